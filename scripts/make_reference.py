@@ -1,0 +1,164 @@
+"""Write docs/reference/ from the code: `python scripts/make_reference.py`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from typer.main import get_command
+
+from fedge.cli import app
+from fedge.cli.errors import EXIT_CODES
+from fedge.cli.options import Option, description, options, title
+from fedge.config import Config
+from fedge.core.schema import structs, tag
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+
+_ORIGIN = "This page is written by `scripts/make_reference.py` from the code; it is not edited by hand."
+
+_EXAMPLE = """```toml
+name = "first"
+rounds = 20
+
+[data]
+name = "digits"
+clients = 20
+partition = { name = "shards", per_client = 2 }
+
+[model]
+name = "mnist_2nn"
+
+[algorithm]
+name = "fedavg"
+learning_rate = 0.1
+local_epochs = 1
+
+[target]
+metric = "accuracy"
+value = 0.9
+```"""
+
+
+def configuration() -> str:
+    """All that an experiment file can say."""
+    return _page(
+        "# Experiment files",
+        _ORIGIN,
+        "An experiment is a TOML file. What it does not say has the default given here; `fedge config FILE` "
+        "prints it in full, and `--set a.b=v` changes a setting for one run. Where a table is chosen by its "
+        '`name` and nothing else is to be said, the name alone will do: `partition = "iid"`.',
+        _EXAMPLE,
+        "## At the top",
+        _table_of_options([option for option in options(Config) if not option.type.startswith("table")]),
+        *(part for kinds, paths in _tables(Config).items() for part in _section(kinds, paths)),
+    )
+
+
+def commands() -> str:
+    """All that can be typed."""
+    codes = _table(("code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+    return _page(
+        "# Commands",
+        _ORIGIN,
+        "`fedge --install-completion` teaches the shell to complete commands, options, experiment files and "
+        "runs. With `FEDGE_DEBUG=1` an error comes with its traceback.",
+        *(part for command in _commands() for part in _command(command)),
+        "## Exit codes",
+        codes,
+    )
+
+
+def _tables(kind: type[Struct], prefix: str = "") -> dict[tuple[type[Struct], ...], list[str]]:
+    """The tables below a struct, at any depth, with the places where they may stand."""
+    found: dict[tuple[type[Struct], ...], list[str]] = {}
+    for field in msgspec.structs.fields(kind):
+        if kinds := tuple(structs(field.type)):
+            path = prefix + field.name
+            below = [found_below for inner in kinds for found_below in _tables(inner, f"{path}.").items()]
+            for tables, paths in [(kinds, [path]), *below]:
+                known = found.setdefault(tables, [])
+                known += [path for path in paths if path not in known]
+    return found
+
+
+def _section(kinds: Sequence[type[Struct]], paths: Sequence[str]) -> Iterator[str]:
+    yield "## " + ", ".join(f"`{path}`" for path in paths)
+    if len(kinds) == 1 and tag(kinds[0]) is None:
+        yield description(kinds[0])
+        yield _table_of_options(options(kinds[0]))
+        return
+    everywhere = [option for option in options(kinds[0]) if all(option in options(kind) for kind in kinds)]
+    if everywhere and len(kinds) > 1:
+        yield "Whatever the name:"
+        yield _table_of_options(everywhere)
+    for kind in kinds:
+        yield f'### `name = "{title(kind)}"`'
+        yield description(kind)
+        own = [option for option in options(kind) if len(kinds) == 1 or option not in everywhere]
+        if own:
+            yield _table_of_options(own)
+
+
+def _table_of_options(found: Sequence[Option]) -> str:
+    rows = [
+        (
+            f"`{o.name}`",
+            o.type,
+            "required" if o.required else f"`{o.default}`" if o.default else "",
+            o.meaning,
+        )
+        for o in found
+    ]
+    return _table(("option", "type", "default", "meaning"), rows)
+
+
+def _commands() -> Iterable[Any]:
+    group: Any = get_command(app)
+    return group.commands.values()  # type: ignore[no-any-return]
+
+
+def _command(command: Any) -> Iterator[str]:
+    arguments = [_value(parameter) for parameter in command.params if parameter.param_type_name == "argument"]
+    text, _, examples = inspect.cleandoc(command.help).partition("\n\nExamples:\n\n")
+    yield f"## fedge {command.name}"
+    yield f"```\nfedge {' '.join([command.name, '[OPTIONS]', *arguments])}\n```"
+    yield text
+    yield f"```console\n{inspect.cleandoc(examples)}\n```"
+    yield _table(
+        ("argument or option", "default", "meaning"), [_row(parameter) for parameter in command.params]
+    )
+
+
+def _row(parameter: Any) -> tuple[str, str, str]:
+    names = ", ".join(parameter.opts) if parameter.param_type_name == "option" else ""
+    given = "" if parameter.default in (None, False) else f"`{parameter.default}`"
+    default = "required" if parameter.required else given
+    return f"`{f'{names} {_value(parameter)}'.strip()}`", default, parameter.help.replace("\\[", "[")
+
+
+def _value(parameter: Any) -> str:
+    """What is written for it; an argument in brackets if it may be left out."""
+    value = f"{parameter.metavar or ''}{'...' if parameter.nargs == -1 else ''}"
+    return f"[{value}]" if parameter.param_type_name == "argument" and not parameter.required else value
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _page(*parts: str) -> str:
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"configuration.md": configuration, "commands.md": commands}
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make(), encoding="utf-8")

@@ -1,0 +1,24 @@
+"""CE-FedAvg: FedAvg-Adam whose uploads are sparse and quantised to 8 bits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from fedge.algorithms.mfl import FedAvgAdam
+from fedge.core.algorithm import Algorithm
+from fedge.core.codec import SparseCodec
+from fedge.core.layout import Layout
+
+
+class CeFedAvg(FedAvgAdam, tag="ce_fedavg"):
+    """CE-FedAvg (the thesis, algorithm 2): the largest changes of the weights, and the moments at the same places."""
+
+    sparsity: Annotated[float, Meta(ge=0, lt=1, description="fraction of each matrix's changes that is NOT sent")] = 0.6
+
+    def build(self, layout: Layout) -> Algorithm:
+        inner = super().build(layout)
+        anchors = {name: inner.slots[name].anchor for name in ("y", "m", "v")}
+        codec = SparseCodec(layout, self.sparsity, lead="y", anchors=anchors, moments=("m", "v"))
+        return inner._replace(works={name: work._replace(codec=codec) for name, work in inner.works.items()})

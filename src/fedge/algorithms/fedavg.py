@@ -1,0 +1,82 @@
+"""FedAvg and its near relatives: clients run SGD from the global model, the server averages what they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from fedge.algorithms.options import Training
+from fedge.core.algorithm import Affine, Algorithm, Context, Exchange, Info, Reply, Slot, Work
+from fedge.core.layout import Layout, Tree
+
+
+class FedAvg(Training, tag="fedavg"):
+    """Federated averaging (McMahan et al. 2017, algorithm 1): x = mean(y)."""
+
+    def build(self, layout: Layout) -> Algorithm:
+        def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
+            return {"y": local["y"], "stats": local["stats"]}, kept
+
+        def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
+            reply = yield Exchange("train", state, info.cohort)
+            return {"x": reply.value["y"], "stats": reply.value["stats"]}
+
+        slots = {
+            "x": Slot("params"),
+            "y": Slot("params", anchor="x", weight=self.weighting),
+            "stats": Slot("stats", anchor="stats", weight=self.weighting),
+        }
+        works = {"train": Work(start, final, affine=descend)}
+        return Algorithm(slots, init=dict, keep=keep_nothing, works=works, round=round, model=global_model)
+
+
+class Dsgd(FedAvg, tag="dsgd"):
+    """Distributed SGD: FedAvg with a single step."""
+
+    @property
+    def amount(self) -> tuple[int | None, int | None]:
+        return 1, None
+
+
+class FedSgd(Training, tag="fedsgd"):
+    """FedSGD with a server rate: the mean change of the clients is a pseudo-gradient, x -= eta_s * mean(q)."""
+
+    server_learning_rate: Annotated[float, Meta(gt=0, description="step size of the server")] = 1.0
+    pseudo: Annotated[
+        Literal["delta", "gradient_sum"], Meta(description="q is x - y, or (x - y)/learning_rate, the sum of gradients")
+    ] = "delta"
+
+    def build(self, layout: Layout) -> Algorithm:
+        def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
+            q = down["x"] - local["y"]
+            return {"q": q if self.pseudo == "delta" else q / ctx.rate, "stats": local["stats"]}, kept
+
+        def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
+            reply = yield Exchange("train", state, info.cohort)
+            return {"x": state["x"] - self.server_learning_rate * reply.value["q"], "stats": reply.value["stats"]}
+
+        slots = {
+            "x": Slot("params"),
+            "q": Slot("params", weight=self.weighting),
+            "stats": Slot("stats", anchor="stats", weight=self.weighting),
+        }
+        works = {"train": Work(start, final, affine=descend)}
+        return Algorithm(slots, init=dict, keep=keep_nothing, works=works, round=round, model=global_model)
+
+
+def start(down: Tree, kept: Tree, ctx: Context) -> Tree:
+    return {"y": down["x"], "stats": down["stats"]}
+
+
+def descend(local: Tree, ctx: Context) -> Affine:
+    return 1.0, None, ctx.rate
+
+
+def keep_nothing(variables: Tree) -> Tree:
+    return {}
+
+
+def global_model(state: Tree, variables: Tree) -> Tree:
+    return {"x": state["x"], "stats": state["stats"]}

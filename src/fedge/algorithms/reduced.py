@@ -1,0 +1,61 @@
+"""Another reducer in place of the mean, around any algorithm: robust aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+from typing import Annotated
+
+from msgspec import Meta
+
+from fedge.core.algorithm import Algorithm, Build, Exchange, Info, Reply
+from fedge.core.layout import Layout, Tree
+from fedge.core.reduce import Mean, Median, Reduce, TrimmedMean
+from fedge.core.schema import Options
+
+
+class ByMean(Options, tag="mean"):
+    """The mean, weighted as the algorithm says."""
+
+    def reducer(self) -> Reduce:
+        return Mean
+
+
+class ByMedian(Options, tag="median"):
+    """The median of every coordinate, all clients alike."""
+
+    def reducer(self) -> Reduce:
+        return Median
+
+
+class ByTrimmedMean(Options, tag="trimmed_mean"):
+    """The mean of every coordinate without its largest and smallest values, all clients alike."""
+
+    fraction: Annotated[float, Meta(ge=0, lt=0.5, description="share of clients cut off at each end")] = 0.1
+
+    def reducer(self) -> Reduce:
+        return partial(TrimmedMean, fraction=self.fraction)
+
+
+REDUCERS = (ByMean, ByMedian, ByTrimmedMean)
+
+
+def reduced(inner: Build, reduce: Reduce) -> Build:
+    """The algorithm with every mean over clients replaced."""
+
+    def build(layout: Layout) -> Algorithm:
+        algorithm = inner(layout)
+
+        def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
+            rounds = algorithm.round(state, info)
+            try:
+                exchange = next(rounds)
+                while True:
+                    reply = yield exchange._replace(reduce=reduce) if exchange.reduce is Mean else exchange
+                    exchange = rounds.send(reply)
+            except StopIteration as end:
+                return dict(end.value)
+
+        return algorithm._replace(round=round)
+
+    return build

@@ -1,0 +1,72 @@
+"""The `fedge` command, one file for each of its commands.
+
+A command imports what it needs when it runs, so that help and completion answer at once.
+"""
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from fedge.cli import config, info, list, resume, run, show
+from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
+
+_HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
+
+  fedge info algorithms      what there is to choose from
+  fedge run first.toml       train what an experiment file says
+  fedge list                 the runs there are
+  fedge show runs            how they compare
+"""
+
+_EPILOG = "Exit codes:\n\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
+
+app = typer.Typer(
+    name="fedge",
+    cls=Reporting,
+    help=_HELP,
+    epilog=_EPILOG,
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("resume")(resume.resume)
+app.command("list")(list.list_runs)
+app.command("show")(show.show)
+app.command("config")(config.config)
+app.command("info")(info.info)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from fedge import __version__
+
+        typer.echo(f"fedge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def fedge(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be text
+    try:
+        try:
+            app(prog_name="fedge")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read has seen enough
+        abandon_stdout()
+        sys.exit(1)

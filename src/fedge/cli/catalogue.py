@@ -1,0 +1,100 @@
+"""What there is to choose from, as data and for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from msgspec import Struct
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedge.algorithms import ALGORITHMS
+from fedge.cli.options import description, options, summary, title
+from fedge.core.errors import ModelError
+from fedge.core.layout import Layout
+from fedge.core.schema import tag
+from fedge.data import DATASETS, PARTITIONS
+from fedge.models import MODELS
+
+_PARTS = {"models": MODELS, "datasets": DATASETS, "algorithms": ALGORITHMS, "partitioners": PARTITIONS}
+
+SHAPES = ((1, 28, 28), (3, 32, 32))
+"""Inputs that models are measured with: the first that fits."""
+NUM_OUTPUTS = 10
+
+
+def kinds(part: str) -> tuple[type[Struct], ...]:
+    """All of a part: models, datasets, algorithms or partitioners."""
+    return cast("tuple[type[Struct], ...]", _PARTS[part])
+
+
+def brief(kind: type[Struct]) -> dict[str, Any]:
+    """One line of a list."""
+    return {"name": title(kind), "description": summary(kind)} | _size(kind)
+
+
+def full(kind: type[Struct]) -> dict[str, Any]:
+    """All there is to know."""
+    said = {"name": title(kind), "description": description(kind)} | _size(kind)
+    return said | {"options": [option._asdict() for option in options(kind)]}
+
+
+def table(entries: Sequence[Mapping[str, Any]]) -> Table:
+    """A list for a terminal."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    shown.add_column("name", no_wrap=True)
+    if measured := any("num_params" in entry for entry in entries):
+        shown.add_column("parameters", justify="right", no_wrap=True)
+        shown.add_column("input", no_wrap=True)
+    shown.add_column("description")
+    for entry in entries:
+        size = [_count(entry), _shape(entry)] if measured else []
+        shown.add_row(Text(entry["name"]), *size, Text(entry["description"]))
+    return shown
+
+
+def page(entry: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """One of them for a terminal."""
+    yield Text(entry["name"], style="bold")
+    yield Text(entry["description"])
+    if "num_params" in entry:
+        yield Text(
+            f"{_count(entry)} trainable parameters for inputs {_shape(entry)} and {NUM_OUTPUTS} outputs"
+        )
+    yield ""
+    if not entry["options"]:
+        yield "no options"
+        return
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in ("option", "type", "default", "meaning"):
+        shown.add_column(column, overflow="fold")
+    for option in entry["options"]:
+        default = "required" if option["required"] else option["default"] or "–"
+        shown.add_row(*map(Text, (option["name"], option["type"], default, option["meaning"])))
+    yield shown
+
+
+def _size(kind: type[Struct]) -> dict[str, Any]:
+    """What a model has to learn; nothing for what is no model, or whose size only its user knows."""
+    if kind not in MODELS or tag(kind) is None:
+        return {}
+    for shape in SHAPES:
+        try:
+            with torch.device("meta"):  # counts without a number being drawn
+                module = cast(Any, kind)().build(shape, NUM_OUTPUTS)
+        except ModelError:
+            continue
+        return {"num_params": Layout.of(module).num_params, "shape": shape}
+    return {}
+
+
+def _count(entry: Mapping[str, Any]) -> str:
+    return f"{entry['num_params']:,}" if "num_params" in entry else "–"
+
+
+def _shape(entry: Mapping[str, Any]) -> str:
+    return "x".join(map(str, entry["shape"])) if "shape" in entry else "–"

@@ -1,0 +1,42 @@
+"""Several runs side by side: what `fedge run`, `fedge resume` and `fedge show` end with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from fedge.cli.entries import entry
+from fedge.cli.output import say, say_json
+from fedge.core.errors import ConfigError, FedgeError
+from fedge.report.charts import curves, save, side_by_side
+from fedge.report.groups import group_runs
+from fedge.report.tables import compare, records, table
+from fedge.runs import Run
+
+
+def say_comparison(runs: Sequence[Run], format: Literal["text", "json"]) -> None:
+    """A row for each experiment, over its seeds."""
+    rows = compare(group_runs(runs))
+    if format == "json":
+        say_json({"comparison": records(rows), "runs": [entry(run) for run in runs]})
+    else:
+        say(table(rows))
+
+
+def check_chart(path: Path) -> None:
+    """Refuse a chart that could not be saved, before a long training and not after it."""
+    if path.suffix not in (".svg", ".png"):
+        raise ConfigError(
+            f"--chart {path}: a chart is saved as .svg or .png, got {path.suffix or 'no suffix'}"
+        )
+    missing = [module for module in ("altair", "vl_convert") if find_spec(module) is None]
+    if missing:
+        raise FedgeError(f"--chart needs {' and '.join(missing)}; pip install 'fedge[view]'")
+
+
+def save_chart(runs: Sequence[Run], path: Path, y: str) -> None:
+    """The metric y over rounds beside the same over upload."""
+    groups = group_runs(runs)
+    save(side_by_side([curves(groups, "round", y), curves(groups, "bytes_up", y)]), path)

@@ -1,0 +1,46 @@
+"""`fedge config`"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedge.cli.parameters import Changes, complete_experiment
+
+
+def config(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment),
+    ],
+    changes: Changes = None,
+    format: Annotated[
+        Literal["toml", "json"], typer.Option("--format", metavar="toml|json", help="How it is written.")
+    ] = "toml",
+) -> None:
+    """Check an experiment file and print it in full, with every default.
+
+    The TOML can be saved and run again.
+
+    Examples:
+
+      fedge config first.toml
+      fedge config first.toml --set algorithm.name=scaffold > scaffold.toml
+    """
+    from fedge.cli.output import say_as_is, say_json
+    from fedge.config import load, plain
+
+    settings = plain(load(file, changes or ()))
+    if format == "json":
+        say_json(settings)
+    else:
+        from tomli_w import dumps
+
+        say_as_is(dumps(_without_none(settings)))
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no word for nothing: what is not set is left out."""
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return value

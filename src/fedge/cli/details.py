@@ -1,0 +1,84 @@
+"""One run in full, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedge.report.quantities import COSTS, Quantity, fitting, metric, titled
+from fedge.runs import Run
+
+NUM_ROUNDS = 10
+"""How many of the last rounds are shown."""
+
+_FIELDS = (
+    "accuracy",
+    "user_accuracy",
+    "loss",
+    "train_loss",
+    "bytes_up",
+    "bytes_down",
+    "sim_seconds",
+    "seconds",
+)
+
+
+def details(run: Run) -> Iterator[RenderableType]:
+    """Its name and status, what it came to, and its last rounds."""
+    name, algorithm = run.config.get("name"), run.config.get("algorithm", {}).get("name")
+    yield Text(f"{name}: {algorithm}, {run.status}, {run.path}", style="bold")
+    if run.summary is not None:
+        yield ""
+        yield _summary(run.summary)
+    if run.rounds:
+        yield ""
+        yield _rounds(run.rounds[-NUM_ROUNDS:])
+
+
+def _summary(summary: Mapping[str, Any]) -> Table:
+    shown = Table.grid(padding=(0, 2))
+    for field, value in summary.items():
+        shown.add_row(field.replace("_", " "), Text(_written(field, value)))
+    return shown
+
+
+def _rounds(records: Sequence[Mapping[str, Any]]) -> Table:
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    shown.add_column("round", justify="right")
+    cells = [[str(record["round"])] for record in records]
+    for field in _FIELDS:
+        values = [record.get(field) for record in records]
+        known = [value for value in values if value is not None]
+        if not known:
+            continue
+        quantity = _quantity(field)
+        unit = fitting(quantity.units, max(known))
+        shown.add_column(titled(quantity.title, unit), justify="right")
+        for line, value in zip(cells, values, strict=True):
+            line.append("–" if value is None else f"{value / unit.size:.4g}")
+    for line in cells:
+        shown.add_row(*line)
+    return shown
+
+
+def _written(field: str, value: Any) -> str:
+    if value is None:
+        return "not reached" if field.endswith("_to_target") else "–"
+    if isinstance(value, bool | str):
+        return str(value)
+    unit = fitting(_quantity(field).units, value)
+    if not unit.name:
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return f"{value / unit.size:.4g} {unit.name}".replace(" %", "%")
+
+
+def _quantity(field: str) -> Quantity:
+    measured = field.removeprefix("best_").removesuffix("_to_target")
+    if measured == "seconds":
+        return Quantity("real time", COSTS["sim_seconds"].units)
+    return COSTS.get(measured) or metric(measured)

@@ -1,0 +1,51 @@
+"""How the command line tells of problems."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from fedge.core.errors import ConfigError, FedgeError
+
+EXIT_CODES = {
+    0: "all was done",
+    1: "anything else",
+    2: "the command line or the configuration is wrong",
+    3: "a data file is missing, corrupt, or cannot be split as asked",
+    4: "the model cannot be built, or does not fit the data or the algorithm",
+    5: "training broke down: a loss or an update is not finite",
+    6: "the run directory: absent, foreign, of a newer format, in use",
+    7: "the disk: full, read-only, not permitted",
+    8: "bytes that are not what an encoder wrote",
+    130: "Ctrl-C ended it",
+}
+
+
+class Reporting(TyperGroup):
+    """Commands whose errors end the process with a message and an exit code, not with a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FedgeError as error:
+            if os.environ.get("FEDGE_DEBUG") == "1":
+                traceback.print_exc()
+            typer.echo(written(error), err=True)
+            raise typer.Exit(error.exit_code) from None
+
+
+def written(error: FedgeError) -> str:
+    """The message for a person; several problems as a list."""
+    if isinstance(error, ConfigError) and len(error.problems) > 1:
+        return "\n  - ".join([f"error: {len(error.problems)} problems", *error.problems])
+    return f"error: {error}"
+
+
+def abandon_stdout() -> None:
+    """Nobody can be told any more, and Python must not try to write the rest on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,54 @@
+"""Where results go: tables for people, JSON for programs, both on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console, RenderableType
+
+from fedge.cli.errors import abandon_stdout
+from fedge.core.errors import StorageError
+from fedge.runs.files import encode_pretty
+
+_UNBOUNDED = 10_000
+"""Columns of a file or a pipe: a table that is not read on a terminal is not folded to fit one."""
+
+
+def say(*parts: RenderableType) -> None:
+    """Print for people."""
+    width = None if sys.stdout.isatty() else _UNBOUNDED
+    console = Console(width=width, highlight=False, markup=False)
+    with _writing():
+        for part in parts:
+            console.print(part, soft_wrap=isinstance(part, str))
+
+
+def say_json(value: object) -> None:
+    """Print for programs."""
+    say_as_is(encode_pretty(value).decode())
+
+
+def say_as_is(text: str) -> None:
+    """Print what is formatted already."""
+    with _writing():
+        typer.echo(text, nl=False)
+
+
+def warn(text: str) -> None:
+    """Something a person should know beside the result."""
+    typer.echo(f"warning: {text}", err=True)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # whoever read has seen enough
+    except OSError as error:
+        abandon_stdout()
+        raise StorageError(f"the result cannot be written: {error.strerror}; send it elsewhere") from None

@@ -1,0 +1,78 @@
+"""`fedge run`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedge.cli.parameters import Changes, Chart, Format, Metric, Quiet, complete_experiment
+from fedge.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedge.config import Config
+
+
+def run(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="Experiment files (TOML).", autocompletion=complete_experiment),
+    ],
+    changes: Changes = None,
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs are kept.")] = Path("runs"),
+    chart: Chart = None,
+    y: Metric = "accuracy",
+    quiet: Quiet = False,
+    format: Format = "text",
+) -> None:
+    """Train the experiments in files, one after the other, and compare them.
+
+    Each gets a new directory, named after the experiment. All files are read
+    and checked before the first one trains. Ctrl-C stops; `fedge resume` goes
+    on from the last checkpoint.
+
+    Examples:
+
+      fedge run first.toml
+      fedge run first.toml --set algorithm.learning_rate=0.05 --set 'seeds=[1,2,3]'
+      fedge run fedavg.toml scaffold.toml --chart compared.svg
+      fedge run first.toml --quiet --format json | jq .comparison
+    """
+    from fedge import experiment
+    from fedge.cli.comparison import check_chart, save_chart, say_comparison
+    from fedge.cli.display import watching
+    from fedge.cli.output import say
+    from fedge.runs import find_runs
+
+    if chart:
+        check_chart(chart)
+    configs = _load(files, changes or ())
+    with watching(quiet) as progress:
+        paths = [experiment.start(config, runs, progress) for config in configs]
+    trained = [run for path in paths for run in find_runs(path)]
+    if format == "json" or not quiet:
+        say_comparison(trained, format)
+    if format == "text" and not quiet:
+        say("", *(f"run: {path}" for path in paths))
+    if chart:
+        save_chart(trained, chart, y)
+
+
+def _load(files: Sequence[Path], changes: Sequence[str]) -> list[Config]:
+    from fedge.config import load
+
+    configs, problems = [], []
+    for file in files:
+        try:
+            configs.append(load(file, changes))
+        except ConfigError as error:
+            problems += [_located(file, problem) if len(files) > 1 else problem for problem in error.problems]
+    if problems:
+        raise ConfigError(*problems)
+    return configs
+
+
+def _located(file: Path, problem: str) -> str:
+    return problem if problem.startswith(f"{file}: ") else f"{file}: {problem}"

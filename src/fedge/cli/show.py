@@ -1,0 +1,73 @@
+"""`fedge show`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedge.cli.parameters import Chart, Format, Metric, complete_run
+from fedge.core.errors import RunError
+
+if TYPE_CHECKING:
+    from fedge.runs import Run
+
+
+def show(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Runs, or folders of runs.", autocompletion=complete_run),
+    ],
+    chart: Chart = None,
+    y: Metric = "accuracy",
+    format: Format = "text",
+) -> None:
+    """Show what a run came to, or compare several.
+
+    A single run is shown with its summary and its last rounds. Of several, or
+    of a folder, runs that differ in nothing but the seed make one row, with
+    the mean over seeds and its confidence interval.
+
+    Examples:
+
+      fedge show runs/first
+      fedge show runs/fedavg runs/scaffold --chart compared.png
+      fedge show runs --y user_accuracy --chart users.svg
+      fedge show runs/first --format json | jq .summary
+    """
+    from fedge.cli.comparison import check_chart, save_chart, say_comparison
+    from fedge.cli.details import details
+    from fedge.cli.output import say, say_json
+
+    if chart:
+        check_chart(chart)
+    runs = _readable(paths)
+    if len(paths) > 1 or runs[0].path != paths[0]:
+        say_comparison(runs, format)
+    elif format == "json":
+        (run,) = runs
+        said = {"path": str(run.path), "status": run.status, "config": run.config}
+        say_json(said | {"summary": run.summary, "rounds": run.rounds})
+    else:
+        say(*details(runs[0]))
+    if chart:
+        save_chart(runs, chart, y)
+
+
+def _readable(paths: Sequence[Path]) -> list[Run]:
+    """The runs there are. One that is damaged is left out, unless it was asked for by name."""
+    from fedge.cli.output import warn
+    from fedge.runs import find_runs
+
+    found = {run.path: run for path in paths for run in find_runs(path)}
+    for run in found.values():
+        if run.problem is not None:
+            if run.path in paths:
+                raise RunError(run.problem)
+            warn(f"left out: {run.problem}")
+    readable = [run for run in found.values() if run.problem is None]
+    if not readable:
+        raise RunError(f"no runs in {', '.join(map(str, paths))}; start one with `fedge run FILE`")
+    return readable

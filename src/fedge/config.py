@@ -1,0 +1,176 @@
+"""An experiment as a file says it: typed, complete, checked."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
+
+import msgspec
+from msgspec import Meta
+
+from fedge.algorithms import ALGORITHMS, REDUCERS, Personal
+from fedge.core.errors import ConfigError
+from fedge.core.schema import Options, read
+from fedge.data import DATASETS
+from fedge.edge.clock import FixedClock
+from fedge.edge.selection import Uniform
+from fedge.models import MODELS
+
+
+Seed = Annotated[int, Meta(ge=0)]
+Seeds = Annotated[list[Seed], Meta(min_length=1)]
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class Checkpoint(Options, tag=False):
+    """How often everything is saved; a run resumes from the last one."""
+
+    every: Annotated[int, Meta(ge=1, description="rounds; less often if saving took over 5% of the time so far")] = 10
+
+
+class Evaluate(Options, tag=False):
+    """What is measured, and when; the last round always is."""
+
+    every: Annotated[int, Meta(ge=1, description="rounds")] = 1
+    user_accuracy: Annotated[bool, Meta(description="each client's accuracy on its own test set, before training")] = False
+    users: Annotated[Literal["all", "selected"], Meta(description="whose: all clients, or the round's cohort")] = "all"
+
+
+class Target(Options, tag=False, kw_only=True):
+    """What the costs are reported for."""
+
+    metric: Annotated[Literal["accuracy", "user_accuracy", "loss"], Meta(description="which metric")] = "accuracy"
+    value: Annotated[float, Meta(description="the value to reach: at least, or for a loss at most")]
+    stop: Annotated[bool, Meta(description="end the run when it is reached")] = False
+
+    def reached(self, record: Mapping[str, Any]) -> bool:
+        """Whether a round's record shows it."""
+        measured = record.get(self.metric)
+        if measured is None:
+            return False
+        return bool(measured <= self.value if self.metric == "loss" else measured >= self.value)
+
+
+class Budget(Options, tag=False):
+    """The first of these totals that is reached ends the run, as `rounds` does."""
+
+    sim_seconds: Annotated[Positive | None, Meta(description="simulated seconds")] = None
+    bytes_up: Annotated[Positive | None, Meta(description="bytes uploaded by all clients")] = None
+    flops: Annotated[Positive | None, Meta(description="floating point operations of all clients")] = None
+    local_steps: Annotated[Positive | None, Meta(description="local steps of all clients")] = None
+
+    def spent(self, totals: Mapping[str, float]) -> str | None:
+        """Which budget is used up."""
+        limits = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return next((name for name, limit in limits if limit is not None and totals[name] >= limit), None)
+
+
+class Engine(Options, tag=False):
+    """How clients are run; the result is the same to float rounding."""
+
+    name: Annotated[Literal["auto", "loop", "wire", "block"], Meta(description="auto is block where the model allows it")] = "auto"
+    dtype: Annotated[Literal["float32", "float64"], Meta(description="precision of weights and gradients")] = "float32"
+
+
+class Config(Options, tag=False, kw_only=True):
+    """One experiment."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", description="names the run's directory")] = "run"
+    seed: Annotated[Seed | None, Meta(description="of everything random (1 if there are no seeds)")] = None
+    seeds: Annotated[Seeds | None, Meta(description="repeats, one run each")] = None
+    rounds: Annotated[int, Meta(ge=1, description="rounds of communication")] = 100
+    data: Annotated[Union[DATASETS], Meta(description="data set, and how it is split over clients")]  # type: ignore[valid-type]
+    model: Annotated[Union[MODELS], Meta(description="network")]  # type: ignore[valid-type]
+    algorithm: Annotated[Union[ALGORITHMS], Meta(description="what clients and server do")]  # type: ignore[valid-type]
+    personal: Personal | None = None
+    reduce: Annotated[Union[REDUCERS], Meta(description="how uploads become one")] = REDUCERS[0]()  # type: ignore[valid-type]
+    selection: Uniform = Uniform()
+    edge: FixedClock = FixedClock()
+    evaluate: Evaluate = Evaluate()
+    target: Target | None = None
+    budget: Budget = Budget()
+    checkpoint: Checkpoint = Checkpoint()
+    engine: Engine = Engine()
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and self.seeds is not None:
+            raise ValueError("seed and seeds exclude each other; give one of them")
+        if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds must differ from each other, got {self.seeds}")
+        if self.target and self.target.metric == "user_accuracy" and not self.evaluate.user_accuracy:
+            raise ValueError("target.metric is user_accuracy, which is not measured: set evaluate.user_accuracy = true")
+
+
+def load(path: Path, changes: Sequence[str] = ()) -> Config:
+    """The configuration in a TOML file, with changes `a.b=v` on top."""
+    return parse(change(load_raw(path), assignments(changes)), path.parent)
+
+
+def load_raw(path: Path) -> dict[str, Any]:
+    """What a TOML file says, unchecked; its name names the experiment if nothing else does."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); expected a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not valid TOML: {error}") from None
+    return {"name": path.stem, **raw}
+
+
+def parse(raw: Mapping[str, Any], base: Path | None = None) -> Config:
+    """The configuration in a plain dictionary; relative paths of users' functions start at `base`."""
+    raw = {key: _anchored(value, base or Path()) for key, value in raw.items() if key != "format"}
+    return read(raw, Config)
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The configuration as a plain dictionary, complete, that `parse` reads back."""
+    found = msgspec.to_builtins(config)
+    assert isinstance(found, dict)
+    return found
+
+
+def assignments(texts: Sequence[str]) -> dict[str, object]:
+    """Changes given as `a.b=v`; v is a TOML value, or else a string."""
+    found: dict[str, object] = {}
+    problems = []
+    for text in texts:
+        path, equals, value = text.partition("=")
+        if not equals or not path.strip():
+            problems.append(f"--set {text}: expected a.b=value, such as algorithm.learning_rate=0.05")
+        found[path.strip()] = _value(value.strip())
+    if problems:
+        raise ConfigError(*problems)
+    return found
+
+
+def change(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
+    """A dictionary with some values, given by their path `a.b`, set."""
+    changed = msgspec.to_builtins(raw)
+    assert isinstance(changed, dict)
+    for path, value in changes.items():
+        *tables, key = path.split(".")
+        table = changed
+        for name in tables:
+            inner = table.get(name)
+            if not isinstance(inner, dict):  # a name alone stands for a table with that name
+                inner = {"name": inner} if isinstance(inner, str) else {}
+            table[name] = table = inner
+        table[key] = value
+    return changed
+
+
+def _value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _anchored(value: object, base: Path) -> object:
+    """A user's `file.py:function` as an absolute path, so that a run can be resumed from anywhere."""
+    if isinstance(value, Mapping) and isinstance(name := value.get("name"), str) and ".py:" in name:
+        return {**value, "name": str((base / name).resolve())}
+    return value

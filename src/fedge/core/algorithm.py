@@ -1,0 +1,196 @@
+"""An algorithm has two halves, and neither knows how it is run.
+
+The client half is a set of `Work`: pure functions on vectors. The server half is a generator that asks (`Exchange`) and is
+told (`Reply`). An engine stands between them; `drive` is the only code that advances the generators.
+
+Every function works on one client (`[P]`) and on a block of clients as rows (`[C, P]`) alike: it is elementwise in its
+vectors, reduces over the last dimension only, never mutates an input and never branches on a tensor's value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor
+from torch import add as torch_add
+
+from fedge.core.codec import Codec
+from fedge.core.layout import Kind, Layout, Tree
+from fedge.core.reduce import Mean, Reducer
+
+
+class Slot(NamedTuple):
+    """What one named vector is, for whoever reduces, encodes, clips or merges it."""
+
+    kind: Kind
+    anchor: str | None = None  # the key in `down` that it is a change of
+    weight: Literal["samples", "uniform"] = "samples"
+    merge: Literal["mean", "max", "sum"] = "mean"
+
+
+class _All:
+    def __repr__(self) -> str:
+        return "ALL"
+
+
+ALL: Final = _All()
+"""In place of a batch: all samples of the client, in stored order. BatchNorm statistics stay as they are."""
+
+Batch = Any
+"""Whatever the engine hands out as a batch; an algorithm only passes it on to `grad_at`."""
+
+
+class Context(NamedTuple):
+    """What a client's work may know. Tensors are `[1]`, or `[C, 1]` in a block."""
+
+    client: Tensor
+    round: int
+    rate: float
+    num_clients: int
+    step: int
+    num_samples: Tensor
+    num_steps: Tensor  # steps taken, counted by the engine; valid in `final`
+    layout: Layout
+    grad_at: Callable[[Tensor, Batch], Tensor]
+
+
+Affine = tuple[float, Tensor | None, float]
+"""(decay, drift, scale) of the step y = decay*y + drift - scale*gradient; a drift of None is zero."""
+
+
+class Work(NamedTuple):
+    """The client half for one kind of exchange. With neither `affine` nor `step` it trains nothing."""
+
+    init: Callable[[Tree, Tree, Context], Tree]  # (down, kept) -> local, with `y` and `stats` if it trains
+    final: Callable[[Tree, Tree, Tree, Context], tuple[Tree, Tree]]  # (down, local, kept) -> (upload, kept)
+    affine: Callable[[Tree, Context], Affine] | None = None
+    step: Callable[[Tree, Tensor, Context], Tree] | None = None
+    gradient: Callable[[Tree, Sequence[Batch], Context], Tensor] | None = None  # if not that of one batch at y
+    batches_per_step: int = 1
+    num_steps: int | None = None  # if not the round's
+    flops_per_param: int = 2  # of one step, beside the gradient
+    codec: Codec | None = None
+
+    @property
+    def trains(self) -> bool:
+        return self.affine is not None or self.step is not None
+
+
+class Info(NamedTuple):
+    """What the server says of a round; all but the cohort travels with every request."""
+
+    round: int
+    rate: float
+    num_steps: int | None  # exactly one of num_steps and num_epochs is given
+    num_epochs: int | None
+    num_clients: int
+    seed: int
+    cohort: tuple[int, ...] = ()
+
+
+class Exchange(NamedTuple):
+    """One question of the server to a cohort."""
+
+    work: str
+    down: Tree
+    cohort: Sequence[int]
+    reduce: Callable[[Mapping[str, Slot]], Reducer] = Mean
+
+
+class Costs(NamedTuple):
+    """What an exchange cost, one value for each client of `Reply.ids`."""
+
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+    steps: np.ndarray
+    batches: np.ndarray  # minibatch gradients; a gradient over all samples counts as its number of minibatches
+    flops: np.ndarray
+
+
+class Reply(NamedTuple):
+    """The cohort's answer, reduced, in client order."""
+
+    value: Tree
+    ids: tuple[int, ...]
+    samples: np.ndarray
+    missing: tuple[int, ...]
+    costs: Costs
+    losses: np.ndarray  # of each client's first step; NaN where nothing was trained
+    communicated: bool  # the uploads carried model-sized vectors
+
+
+class Algorithm(NamedTuple):
+    """A value made of pure functions; wrappers return another one."""
+
+    slots: Mapping[str, Slot]
+    init: Callable[[Tree], Tree]  # variables -> server state
+    keep: Callable[[Tree], Tree]  # variables -> what each client keeps, private and persistent
+    works: Mapping[str, Work]
+    round: Callable[[Tree, Info], Generator[Exchange, Reply, Tree]]
+    model: Callable[[Tree, Tree], Tree]  # (state, variables) -> variables that CA evaluates
+    personal: Callable[[Tree, Tree], Tree] | None = None  # (variables, kept) -> variables that UA evaluates
+    adapt: Work | None = None  # what a client does with those before UA, down and upload being variables
+    travels: Layout | None = None  # the layout of what travels, if not the model's
+
+
+Build = Callable[[Layout], Algorithm]
+
+
+class Kept(Protocol):
+    """Where the private state of clients lives between rounds."""
+
+    def read(self, client: int) -> Tree: ...
+    def write(self, client: int, tree: Tree) -> None: ...
+
+
+class Engine(Protocol):
+    """A way of running client work. All exchanges of one moment come in one call."""
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> Sequence[Reply]: ...
+
+
+class Outcome(NamedTuple):
+    """What a round came to. A void round leaves the state as it was."""
+
+    state: Tree
+    replies: Sequence[Reply]
+    void: bool = False
+
+
+def drive(engine: Engine, algorithm: Algorithm, states: Sequence[Tree], infos: Sequence[Info]) -> list[Outcome]:
+    """One round of each state with its own cohort. An exchange that nobody answers makes its round void."""
+    replies: list[list[Reply]] = [[] for _ in states]
+    outcomes: dict[int, Outcome] = {}
+    rounds = [algorithm.round(state, info) for state, info in zip(states, infos, strict=True)]
+    asked: dict[int, Exchange] = {}
+
+    def advance(i: int, reply: Reply | None) -> None:
+        try:
+            asked[i] = next(rounds[i]) if reply is None else rounds[i].send(reply)
+        except StopIteration as end:
+            outcomes[i] = Outcome(end.value, replies[i])
+
+    for i in range(len(states)):
+        advance(i, None)
+    while asked:
+        pending, asked = asked, {}
+        for i, reply in zip(pending, engine.run(list(pending.values()), [infos[i] for i in pending]), strict=True):
+            replies[i].append(reply)
+            if reply.ids:
+                advance(i, reply)
+            else:
+                rounds[i].close()
+                outcomes[i] = Outcome(states[i], replies[i], void=True)
+    return [outcomes[i] for i in range(len(states))]
+
+
+def moved(y: Tensor, gradient: Tensor, affine: Affine) -> Tensor:
+    """y after one affine step; with decay 1 and no drift, bit for bit what torch.optim.SGD does."""
+    decay, drift, scale = affine
+    if decay != 1.0:
+        y = y * decay
+    if drift is not None:
+        y = y + drift
+    return torch_add(y, gradient, alpha=-scale)

@@ -1,0 +1,54 @@
+"""Everything that can go wrong in a way a person can act on.
+
+    FedgeError                 1  anything else
+    ├── ConfigError            2  the command line or the configuration is wrong
+    ├── DataError              3  a data file is missing, corrupt, or cannot be split as asked
+    ├── ModelError             4  the model cannot be built, or does not fit the data or the algorithm
+    ├── TrainingError          5  training broke down: a loss or an update is not finite
+    ├── RunError               6  the run directory: absent, foreign, of a newer format, in use
+    ├── StorageError           7  the disk: full, read-only, not permitted
+    └── StreamError            8  bytes that are not what an encoder wrote
+
+The number is the exit code of the `fedge` command. 0 means all was done, 130 that Ctrl-C ended it.
+Messages say what was expected, what came, and what to do.
+"""
+
+from collections.abc import Sequence
+
+
+class FedgeError(Exception):
+    exit_code = 1
+
+
+class ConfigError(FedgeError):
+    """One or several problems in a configuration, each with its path: `algorithm.learning_rate: ...`."""
+
+    exit_code = 2
+
+    def __init__(self, *problems: str) -> None:
+        self.problems: Sequence[str] = problems
+        super().__init__("\n".join(problems))
+
+
+class DataError(FedgeError):
+    exit_code = 3
+
+
+class ModelError(FedgeError):
+    exit_code = 4
+
+
+class TrainingError(FedgeError):
+    exit_code = 5
+
+
+class RunError(FedgeError):
+    exit_code = 6
+
+
+class StorageError(FedgeError):
+    exit_code = 7
+
+
+class StreamError(FedgeError):
+    exit_code = 8

@@ -1,0 +1,116 @@
+"""Many uploads become one: reducers.
+
+A reducer is made for one exchange from the algorithm's slots, is given each decoded upload in client order, and says the
+result. The mean is a running one in float64, a += (u - a) * w/W, which is exact for one client where sum-then-divide is
+not, and needs no more memory than one upload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from fedge.core.layout import Tree
+
+if TYPE_CHECKING:
+    from fedge.core.algorithm import Slot
+
+
+class Reducer(Protocol):
+    def add(self, upload: Tree, samples: float) -> None:
+        """Count one client's upload; one without samples weighs nothing and is ignored."""
+
+    def value(self) -> Tree:
+        """The reduced upload, in the uploads' own dtype; empty if nothing was counted."""
+
+
+class Mean:
+    """The mean, weighted slot by slot as declared."""
+
+    def __init__(self, slots: Mapping[str, Slot]) -> None:
+        self._slots = slots
+        self._means: Tree = {}
+        self._dtypes: dict[str, torch.dtype] = {}
+        self._samples = 0.0
+        self._count = 0
+
+    def add(self, upload: Tree, samples: float) -> None:
+        if samples <= 0:
+            return
+        self._samples += samples
+        self._count += 1
+        shares = {"samples": samples / self._samples, "uniform": 1 / self._count}
+        for name, value in upload.items():
+            if self._count == 1:
+                self._dtypes[name] = value.dtype
+                self._means[name] = value.to(torch.float64, copy=True)
+            else:
+                mean = self._means[name]
+                mean.add_(value.to(torch.float64) - mean, alpha=shares[self._slots[name].weight])
+
+    def value(self) -> Tree:
+        return {name: mean.to(self._dtypes[name]) for name, mean in self._means.items()}
+
+
+class Collect:
+    """All uploads, stacked as rows in client order."""
+
+    def __init__(self, slots: Mapping[str, Slot]) -> None:
+        self._slots = slots
+        self._uploads: list[Tree] = []
+
+    def add(self, upload: Tree, samples: float) -> None:
+        if samples > 0:
+            self._uploads.append(upload)
+
+    def value(self) -> Tree:
+        if not self._uploads:
+            return {}
+        return {name: torch.stack([upload[name] for upload in self._uploads]) for name in self._uploads[0]}
+
+
+class _PerCoordinate(Collect):
+    """A statistic of every coordinate on its own, all clients alike."""
+
+    def value(self) -> Tree:
+        return {name: self.statistic(rows) for name, rows in super().value().items()}
+
+    def statistic(self, rows: Tensor) -> Tensor:
+        raise TypeError("a reducer per coordinate says which statistic it takes")
+
+
+class Median(_PerCoordinate):
+    """The coordinate-wise median; of an even number of clients the mean of the middle two."""
+
+    def statistic(self, rows: Tensor) -> Tensor:
+        ordered = rows.sort(0).values
+        middle = len(rows) // 2
+        return ordered[middle] if len(rows) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+class TrimmedMean(_PerCoordinate):
+    """The coordinate-wise mean without the `fraction` largest and as many smallest values."""
+
+    def __init__(self, slots: Mapping[str, Slot], fraction: float = 0.1) -> None:
+        super().__init__(slots)
+        self._fraction = fraction
+
+    def statistic(self, rows: Tensor) -> Tensor:
+        cut = int(len(rows) * self._fraction + 1e-9)
+        kept = rows.sort(0).values[cut : len(rows) - cut]
+        return kept.to(torch.float64).mean(0).to(rows.dtype)
+
+
+def average(rows: Tensor, weights: Sequence[float]) -> Tensor:
+    """The weighted mean of rows, computed as `Mean` computes it."""
+    mean, total = rows[0].to(torch.float64), float(weights[0])
+    for row, weight in zip(rows[1:], weights[1:], strict=True):
+        total += weight
+        mean = mean + (row.to(torch.float64) - mean) * (weight / total)
+    return mean.to(rows.dtype)
+
+
+Reduce = Callable[[Mapping[str, "Slot"]], Reducer]

@@ -1,0 +1,126 @@
+"""From plain dictionaries to typed options, with every problem said at once.
+
+Options are msgspec structs owned by the component they configure. Where one of several kinds may stand (algorithms,
+partitions, ...), the field's type is a union of structs told apart by their tag, which users write as `name`.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from fedge.core.errors import ConfigError
+
+T = TypeVar("T", bound=Struct)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Options(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="name"):
+    """What one component can be told. One of several of its kind has a tag: the name that users write; others tag=False."""
+
+
+def read(raw: object, kind: type[T], path: str = "") -> T:
+    """A typed value of a plain one; a ConfigError with all problems and their paths."""
+    problems: list[str] = []
+    value = _read(raw, kind, path, problems)
+    if problems:
+        raise ConfigError(*problems)
+    return cast(T, value)
+
+
+def tag(kind: type[Struct]) -> str | None:
+    """The name that users write to choose this kind; None if it goes by the path of a user's function."""
+    return cast("str | None", kind.__struct_config__.tag) or None
+
+
+def choose(name: str, kinds: Iterable[type[Struct]], what: str) -> type[Struct]:
+    """The kind of that name; `file.py:function` chooses the kind that has no name of its own."""
+    by_tag = {tag(kind): kind for kind in kinds}
+    if name in by_tag:
+        return by_tag[name]
+    if ".py:" in name and None in by_tag:
+        return by_tag[None]
+    names = [known for known in by_tag if known is not None]
+    raise ConfigError(f"{what}: unknown name {name!r}{nearest(name, names)}; known: {', '.join(sorted(names))}")
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """`, did you mean 'x'?` where something similar exists."""
+    close = get_close_matches(word, list(words), n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def structs(kind: object) -> list[type[Struct]]:
+    """The struct types of a field: one, those of a union, or none."""
+    if get_origin(kind) is Annotated:
+        return structs(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        return [found for part in get_args(kind) for found in structs(part)]
+    return [kind] if isinstance(kind, type) and issubclass(kind, Struct) else []
+
+
+def _read(raw: object, kind: object, path: str, problems: list[str]) -> object:
+    if get_origin(kind) is Annotated and structs(kind):
+        kind = get_args(kind)[0]
+    candidates = structs(kind)
+    if not candidates:
+        return _plain(raw, kind, path, problems)
+    plain = [part for part in get_args(kind) if not structs(part)]
+    if plain and not isinstance(raw, (Mapping, str)):
+        return _plain(raw, Union[tuple(plain)], path, problems)  # noqa: UP007 - the parts are known only here
+    if len(candidates) == 1 and (tag(candidates[0]) is None or (isinstance(raw, Mapping) and "name" not in raw)):
+        return _struct(raw, candidates[0], path, problems)
+    if isinstance(raw, str):
+        raw = {"name": raw}
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("name"), str):
+        names = ", ".join(sorted(name for name in map(tag, candidates) if name is not None))
+        problems.append(f"{path}: expected a table with a name, one of {names}; got {raw!r}")
+        return None
+    try:
+        chosen = choose(raw["name"], candidates, f"{path}.name")
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return None
+    if tag(chosen) is not None:
+        raw = {key: value for key, value in raw.items() if key != "name"}
+    return _struct(raw, chosen, path, problems)
+
+
+def _struct(raw: object, kind: type[Struct], path: str, problems: list[str]) -> object:
+    if not isinstance(raw, Mapping):
+        problems.append(f"{path}: expected a table, got {raw!r}")
+        return None
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    found, before = {}, len(problems)
+    for key, value in raw.items():
+        where = f"{path}.{key}".lstrip(".")
+        if key in fields:
+            found[key] = _read(value, fields[key].type, where, problems)
+        else:
+            problems.append(f"{where}: unknown key{nearest(key, fields)}; valid here: {', '.join(fields)}")
+    missing = [name for name, field in fields.items() if field.required and name not in raw]
+    problems.extend(f"{path}.{name}".lstrip(".") + ": is required" for name in missing)
+    if len(problems) > before:
+        return None
+    try:
+        return kind(**found)
+    except ValueError as error:
+        problems.append(f"{path}: {error}".removeprefix(": "))
+        return None
+
+
+def _plain(raw: object, kind: object, path: str, problems: list[str]) -> Any:
+    if raw is UNSET:
+        return raw
+    try:
+        return msgspec.convert(raw, cast(Any, kind))
+    except msgspec.ValidationError as error:
+        reason = str(error).partition(" - at ")[0].replace("`", "")
+        reason = reason.partition(", got")[0]
+        problems.append(f"{path}: {reason[:1].lower()}{reason[1:]}, got {raw!r}")
+        return None

@@ -1,0 +1,60 @@
+"""Which samples a client looks at, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+Indexes = np.ndarray
+Steps = list[tuple[Indexes, ...]]
+"""The batches of each step, as indexes into the client's samples."""
+
+
+def plan(
+    rng: np.random.Generator,
+    num_samples: int,
+    batch_size: int,
+    *,
+    num_steps: int | None,
+    num_epochs: int | None,
+    batches_per_step: int = 1,
+    drop_single: bool = False,
+) -> Steps:
+    """The batches of one client's work in one round.
+
+    Steps draw from permutations laid end to end, so a batch may straddle two of them; epochs see every sample once and end
+    in a short batch. A step that needs several batches draws them end to end in either case. `drop_single` is for models
+    with BatchNorm: a last batch of one sample is dropped unless it is the only one.
+    """
+    size = min(batch_size, num_samples)
+    if num_steps is None:
+        if num_epochs is None:
+            raise ValueError("either num_steps or num_epochs must be given")
+        if batches_per_step == 1:
+            epochs = (_epoch(rng.permutation(num_samples), size, drop_single) for _ in range(num_epochs))
+            return [(batch,) for batches in epochs for batch in batches]
+        num_steps = num_epochs * steps_per_epoch(num_samples, batch_size, drop_single)
+    drawn = _draw(rng, num_samples, size)
+    return [tuple(next(drawn) for _ in range(batches_per_step)) for _ in range(num_steps)]
+
+
+def steps_per_epoch(num_samples: int, batch_size: int, drop_single: bool = False) -> int:
+    """ceil(n/B), less a last batch of one that a model with BatchNorm drops."""
+    size = min(batch_size, num_samples)
+    full, rest = divmod(num_samples, size)
+    return full + (rest > 0 and not (drop_single and rest == 1))
+
+
+def _epoch(order: Indexes, size: int, drop_single: bool) -> Iterator[Indexes]:
+    for step in range(steps_per_epoch(len(order), size, drop_single)):
+        yield order[step * size : (step + 1) * size]
+
+
+def _draw(rng: np.random.Generator, num_samples: int, size: int) -> Iterator[Indexes]:
+    left = np.empty(0, np.int64)
+    while True:
+        while len(left) < size:
+            left = np.concatenate([left, rng.permutation(num_samples)])
+        yield left[:size]
+        left = left[size:]

@@ -1,0 +1,130 @@
+"""Clients whose samples are drawn when they are asked for: any number of them, and always the same."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from msgspec import Meta
+
+from fedge.core.keys import generator
+from fedge.core.schema import Options
+from fedge.data.clients import Samples
+from fedge.data.partition import MAX_ALPHA, MIN_ALPHA, draw_proportions
+
+MAX_POOLED = 100
+
+
+class Synthetic(Options, tag="synthetic"):
+    """Generated clients that differ as much as they are told to."""
+
+    kind: Annotated[
+        Literal["mixture", "quadratic"],
+        Meta(
+            description="mixture: classify samples of Gaussian clusters. "
+            "quadratic: linear regression, with an optimum and a curvature of each client's own."
+        ),
+    ] = "mixture"
+    clients: Annotated[int, Meta(ge=1, description="Number of clients.")] = 100
+    features: Annotated[int, Meta(ge=1, description="Numbers in an input.")] = 20
+    samples: Annotated[int, Meta(ge=1, description="Training samples of each client.")] = 100
+    test_samples: Annotated[int, Meta(ge=1, description="Test samples of each client.")] = 20
+    heterogeneity: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1e6,
+            description="Typical distance of a client's cluster means or optimum from the common ones.",
+        ),
+    ] = 1.0
+    classes: Annotated[int, Meta(ge=2, description="mixture: number of classes.")] = 10
+    separation: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1e6,
+            description="mixture: typical norm of a class mean; samples deviate by 1 in each feature.",
+        ),
+    ] = 4.0
+    alpha: Annotated[
+        float,
+        Meta(
+            ge=MIN_ALPHA, le=MAX_ALPHA, description="mixture: Dirichlet concentration of a client's classes."
+        ),
+    ] = 1.0
+    curvature: Annotated[
+        float,
+        Meta(ge=1, le=1e6, description="quadratic: curvatures lie between 1/curvature and curvature."),
+    ] = 4.0
+    deviation: Annotated[
+        float, Meta(ge=0, le=1e6, description="quadratic: standard deviation of the noise on the targets.")
+    ] = 0.1
+
+    def build(self, seed: int) -> GeneratedClients:
+        return GeneratedClients(self, seed)
+
+
+class GeneratedClients:
+    """Clients that hold no samples: train and test sets are drawn from the client's own distribution."""
+
+    def __init__(self, options: Synthetic, seed: int) -> None:
+        self.shape: tuple[int, ...] = (options.features,)
+        self.regression = options.kind == "quadratic"
+        self.num_outputs = 1 if self.regression else options.classes
+        self.sizes = np.broadcast_to(np.int64(options.samples), options.clients)
+        self.noisy = np.empty(0, int)
+        self._options, self._seed = options, seed
+        self._source = _Quadratic(options, seed) if self.regression else _Mixture(options, seed)
+
+    def train(self, client: int) -> Samples:
+        rng = generator(self._seed, "synthetic train", client)
+        return self._source.draw(client, self._options.samples, rng)
+
+    def test(self, client: int) -> Samples:
+        rng = generator(self._seed, "synthetic test", client)
+        return self._source.draw(client, self._options.test_samples, rng)
+
+    def pooled_test(self) -> Samples:
+        """The test sets of at most 100 clients, evenly spaced."""
+        count = min(len(self.sizes), MAX_POOLED)
+        parts = [self.test(i * len(self.sizes) // count) for i in range(count)]
+        return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+
+
+class _Mixture:
+    """x = mean of its class + shift of the client + standard normal; class proportions differ by client."""
+
+    def __init__(self, options: Synthetic, seed: int) -> None:
+        self._options, self._seed = options, seed
+        means = generator(seed, "synthetic").standard_normal((options.classes, options.features))
+        self._means = means * options.separation / np.sqrt(options.features)
+
+    def draw(self, client: int, count: int, rng: np.random.Generator) -> Samples:
+        options, own = self._options, generator(self._seed, "synthetic client", client)
+        proportions = draw_proportions(options.alpha, options.classes, own)
+        shift = own.standard_normal(options.features) * options.heterogeneity / np.sqrt(options.features)
+        y = rng.choice(options.classes, count, p=proportions)
+        x = self._means[y] + shift + rng.standard_normal((count, options.features))
+        return Samples(torch.from_numpy(x).float(), torch.from_numpy(y))
+
+
+class _Quadratic:
+    """y = x.w + noise with E[x x'] = diag(h): squared error is a quadratic with optimum w and curvatures h.
+
+    Each client has its own w, around a common one, and its own h, log-uniform.
+    """
+
+    def __init__(self, options: Synthetic, seed: int) -> None:
+        self._options, self._seed = options, seed
+        self._optimum = generator(seed, "synthetic").standard_normal(options.features) / np.sqrt(
+            options.features
+        )
+
+    def draw(self, client: int, count: int, rng: np.random.Generator) -> Samples:
+        options, own = self._options, generator(self._seed, "synthetic client", client)
+        offset = own.standard_normal(options.features) * options.heterogeneity / np.sqrt(options.features)
+        curvatures = options.curvature ** own.uniform(-1, 1, options.features)
+        x = rng.standard_normal((count, options.features)) * np.sqrt(curvatures)
+        y = x @ (self._optimum + offset) + options.deviation * rng.standard_normal(count)
+        return Samples(torch.from_numpy(x).float(), torch.from_numpy(y).float()[:, None])

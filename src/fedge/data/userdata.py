@@ -1,0 +1,111 @@
+"""A data set that a user's own function loads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from msgspec import Meta, field
+from torch import Tensor
+
+from fedge.core.errors import DataError
+from fedge.core.userfile import describe, load_function
+from fedge.data.clients import Samples
+from fedge.data.divided import Divided, DividedClients, Whole
+
+NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+class UserData(Divided, tag=False, kw_only=True):
+    """Arrays or tensors (x_train, y_train, x_test, y_test) that a function in a file of one's own returns.
+
+    Integer targets `[n]` are classes, counted from 0; floating ones `[n]` or `[n, k]` are values to predict.
+    """
+
+    name: Annotated[str, Meta(description="The function, as path/to/file.py:function.")]
+    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = (
+        field(default_factory=dict)
+    )
+
+    def build(self, seed: int) -> DividedClients:
+        function = load_function(self.name, "data.name")
+        try:
+            loaded = function(**self.options)
+        except Exception as error:
+            raise DataError(f"data.name: {self.name} failed: {describe(error, self.name)}") from error
+        try:
+            whole = check_arrays(loaded)
+        except DataError as error:
+            raise DataError(f"data.name: {self.name}: {error}") from error
+        return self.divide(whole, seed)
+
+
+def check_arrays(loaded: object) -> Whole:
+    """The whole data set, if it is one that can be trained on; a DataError that says what is wrong."""
+    if not isinstance(loaded, tuple | list) or len(loaded) != len(NAMES):
+        count = f" of {len(loaded)}" if isinstance(loaded, tuple | list) else ""
+        raise DataError(f"expected a tuple ({', '.join(NAMES)}), got {type(loaded).__name__}{count}")
+    arrays = {name: _array(value, name) for name, value in zip(NAMES, loaded, strict=True)}
+    train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"], part) for part in ("train", "test"))
+    if train.x.shape[1:] != test.x.shape[1:]:
+        shapes = f"{list(train.x.shape)} and {list(test.x.shape)}"
+        raise DataError(f"the inputs of x_train and x_test must have one shape, got {shapes}")
+    if train.y.dtype != test.y.dtype or train.y.shape[1:] != test.y.shape[1:]:
+        kinds = " and ".join(
+            f"{array.dtype} {list(array.shape)}" for array in (arrays["y_train"], arrays["y_test"])
+        )
+        raise DataError(f"y_train and y_test must both be classes, or values of one shape, got {kinds}")
+    if train.y.is_floating_point():
+        return Whole(train, test, num_outputs=train.y.shape[1])
+    highest, highest_test = int(train.y.max()), int(test.y.max())
+    if highest_test > highest:
+        raise DataError(f"y_test has class {highest_test}, but the highest class of y_train is {highest}")
+    return Whole(train, test, num_outputs=highest + 1)
+
+
+def _array(value: object, name: str) -> np.ndarray:
+    try:
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{name}: expected an array or a tensor, got {type(value).__name__} ({error})"
+        ) from error
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{name}: expected an array or a tensor of numbers, got {array.dtype}")
+    return array
+
+
+def _samples(x: np.ndarray, y: np.ndarray, part: str) -> Samples:
+    if x.ndim < 2:
+        raise DataError(f"x_{part}: expected one row for each sample, [n, ...], got shape {list(x.shape)}")
+    if y.ndim == 0 or len(x) != len(y):
+        shapes = f"{list(x.shape)} and {list(y.shape)}"
+        raise DataError(f"x_{part} and y_{part} must have one entry for each sample, got shapes {shapes}")
+    if 0 in x.shape:
+        raise DataError(f"x_{part}: expected at least one sample and one feature, got shape {list(x.shape)}")
+    return Samples(_finite(x, f"x_{part}"), _targets(y, f"y_{part}"))
+
+
+def _targets(y: np.ndarray, name: str) -> Tensor:
+    if y.dtype.kind == "f":
+        if y.ndim > 2 or 0 in y.shape:
+            raise DataError(f"{name}: expected values [n] or [n, k], got shape {list(y.shape)}")
+        return _finite(y, name).view(len(y), -1)
+    if y.ndim != 1:
+        raise DataError(f"{name}: expected classes [n], got shape {list(y.shape)} of {y.dtype}")
+    classes = y.astype(np.int64)
+    if classes.min() < 0:
+        raise DataError(f"{name}: classes count from 0, got {classes.min()}")
+    return torch.from_numpy(classes)
+
+
+def _finite(array: np.ndarray, name: str) -> Tensor:
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is reported as such
+        numbers = np.array(array, np.float32, order="C")
+    num_bad = numbers.size - np.count_nonzero(np.isfinite(numbers))
+    if num_bad:
+        raise DataError(
+            f"{name}: {num_bad} of {numbers.size} numbers are NaN, infinite or beyond float32; remove them"
+        )
+    return torch.from_numpy(numbers)

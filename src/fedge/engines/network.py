@@ -1,0 +1,84 @@
+"""A model as functions of flat vectors: gradients and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from fedge.core.keys import torch_seed
+from fedge.core.layout import Layout, Tree
+from fedge.data.clients import Samples
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+_EVALUATION_BATCH = 2048
+
+
+def squared_error(output: Tensor, target: Tensor) -> Tensor:
+    """Half the squared distance, mean over the batch: its gradient is output - target."""
+    return 0.5 * ((output - target) ** 2).sum(-1).mean()
+
+
+class Network:
+    """An ordinary module that is handed its weights and statistics with every call and keeps none.
+
+    The module's parameters are pointed at slices of the vector: nothing is copied in, and the vector is never written.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module], seed: int, regression: bool, dtype: torch.dtype = torch.float32) -> None:
+        with torch.random.fork_rng(devices=[]):
+            # A module's own initialisation knows only torch's generator: lend it a seeded one.
+            torch.manual_seed(torch_seed(seed, "model"))
+            self.module = make().to(dtype)
+        self.layout = Layout.of(self.module)
+        self.dtype = dtype
+        self.loss: Loss = squared_error if regression else F.cross_entropy
+        self.regression = regression
+        self._norms = [part for part in self.module.modules() if isinstance(part, _NormBase) and part.track_running_stats]
+        named = dict(self.module.named_parameters())
+        self._params = [named[entry.name] for entry in self.layout.params]
+        self._buffers = [self.module.get_buffer(entry.name) for entry in self.layout.stats]
+        self.variables: Tree = {"x": self.layout.flat(p.detach() for p in self._params)}
+        self.variables["stats"] = self.layout.flat(self._buffers) if self._buffers else torch.zeros(0, dtype=dtype)
+
+    @property
+    def has_norm(self) -> bool:
+        return bool(self._norms)
+
+    def cast(self, samples: Samples) -> Samples:
+        """Samples in the network's dtype; integer inputs, such as characters, stay what they are."""
+        x = samples.x.to(self.dtype) if samples.x.is_floating_point() else samples.x
+        return Samples(x, samples.y.to(self.dtype) if self.regression else samples.y)
+
+    def gradient(self, x: Tensor, stats: Tensor, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
+        """(loss, gradient, statistics after it) of a batch. A batch of one is normalised by the running statistics."""
+        stats = stats.clone()
+        self._load(x, stats)
+        self.module.train()
+        if len(batch) == 1:
+            for norm in self._norms:
+                norm.eval()
+        loss = self.loss(self.module(batch.x), batch.y)
+        gradients = torch.autograd.grad(loss, self._params)
+        return loss.detach(), self.layout.flat(gradients), stats
+
+    @torch.no_grad()
+    def outputs(self, variables: Tree, x: Tensor) -> Tensor:
+        """What the model says of inputs, in evaluation mode."""
+        self._load(variables["x"], variables["stats"])
+        self.module.eval()
+        return torch.cat([self.module(part) for part in x.split(_EVALUATION_BATCH)])
+
+    def trained(self, variables: Tree) -> nn.Module:
+        """The module with these weights and statistics as its own, for use outside."""
+        self._load(variables["x"].clone(), variables["stats"].clone())
+        return self.module.eval()
+
+    def _load(self, x: Tensor, stats: Tensor) -> None:
+        for parameter, view in zip(self._params, self.layout.views(x).values(), strict=True):
+            parameter.data = view
+        for buffer, view in zip(self._buffers, self.layout.views(stats, "stats").values(), strict=True):
+            buffer.data = view

@@ -1,0 +1,45 @@
+"""`loop` with every exchange turned into bytes and back: proof that an algorithm can travel.
+
+The client side has a job of its own, made anew from the configuration: names and numbers cross the wire, never code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fedge.core import message
+from fedge.core.algorithm import Exchange, Info, Reply
+from fedge.engines.job import Answer, Effort, Job, Reduction, request_meta
+from fedge.engines.loop import answer
+
+
+class Wire:
+    """Runs every exchange client by client, with nothing but bytes between the two sides."""
+
+    def __init__(self, job: Job, make_client_job: Callable[[], Job]) -> None:
+        self._job = job
+        self._client_job = make_client_job()._replace(clients=job.clients, kept=job.kept)  # these live with the clients
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
+        return [self._run(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
+
+    def _run(self, exchange: Exchange, info: Info) -> Reply:
+        reduction = Reduction(self._job, exchange, info)
+        request = message.pack(request_meta(exchange, info), exchange.down)
+        for client in self._job.present(exchange):
+            reduction.add(_receive(serve(self._client_job, client, request)))
+        return reduction.reply()
+
+
+def serve(job: Job, client: int, request: bytes) -> bytes:
+    """The client's side of the wire: a request in, an answer out."""
+    meta, down = message.unpack(request)
+    work = meta.pop("work")
+    given = answer(job, client, work, down, Info(**meta))
+    return message.pack(given.meta(), given.upload)
+
+
+def _receive(response: bytes) -> Answer:
+    meta, upload = message.unpack(response)
+    client, samples = meta.pop("client"), meta.pop("samples")
+    return Answer(client, samples, Effort(**meta), upload)

@@ -1,0 +1,37 @@
+"""Looking at what a module does with a sample, without changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from fedge.core.errors import ModelError
+
+
+def probe(module: nn.Module, shape: tuple[int, ...], num_samples: int = 1) -> object:
+    """The module's answer to zeros, in eval mode without gradients; a ModelError if it has none."""
+    parameter = next(module.parameters(), torch.empty(0))
+    x = torch.zeros(num_samples, *shape, dtype=parameter.dtype, device=parameter.device)
+    with _evaluating(module), torch.no_grad():
+        try:
+            return module(x)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise ModelError(
+                f"model.name: the model does not take inputs of shape {shape}: {reason}"
+            ) from error
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    # One by one: train() on the whole would also switch on parts that were in eval mode before.
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -1,0 +1,89 @@
+"""From the records of several seeds to one line with a band."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedge.core.errors import ConfigError
+from fedge.core.schema import nearest
+from fedge.report.groups import Group, Run, has
+from fedge.report.quantities import COSTS
+from fedge.report.statistics import interval
+
+Array = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+MAX_POINTS = 400
+"""More than a printed column can show."""
+
+MIN_SEEDS = 3
+"""Of two seeds the interval is 12.7 standard errors wide on either side: their range says more."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The mean of a metric over seeds, with the band around it; a single seed has none."""
+
+    label: str
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+    count: int
+    band: Literal["none", "range", "interval"]
+
+
+def trace(group: Group, x: str, y: str) -> Series:
+    """The metric y of a group over rounds, or over a cost paid so far, in the range that all seeds cover.
+
+    Runs that have not ended would cut it short: they are drawn only if none has ended.
+    """
+    runs = [run for run in group.runs if run.summary is not None] or group.runs
+    seeds = [_points(group.label, run, x, y) for run in runs if any(has(record, y) for record in run.rounds)]
+    if not seeds:
+        known = sorted({field for run in runs for record in run.rounds for field in record})
+        raise ConfigError(
+            f"{group.label}: no round has {y!r}{nearest(y, known)}; recorded: {', '.join(known) or 'nothing'}"
+        )
+    grid = _grid(group.label, [xs for xs, _ in seeds])
+    values = np.stack([np.interp(grid, xs, ys) for xs, ys in seeds])
+    mean = values.mean(axis=0)
+    if len(seeds) == 1:
+        return Series(group.label, grid, mean, mean, mean, 1, "none")
+    if len(seeds) < MIN_SEEDS:
+        return Series(group.label, grid, mean, values.min(axis=0), values.max(axis=0), len(seeds), "range")
+    half = np.array([interval(column).half for column in values.T.tolist()])
+    return Series(group.label, grid, mean, mean - half, mean + half, len(seeds), "interval")
+
+
+def _points(label: str, run: Run, x: str, y: str) -> tuple[Array, Array]:
+    """Where the run measured y, and what it measured."""
+    if x == "round":
+        at = [record["round"] for record in run.rounds]
+    elif x in COSTS:
+        lacking = next((record["round"] for record in run.rounds if not has(record, x)), None)
+        if lacking is not None:
+            hint = "; it needs an [edge] clock in the experiment" if x == "sim_seconds" else ""
+            raise ConfigError(f"x: {label} has no {x} in round {lacking}, so its sum is not known{hint}")
+        at = np.cumsum([record[x] for record in run.rounds]).tolist()
+    else:
+        known = ["round", *COSTS]
+        raise ConfigError(f"x: unknown {x!r}{nearest(x, known)}; known: {', '.join(known)}")
+    # a dictionary, as rounds that cost nothing share a place: the last of them counts
+    points = {place: record[y] for place, record in zip(at, run.rounds, strict=True) if has(record, y)}
+    return np.array(list(points), np.float64), np.array(list(points.values()), np.float64)
+
+
+def _grid(label: str, seeds: list[Array]) -> Array:
+    """The places that any seed measured, within the range that all cover."""
+    first, last = max(xs[0] for xs in seeds), min(xs[-1] for xs in seeds)
+    if first > last:
+        raise ConfigError(
+            f"{label}: its seeds share no range of x, one begins at {first:g}, another ends at {last:g};"
+            " leave one of them out"
+        )
+    places = np.unique(np.concatenate(seeds))
+    places = places[(places >= first) & (places <= last)]
+    return places if len(places) <= MAX_POINTS else np.linspace(first, last, MAX_POINTS)

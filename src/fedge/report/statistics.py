@@ -1,0 +1,82 @@
+"""What a few seeds say about a mean, and what they cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import cos, fsum, pi, sin, sqrt, tan
+
+LEVEL = 0.95
+"""The confidence of all intervals in tables and charts."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its confidence interval; one seed has none."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    count: int
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval: what stands behind the ±."""
+        return None if self.high is None else self.high - self.mean
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What it took to reach a target, over those seeds that reached it, and how many did."""
+
+    estimate: Estimate | None
+    reached: int
+    count: int
+
+
+def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
+    """Student's confidence interval of the mean; for a single value the mean alone."""
+    count = len(values)
+    if count == 0:
+        raise ValueError("expected at least one value to estimate a mean from, got none")
+    mean = min(
+        max(fsum(values) / count, min(values)), max(values)
+    )  # rounding may lead a hair out of the values
+    if count == 1:
+        return Estimate(mean, None, None, 1)
+    deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (count - 1))
+    half = student(count - 1, level) * deviation / sqrt(count)
+    return Estimate(mean, mean - half, mean + half, count)
+
+
+def to_target(values: Sequence[float | None], level: float = LEVEL) -> Reached:
+    """The cost of reaching a target, None standing for a seed that did not reach it."""
+    found = [value for value in values if value is not None]
+    return Reached(interval(found, level) if found else None, len(found), len(values))
+
+
+@lru_cache
+def student(freedom: int, level: float) -> float:
+    """The t with P(|T| <= t) = level at so many degrees of freedom, by bisection of the distribution."""
+    if freedom < 1 or not 0 < level < 1:
+        raise ValueError(f"expected freedom >= 1 and 0 < level < 1, got {freedom} and {level}")
+    low, high = 0.0, pi / 2
+    while low < (middle := (low + high) / 2) < high:
+        if _probability(middle, freedom) < level:
+            low = middle
+        else:
+            high = middle
+    return sqrt(freedom) * tan(low)
+
+
+def _probability(angle: float, freedom: int) -> float:
+    """P(|T| <= sqrt(freedom) tan(angle)): Abramowitz and Stegun, 26.7.3 (odd freedom) and 26.7.4 (even)."""
+    odd = freedom % 2
+    term = cos(angle) if odd else 1.0
+    total = 0.0
+    for k in range(1 + odd, freedom, 2):
+        total += term
+        term *= k / (k + 1) * cos(angle) ** 2
+    total *= sin(angle)
+    return 2 / pi * (angle + total) if odd else total

@@ -1,0 +1,176 @@
+"""Experiments side by side: what they came to, and what it took to reach the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import floor, log10
+from typing import Any, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from fedge.report.groups import Group, Run, Target, has
+from fedge.report.quantities import BYTES, FLOPS, JOULES, NUMBER, PERCENT, SECONDS, Unit, fitting
+from fedge.report.statistics import LEVEL, Estimate, interval, to_target
+
+
+@dataclass(frozen=True)
+class Row:
+    """One experiment over its finished seeds, in the units of the records. None: not measured, or by no seed.
+
+    Costs to the target are those of the seeds that reached it.
+    """
+
+    label: str
+    seeds: int
+    unfinished: int
+    target: Target | None
+    reached: int
+    accuracy: Estimate | None
+    user_accuracy: Estimate | None
+    rounds_to_target: Estimate | None
+    bytes_to_target: Estimate | None
+    flops_to_target: Estimate | None
+    sim_seconds_to_target: Estimate | None
+    energy_j_to_target: Estimate | None
+
+
+def compare(groups: Sequence[Group]) -> list[Row]:
+    """A row for each group. Runs that have not ended are counted, but say nothing yet."""
+    return [_row(group) for group in groups]
+
+
+def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as plain data."""
+    return [asdict(row) for row in rows]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows for a terminal. Columns of which nothing is known are left out."""
+    targets = list(dict.fromkeys(row.target for row in rows if row.target))
+    goal = targets[0].written if len(targets) == 1 else "target"
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), pad_edge=False)
+    shown.caption, shown.caption_justify = _caption(rows, targets), "left"
+    shown.add_column("name", min_width=10, overflow="fold")
+    shown.add_column("seeds", justify="right", no_wrap=True)
+    cells = [[_name(row), Text(str(row.seeds))] for row in rows]
+    for column in _COLUMNS:
+        estimates = [getattr(row, column.field) for row in rows]
+        says_reached = column.field == "rounds_to_target" and bool(targets)
+        if not any(estimates) and not says_reached:
+            continue
+        unit = fitting(column.units, max((estimate.mean for estimate in estimates if estimate), default=0.0))
+        shown.add_column(
+            Text(column.header.format(unit=unit.name, goal=goal)), justify="right", no_wrap=not says_reached
+        )
+        for row, line, estimate in zip(rows, cells, estimates, strict=True):
+            written = write(estimate, unit) if estimate else "–"
+            line.append(Text(_with_reached(written, row) if says_reached else written))
+    for line in cells:
+        shown.add_row(*line)
+    return shown
+
+
+def write(estimate: Estimate, unit: Unit) -> str:
+    """`93.1±1.2`: to the place that the interval supports, at most four significant digits of the mean."""
+    mean = estimate.mean / unit.size
+    finest = max(0, 3 - _exponent(mean))
+    if estimate.half:
+        half = estimate.half / unit.size
+        place = min(finest, _last_place(half))
+        return f"{_rounded(mean, place)}±{_rounded(half, place)}"
+    text = _rounded(mean, 0 if mean.is_integer() else finest)
+    return f"{text}±0" if estimate.half == 0 else text
+
+
+class _Column(NamedTuple):
+    field: str
+    header: str
+    units: tuple[Unit, ...]
+
+
+_COLUMNS = (
+    _Column("accuracy", "accuracy\n({unit})", PERCENT),
+    _Column("user_accuracy", "user\nacc. ({unit})", PERCENT),
+    _Column("rounds_to_target", "rounds\nto {goal}", NUMBER),
+    _Column("bytes_to_target", "{unit} up\n+ down\nto {goal}", BYTES),
+    _Column("flops_to_target", "{unit}\nto {goal}", FLOPS),
+    _Column("sim_seconds_to_target", "edge {unit}\nto {goal}", SECONDS),
+    _Column("energy_j_to_target", "{unit}\nto {goal}", JOULES),
+)
+
+
+def _row(group: Group) -> Row:
+    finished = [run for run in group.runs if run.summary is not None]
+    summaries = [run.summary or {} for run in finished]
+    rounds = to_target([summary.get("rounds_to_target") for summary in summaries])
+
+    def cost(*fields: str) -> Estimate | None:
+        return to_target([_sum(summary, fields) for summary in summaries]).estimate
+
+    return Row(
+        label=group.label,
+        seeds=len(finished),
+        unfinished=len(group.runs) - len(finished),
+        target=group.target,
+        reached=rounds.reached,
+        accuracy=_final(finished, "accuracy"),
+        user_accuracy=_final(finished, "user_accuracy"),
+        rounds_to_target=rounds.estimate,
+        bytes_to_target=cost("bytes_up_to_target", "bytes_down_to_target"),
+        flops_to_target=cost("flops_to_target"),
+        sim_seconds_to_target=cost("sim_seconds_to_target"),
+        energy_j_to_target=cost("energy_j_to_target"),
+    )
+
+
+def _final(runs: Sequence[Run], field: str) -> Estimate | None:
+    """The last measured value of each run."""
+    measured = [[record[field] for record in run.rounds if has(record, field)] for run in runs]
+    values = [values[-1] for values in measured if values]
+    return interval(values) if values else None
+
+
+def _sum(summary: Mapping[str, Any], fields: Sequence[str]) -> float | None:
+    values = [summary[field] for field in fields if has(summary, field)]
+    return sum(values) if len(values) == len(fields) else None
+
+
+def _name(row: Row) -> Text:
+    name = Text(row.label)
+    return name.append(f"\n{row.unfinished} unfinished", style="dim") if row.unfinished else name
+
+
+def _with_reached(written: str, row: Row) -> str:
+    if row.target is None or row.reached == row.seeds:
+        return written
+    return f"{written}\n{row.reached}/{row.seeds} reached" if row.reached else "not reached"
+
+
+def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> Text | None:
+    """What the numbers mean, as far as it applies to these rows."""
+    if len(targets) == 1:
+        said = [f"target: {targets[0]}"]
+    else:
+        said = [f"target of {row.label}: {row.target}" for row in rows if row.target]
+    if any(0 < row.reached < row.seeds for row in rows):
+        said.append("costs to target: of the seeds that reached it")
+    if any(row.seeds > 1 for row in rows):
+        said.append(f"±: half the {100 * LEVEL:g}% confidence interval of the mean over seeds")
+    return Text("\n".join(["", *said])) if said else None
+
+
+def _last_place(half: float) -> int:
+    """The decimal place of the first digit of an uncertainty, or of the second if the first is a 1."""
+    exponent = _exponent(half)
+    return (1 if half < 2 * 10.0**exponent else 0) - exponent
+
+
+def _exponent(value: float) -> int:
+    return floor(log10(abs(value))) if value else 0
+
+
+def _rounded(value: float, place: int) -> str:
+    return f"{round(value, place):,.{max(place, 0)}f}"

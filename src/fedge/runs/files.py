@@ -1,0 +1,124 @@
+"""What a run directory holds.
+
+    config.json            the resolved configuration, with "format": 1; a directory that has it is a run
+    environment.json       where it ran: versions, CPU, threads, commit, start
+    rounds.jsonl           one line for each round, written as it happens
+    clients.jsonl          at the end: one line for each client
+    summary.json           at the end; a run that has it is complete
+    lock                   names the process that writes the run, which holds a lock on this file
+    checkpoint/
+      state.safetensors    the last checkpoint
+      kept.bin             private state of clients
+
+Repeats over several seeds are a directory with a config.json that has `seeds`, and a run in each of seed-1/,
+seed-2/, ...
+
+JSON knows no NaN and no infinity: both are stored as null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fedge.core.errors import RunError, StorageError
+from fedge.runs.storage import reading
+
+FORMAT = 1
+
+CONFIG = "config.json"
+ENVIRONMENT = "environment.json"
+ROUNDS = "rounds.jsonl"
+CLIENTS = "clients.jsonl"
+SUMMARY = "summary.json"
+LOCK = "lock"
+CHECKPOINT = "checkpoint"
+STATE = "checkpoint/state.safetensors"
+KEPT = "checkpoint/kept.bin"
+
+
+def encode(value: object) -> bytes:
+    """One line of JSON, without its end."""
+    return _ENCODER.encode(value)
+
+
+def encode_lines(values: Iterable[object]) -> bytes:
+    """One line of JSON for each value."""
+    return _ENCODER.encode_lines(values)
+
+
+def encode_pretty(value: object) -> bytes:
+    """JSON for people to read."""
+    return msgspec.json.format(encode(value), indent=2) + b"\n"
+
+
+def decode(file: Path, data: bytes) -> dict[str, Any]:
+    """The JSON object that the bytes of a file hold."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except ValueError as error:  # msgspec's own errors, and UnicodeDecodeError
+        raise RunError(f"{file} is damaged: expected a JSON object, but {error}") from None
+
+
+def read_bytes(file: Path) -> bytes | None:
+    """A file's content; None if there is no such file."""
+    with reading(file):
+        try:
+            return file.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration of a run, or of repeats."""
+    file = path / CONFIG
+    data = read_bytes(file)
+    if data is None:
+        raise RunError(f"no run at {path}: expected {CONFIG} in it; `fedge list` shows the runs there are")
+    config = decode(file, data)
+    found = config.pop("format", None)
+    if type(found) is not int or found < 1:
+        raise RunError(f"{path} is no run of fedge: expected a format number in {CONFIG}, got {found!r}")
+    if found > FORMAT:
+        raise RunError(
+            f"{path} has format {found}, and this fedge reads up to format {FORMAT}; "
+            f"use fedge {_writer(path)} or newer"
+        )
+    return config
+
+
+def encode_config(config: Mapping[str, Any]) -> bytes:
+    """What `read_config` reads."""
+    return encode_pretty({**config, "format": FORMAT})
+
+
+def holds_repeats(path: Path, config: Mapping[str, Any]) -> bool:
+    """Whether the directory with this configuration has its runs, one for each seed, below it."""
+    return bool(config.get("seeds")) and not (path / ROUNDS).exists()
+
+
+def seed_path(path: Path, seed: int) -> Path:
+    """The run directory of one repeat."""
+    return path / f"seed-{seed}"
+
+
+def _writer(path: Path) -> str:
+    try:
+        version = decode(path / ENVIRONMENT, read_bytes(path / ENVIRONMENT) or b"").get("fedge")
+    except (RunError, StorageError):
+        version = None
+    return version if isinstance(version, str) else "of the version that wrote it"
+
+
+def _plain(value: object) -> object:
+    import numpy as np  # here, since it takes long and few values need it
+
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"expected a value that JSON knows, or a numpy scalar; got {type(value).__name__}")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)

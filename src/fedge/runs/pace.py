@@ -1,0 +1,24 @@
+"""How often to save."""
+
+from __future__ import annotations
+
+
+class Pace:
+    """Every so many rounds, but with no more than a share of the time spent on it."""
+
+    def __init__(self, every: int, share: float = 0.05, last: int = 0) -> None:
+        """`last` is the round of the checkpoint that a resumed run starts from."""
+        self._every = every
+        self._share = share
+        self._last = last
+        self._first = True
+
+    def due(self, round: int, seconds_run: float, seconds_saving: float) -> bool:
+        """Whether to save after this round; if so, that counts as done. `seconds_run` includes the saving."""
+        if round - self._last < self._every:
+            return False
+        if not self._first and seconds_saving > self._share * seconds_run:
+            return False
+        self._first = False
+        self._last = round
+        return True

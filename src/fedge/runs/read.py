@@ -1,0 +1,115 @@
+"""Runs as others see them: never locked, never changed, whatever state they are in."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedge.core.errors import FedgeError, RunError
+from fedge.runs import files
+from fedge.runs.lock import holder
+
+if TYPE_CHECKING:
+    from fedge.core.layout import Tree
+
+Status = Literal["complete", "running", "unfinished", "damaged"]
+
+
+class Run:
+    """A run directory, read when asked and then remembered; make another `Run` to see what came since."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration it runs with."""
+        return files.read_config(self.path)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Where it was started."""
+        return self._object(files.ENVIRONMENT) or {}
+
+    @cached_property
+    def rounds(self) -> list[dict[str, Any]]:
+        """What was recorded of each round so far."""
+        return self._lines(files.ROUNDS)
+
+    @cached_property
+    def clients(self) -> list[dict[str, Any]]:
+        """What each client did; empty until the run is complete."""
+        return self._lines(files.CLIENTS)
+
+    @cached_property
+    def summary(self) -> dict[str, Any] | None:
+        """What it came to; None until it is complete."""
+        return self._object(files.SUMMARY)
+
+    def state(self) -> Tree:
+        """The server's state at the last checkpoint."""
+        from fedge.runs.checkpoint import load  # here, since it needs torch and lists of runs do not
+
+        checkpoint = load(self.path / files.STATE)
+        if checkpoint is None:
+            raise RunError(f"{self.path} has no checkpoint yet: expected {files.STATE}; let the run go on")
+        return checkpoint.state
+
+    @cached_property
+    def problem(self) -> str | None:
+        """Why it cannot be read; None if it can."""
+        try:
+            if files.holds_repeats(self.path, self.config):
+                return f"{self.path} holds repeats, not one run"
+            _ = self.rounds, self.summary
+        except FedgeError as error:
+            return str(error)
+        return None
+
+    @property
+    def status(self) -> Status:
+        if self.problem is not None:
+            return "damaged"
+        if holder(self.path / files.LOCK) is not None:
+            return "running"
+        return "unfinished" if self.summary is None else "complete"
+
+    def _object(self, name: str) -> dict[str, Any] | None:
+        data = files.read_bytes(self.path / name)
+        return None if data is None else files.decode(self.path / name, data)
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        data = files.read_bytes(self.path / name) or b""
+        whole = data.split(b"\n")[:-1]  # what follows the last line end is a line being written
+        return [files.decode(self.path / name, line) for line in whole]
+
+
+def find_runs(path: Path) -> list[Run]:
+    """The run at a path, or else all below it, in the order of their paths.
+
+    A directory with the marks of a run that cannot be read is among them, as damaged, and says its `problem`.
+    """
+    if not path.is_dir():
+        raise RunError(f"no directory at {path}: expected a run, or a directory with runs in it")
+    runs = []
+    for folder, subfolders, names in os.walk(path):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        run = Run(Path(folder))
+        if not {files.CONFIG, files.ENVIRONMENT, files.ROUNDS} & set(names) or _holds_repeats(run):
+            continue
+        runs.append(run)
+        if run.problem is None:
+            subfolders.clear()
+    return sorted(runs, key=lambda run: run.path)
+
+
+def _holds_repeats(run: Run) -> bool:
+    try:
+        return files.holds_repeats(run.path, run.config)
+    except FedgeError:
+        return False

@@ -1,0 +1,81 @@
+"""Writing so that a crash or a full disk costs nothing that was saved before."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedge.core.errors import StorageError
+
+_REMEDIES = {
+    errno.ENOSPC: "free space on that disk",
+    errno.EDQUOT: "free space within your quota",
+    errno.EFBIG: "raise the limit on file sizes (`ulimit -f`)",
+    errno.EROFS: "make that disk writable",
+    errno.EACCES: "make it writable for you",
+    errno.EPERM: "make it writable for you",
+    errno.ENOTDIR: "move away the file that stands in place of a folder",
+    errno.EEXIST: "move away the file that stands in place of a folder",
+}
+
+
+@contextmanager
+def writing(path: Path, then: str) -> Iterator[None]:
+    """Turns an OSError into a StorageError that says what to do about `path`, and what to do then."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "put that right")
+        raise StorageError(f"cannot write {path}: {_reason(error)}; {remedy}, then {then}") from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns an OSError into a StorageError about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot read {path}: {_reason(error)}; make it readable for you and try again"
+        ) from error
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write to a file descriptor: in one call, unless the system takes only a part."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Put a whole file in place, durably: after a crash it is there as it was before, or as it is now."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            write_all(file, data)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(part, path)
+    except OSError:
+        with suppress(OSError):  # what was to be said is the first error; the part only takes space
+            part.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable: syncing a file does not do that."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

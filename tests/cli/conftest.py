@@ -1,0 +1,92 @@
+"""A way to call the command, and runs to call it on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedge.cli import app
+
+EXPERIMENT = """
+name = "tiny"
+rounds = 3
+
+[data]
+name = "digits"
+clients = 10
+
+[model]
+name = "logistic"
+
+[algorithm]
+name = "fedavg"
+local_steps = 2
+
+[selection]
+count = 2
+"""
+
+
+@pytest.fixture
+def fedge() -> Callable[..., Result]:
+    """Call `fedge` with these arguments; exceptions that are bugs come through."""
+    runner = CliRunner(env={"NO_COLOR": "1", "FORCE_COLOR": None, "FEDGE_DEBUG": None})
+
+    def call(*args: object) -> Result:
+        return runner.invoke(app, [str(arg) for arg in args], prog_name="fedge", catch_exceptions=False)
+
+    return call
+
+
+@pytest.fixture
+def fedge_process() -> Callable[..., subprocess.Popen[str]]:
+    """Start `fedge` as a process of its own."""
+    code = f"import sys; sys.path[:0] = {sys.path!r}; from fedge.cli import main; main()"
+
+    def start(*args: object, **options: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", code, *map(str, args)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, text=True, **pipes | options)
+
+    return start
+
+
+@pytest.fixture
+def experiment_file(tmp_path: Path) -> Path:
+    """A file that trains in no time."""
+    file = tmp_path / "tiny.toml"
+    file.write_text(EXPERIMENT)
+    return file
+
+
+@pytest.fixture
+def write_run() -> Callable[..., Path]:
+    """Write a run directory by hand."""
+
+    def write(
+        path: Path,
+        accuracies: Sequence[float] = (0.5, 0.75),
+        summary: dict[str, Any] | None = None,
+        complete: bool = True,
+        **config: Any,
+    ) -> Path:
+        path.mkdir(parents=True)
+        settings = {"format": 1, "name": "made", "seed": 1, "rounds": 2, "algorithm": {"name": "fedavg"}}
+        (path / "config.json").write_text(json.dumps(settings | config))
+        records = [
+            {"round": i, "accuracy": accuracy, "train_loss": 1 / i, "bytes_up": 3_000_000, "sim_seconds": 7.5}
+            for i, accuracy in enumerate(accuracies, 1)
+        ]
+        (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        if complete:
+            (path / "summary.json").write_text(json.dumps(summary or {"rounds": len(records)}))
+        return path
+
+    return write

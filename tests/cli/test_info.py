@@ -1,0 +1,84 @@
+"""`fedge info`"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedge.algorithms import ALGORITHMS
+from fedge.core.schema import tag
+from fedge.data import DATASETS, PARTITIONS
+from fedge.models import MODELS
+
+PARTS = {"models": MODELS, "datasets": DATASETS, "algorithms": ALGORITHMS, "partitioners": PARTITIONS}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_lists_all_with_a_description(fedge, part):
+    lines = fedge("info", part).stdout.splitlines()[2:]
+    found = json.loads(fedge("info", part, "--format", "json").stdout)
+    assert [entry["name"] for entry in found] == [tag(kind) or "FILE.py:FUNCTION" for kind in PARTS[part]]
+    for line, entry in zip(lines, found, strict=True):
+        assert line.startswith(entry["name"] + " ")
+        assert len(entry["description"]) > 10
+        assert entry["description"] in line
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [(part, tag(kind)) for part, kinds in PARTS.items() for kind in kinds if tag(kind)]
+)
+def test_every_option_has_a_meaning(fedge, part, name):
+    found = json.loads(fedge("info", part, name, "--format", "json").stdout)
+    assert found["name"] == name
+    for option in found["options"]:
+        assert option["meaning"], option
+        assert "typing" not in option["type"], option
+
+
+def test_models_are_measured(fedge):
+    found = json.loads(fedge("info", "models", "mnist_2nn", "--format", "json").stdout)
+    # 784 inputs, two hidden layers of 200, 10 outputs, each with its biases
+    assert found["num_params"] == 784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10
+    assert found["shape"] == [1, 28, 28]
+    assert "199,210 trainable parameters for inputs 1x28x28" in fedge("info", "models", "mnist_2nn").stdout
+
+
+def test_models_for_other_inputs_name_them(fedge, monkeypatch):
+    monkeypatch.setattr("fedge.cli.catalogue.SHAPES", ((5,), (3, 32, 32)))
+    (found,) = (
+        entry
+        for entry in json.loads(fedge("info", "models", "--format", "json").stdout)
+        if entry["name"] == "mtfl_cnn"
+    )
+    assert found["shape"] == [3, 32, 32]  # as it takes no vectors
+
+
+def test_options_of_an_algorithm(fedge):
+    lines = [line.split() for line in fedge("info", "algorithms", "fedavg").stdout.splitlines()]
+    assert lines[0] == ["fedavg"]
+    assert ["option", "type", "default", "meaning"] in lines
+    (rate,) = (line for line in lines if line[:1] == ["learning_rate"])
+    assert rate[1:5] == ["number", ">", "0", "0.1"]
+
+
+def test_what_has_no_options_says_so(fedge):
+    assert fedge("info", "partitioners", "iid").stdout.endswith("\nno options\n")
+
+
+def test_a_users_own_function(fedge):
+    said = fedge("info", "models", "net.py:build").stdout
+    assert said.startswith("FILE.py:FUNCTION\n")
+    assert "required" in said
+
+
+def test_unknown_name_suggests_the_nearest(fedge):
+    result = fedge("info", "algorithms", "scafold")
+    assert result.exit_code == 2
+    assert "did you mean 'scaffold'?" in result.stderr
+
+
+def test_unknown_part(fedge):
+    result = fedge("info", "optimisers")
+    assert result.exit_code == 2
+    assert "partitioners" in result.stderr

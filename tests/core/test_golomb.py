@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedge.core.errors import StreamError
+from fedge.core.golomb import decode_places, encode_places, expected_bits, width
+
+
+def places_of(*places):
+    return np.array(places, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("sparsity", "b", "bits"), [(0.0, 0, 1.0), (0.6, 0, 2.5), (0.9, 3, 4.7558), (0.95, 4, 5.7861)]
+)
+def test_width_and_expected_bits(sparsity, b, bits):
+    assert width(sparsity) == b
+    assert expected_bits(sparsity) == pytest.approx(bits, abs=5e-5)
+
+
+def test_bits_by_hand():
+    # 1 - 2/20 = 0.9, so b* = 3. Gaps 2 = 0*8 + 2 and 17 - 2 - 1 = 14 = 1*8 + 6.
+    # Unary 1, 01; low bits 010, 110: 1010 1011 | 0 and seven zeros.
+    b, data = encode_places(places_of(2, 17), 20)
+    assert b == 3
+    assert data.tolist() == [0b10101011, 0b00000000]
+
+
+def test_all_places_take_one_bit_each():
+    b, data = encode_places(np.arange(16), 16)
+    assert (b, data.tolist()) == (0, [255, 255])
+
+
+def test_no_places_take_no_bytes():
+    b, data = encode_places(places_of(), 1000)
+    assert (b, len(data)) == (0, 0)
+    places, num_bytes = decode_places(data, b, 0, 1000)
+    assert (len(places), num_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("place", [0, 1, 12_345_678, 99_999_999])
+def test_one_place_in_a_huge_tensor(place):
+    b, data = encode_places(places_of(place), 100_000_000)
+    # ln(phi - 1) = -0.4812 and ln(1 - 1e-8) = -1e-8, so b* = 1 + floor(log2(0.4812e8)) = 26; with at most two
+    # unary bits that is 28 of the 32 bits.
+    assert b == 26
+    assert len(data) == 4
+    places, num_bytes = decode_places(data, b, 1, 100_000_000)
+    assert (places.tolist(), num_bytes) == ([place], 4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 3000), st.floats(0, 1), st.integers(0, 2**32 - 1))
+def test_round_trip_leaves_what_follows(size, density, seed):
+    rng = np.random.default_rng(seed)
+    places = np.flatnonzero(rng.random(size) < density)
+    b, data = encode_places(places, size)
+    followed = np.concatenate([data, rng.integers(0, 256, 20, np.uint8)])
+    decoded, num_bytes = decode_places(followed, b, len(places), size)
+    assert np.array_equal(decoded, places)
+    assert num_bytes == len(data)
+
+
+@pytest.mark.parametrize("sparsity", [0.6, 0.9, 0.95])
+def test_real_size_is_the_expected_one(sparsity):
+    places = np.flatnonzero(np.random.default_rng(1).random(200_000) >= sparsity)
+    _, data = encode_places(places, 200_000)
+    assert 8 * len(data) / len(places) == pytest.approx(expected_bits(sparsity), rel=0.01)
+
+
+def test_what_cannot_be_places_is_refused():
+    with pytest.raises(StreamError, match="expected 3 places among 8, found 2"):
+        decode_places(np.array([0b10100000], np.uint8), 0, 3, 8)
+    with pytest.raises(StreamError, match="expected 2 bytes of places, 1 are left"):
+        decode_places(np.array([0b11100000], np.uint8), 2, 3, 8)
+    with pytest.raises(StreamError, match="expected places below 4, found 7"):
+        decode_places(np.array([0b00000001], np.uint8), 0, 1, 4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40), st.integers(0, 31), st.integers(0, 400), st.integers(0, 400))
+def test_any_bytes_are_places_or_refused(data, b, count, size):
+    try:
+        places, num_bytes = decode_places(np.frombuffer(data, np.uint8), b, count, size)
+    except StreamError:
+        return
+    assert len(places) == count
+    assert num_bytes <= len(data)
+    assert not count or (places[0] >= 0 and places[-1] < size)
+    assert (np.diff(places) > 0).all()

@@ -1,0 +1,126 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedge.core.errors import ConfigError, DataError
+from fedge.core.schema import read
+from fedge.data.partition import Shards
+from fedge.data.userdata import UserData, check_arrays
+
+X, Y = np.arange(24.0).reshape(12, 2), np.arange(12) % 3
+
+
+def write(folder: Path, body: str) -> str:
+    path = folder / "mine.py"
+    path.write_text(f"import numpy as np\n\ndef load(count=12):\n    {body}\n")
+    return f"{path}:load"
+
+
+def test_a_users_data_is_divided_like_any_other(tmp_path: Path) -> None:
+    name = write(tmp_path, "x = np.eye(count); y = np.arange(count) % 4; return x, y, x[:8], y[:8]")
+    table = {"name": name, "options": {"count": 24}, "clients": 4, "partition": "shards"}
+    options = read(table, UserData, "data")
+    assert options.partition == Shards()
+    clients = options.build(seed=1)
+    assert (clients.shape, clients.num_outputs, clients.regression) == ((24,), 4, False)
+    assert clients.sizes.tolist() == [6, 6, 6, 6]
+    assert clients.train(0).x.dtype == torch.float32
+
+
+def test_a_function_that_fails_is_named_with_the_line(tmp_path: Path) -> None:
+    name = write(tmp_path, "raise KeyError('no')")
+    with pytest.raises(DataError, match=r"data\.name: .*mine\.py:load failed: KeyError: 'no' \(line 4 of"):
+        UserData(name=name).build(seed=1)
+    with pytest.raises(DataError, match="unexpected keyword argument 'size'"):
+        UserData(name=name, options={"size": 3}).build(seed=1)
+    with pytest.raises(ConfigError, match=r"data\.name: .* defines no 'laod'"):
+        UserData(name=name.replace("load", "laod")).build(seed=1)
+
+
+def test_what_is_wrong_is_said_with_the_function(tmp_path: Path) -> None:
+    name = write(tmp_path, "return 1")
+    with pytest.raises(DataError) as caught:
+        UserData(name=name).build(seed=1)
+    assert str(caught.value) == (
+        f"data.name: {name}: expected a tuple (x_train, y_train, x_test, y_test), got int"
+    )
+
+
+@pytest.mark.parametrize(
+    "y", [Y, Y.astype(np.uint8), torch.from_numpy(Y), Y.tolist(), Y.astype(">i4")], ids=str
+)
+def test_integers_are_classes(y: Any) -> None:
+    whole = check_arrays((X, y, X[:3], y[:3]))
+    assert whole.num_outputs == 3
+    assert whole.train.y.dtype == torch.int64
+    assert whole.train.y.tolist() == Y.tolist()
+
+
+def test_floats_are_values() -> None:
+    whole = check_arrays((X, X[:, 0] * 0.5, X[:3], X[:3, 0] * 0.5))
+    assert whole.num_outputs == 1
+    assert whole.train.y.shape == (12, 1)
+    assert whole.train.y.dtype == torch.float32
+    assert check_arrays((X, X * 0.5, X[:3], X[:3] * 0.5)).num_outputs == 2
+
+
+def test_inputs_may_be_tensors_that_learn_or_arrays_in_any_order() -> None:
+    whole = check_arrays((torch.from_numpy(X).requires_grad_(), Y, X[::-1], Y))
+    assert torch.equal(whole.train.x, torch.arange(24.0).view(12, 2))
+    assert torch.equal(whole.test.x, whole.train.x.flip(0))
+
+
+def test_the_users_arrays_are_not_shared() -> None:
+    x = X.astype(np.float32)
+    whole = check_arrays((x, Y, x, Y))
+    x[:] = 0
+    assert whole.train.x[-1].tolist() == [22, 23]
+
+
+WRONG = [
+    ((X, Y, X), r"expected a tuple \(x_train, y_train, x_test, y_test\), got tuple of 3"),
+    (({}, Y, X, Y), r"x_train: expected an array or a tensor of numbers, got object"),
+    (([[1, 2], [3]], Y, X, Y), r"x_train: expected an array or a tensor, got list"),
+    (
+        (torch.zeros(12, 2, dtype=torch.bfloat16), Y, X, Y),
+        r"x_train: expected an array or a tensor, got Tensor",
+    ),
+    ((X, np.array(["a"] * 12), X, Y), r"y_train: expected an array or a tensor of numbers, got <U1"),
+    ((X, Y, X + 1j, Y), r"x_test: expected an array or a tensor of numbers, got complex128"),
+    ((X[:, 0], Y, X, Y), r"x_train: expected one row for each sample, \[n, \.\.\.\], got shape \[12\]"),
+    (
+        (X, Y[:5], X, Y),
+        r"x_train and y_train must have one entry for each sample, got shapes \[12, 2\] and \[5\]",
+    ),
+    ((X, Y, X, np.int64(3)), r"x_test and y_test must have one entry .* got shapes \[12, 2\] and \[\]"),
+    ((X, Y, X[:0], Y[:0]), r"x_test: expected at least one sample and one feature, got shape \[0, 2\]"),
+    (
+        (X[:, :0], Y, X[:, :0], Y),
+        r"x_train: expected at least one sample and one feature, got shape \[12, 0\]",
+    ),
+    (
+        (X, Y, X[:, :1], Y),
+        r"the inputs of x_train and x_test must have one shape, got \[12, 2\] and \[12, 1\]",
+    ),
+    ((X, Y, X, Y * 1.0), r"y_train and y_test must both be classes, .* got int64 \[12\] and float64 \[12\]"),
+    (
+        (X, X, X, X[:, 0]),
+        r"y_train and y_test .* values of one shape, got float64 \[12, 2\] and float64 \[12\]",
+    ),
+    ((X, Y[:, None], X, Y), r"y_train: expected classes \[n\], got shape \[12, 1\] of int64"),
+    ((X, X[:, :, None], X, X), r"y_train: expected values \[n\] or \[n, k\], got shape \[12, 2, 1\]"),
+    ((X, Y - 1, X, Y), r"y_train: classes count from 0, got -1"),
+    ((X, Y, X, Y + 1), r"y_test has class 3, but the highest class of y_train is 2"),
+    ((np.where(X == 5, np.nan, X), Y, X, Y), r"x_train: 1 of 24 numbers are NaN, infinite or beyond float32"),
+    ((X, Y, X * 1e300, Y), r"x_test: 23 of 24 numbers are NaN, infinite or beyond float32"),
+    ((X, X - np.inf, X, X), r"y_train: 24 of 24 numbers are NaN"),
+]
+
+
+@pytest.mark.parametrize(("loaded", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_what_cannot_be_trained_on_is_refused(loaded: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_arrays(loaded)

@@ -1,0 +1,77 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fedge.report.groups import Target, group_runs
+from fedge.runs.read import find_runs
+
+
+def test_seeds_of_one_configuration_are_a_group(make_run) -> None:
+    a1, b1, a2 = make_run("a", 1), make_run("b", 1), make_run("a", 2)
+    groups = group_runs([a1, b1, a2])
+    assert [(group.label, list(group.runs)) for group in groups] == [("a", [a1, a2]), ("b", [b1])]
+
+
+def test_groups_of_one_name_are_told_apart_by_what_differs(make_run) -> None:
+    runs = [
+        make_run("x", rounds_limit=5, algorithm={"name": "fedavg", "learning_rate": 0.1}),
+        make_run("x", rounds_limit=5, algorithm={"name": "fedavg", "learning_rate": 0.2}),
+        make_run("x", rounds_limit=5, algorithm={"name": "scaffold", "learning_rate": 0.1}),
+        make_run("y", rounds_limit=5, algorithm={"name": "fedavg", "learning_rate": 0.3}),
+    ]
+    assert [group.label for group in group_runs(runs)] == [
+        "x (fedavg, learning_rate=0.1)",
+        "x (fedavg, learning_rate=0.2)",
+        "x (scaffold, learning_rate=0.1)",
+        "y",
+    ]
+
+
+def test_a_label_needs_no_more_than_tells_apart(make_run) -> None:
+    runs = [
+        make_run("x", algorithm={"name": "fedavg"}, engine={"name": "loop"}),
+        make_run("x", algorithm={"name": "scaffold"}, engine={"name": "block"}),
+    ]
+    assert [group.label for group in group_runs(runs)] == ["x (fedavg)", "x (scaffold)"]
+
+
+def test_a_missing_section_tells_apart_too(make_run) -> None:
+    runs = [make_run("x", codec=None), make_run("x", codec={"up": ["uniq"]})]
+    assert [group.label for group in group_runs(runs)] == ["x (up=None)", "x (up=['uniq'])"]
+    runs = [make_run("x", codec=None), make_run("x", codec={})]
+    assert [group.label for group in group_runs(runs)] == ["x (codec=None)", "x (codec={})"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_repeated_seed_counts_once_and_finished(make_run, order: tuple[int, int]) -> None:
+    runs = [make_run(summary={"rounds": 3}), make_run(summary=None)]
+    (group,) = group_runs([runs[i] for i in order])
+    assert list(group.runs) == [runs[0]]
+
+
+def test_of_two_finished_repeats_the_last_counts(make_run) -> None:
+    first, last = make_run(summary={"rounds": 3}), make_run(summary={"rounds": 4})
+    (group,) = group_runs([first, last])
+    assert list(group.runs) == [last]
+
+
+def test_target_is_read_in_the_unit_of_its_metric(make_run) -> None:
+    with_target = make_run(target={"metric": "user_accuracy", "value": 0.955, "stop": True})
+    (group,) = group_runs([with_target])
+    assert group.target == Target("user_accuracy", 0.955)
+    assert str(group.target) == "user accuracy 95.5%"
+    assert str(Target("train_loss", 0.35)) == "train loss 0.35"
+    assert group_runs([make_run()])[0].target is None
+
+
+def test_runs_on_disk_have_what_a_report_needs(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        run = tmp_path / f"seed-{seed}"
+        run.mkdir()
+        (run / "config.json").write_text(json.dumps({"format": 1, "name": "disk", "seed": seed}))
+        (run / "rounds.jsonl").write_text(json.dumps({"round": 1, "accuracy": 0.5}) + "\n")
+    (group,) = group_runs(find_runs(tmp_path))
+    assert group.label == "disk"
+    assert [run.rounds[0]["accuracy"] for run in group.runs] == [0.5, 0.5]
+    assert [run.summary for run in group.runs] == [None, None]
