@@ -9,7 +9,7 @@ from torch import nn
 from fedge.algorithms import ALGORITHMS, mtfl, reduced
 from fedge.algorithms.ce_fedavg import CeFedAvg
 from fedge.algorithms.dynavg import DynAvg
-from fedge.algorithms.fedavg import FedSgd
+from fedge.algorithms.fedsgd import FedSgd
 from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.algorithms.scaffold import Scaffold
 from fedge.core.algorithm import Build, Engine, Info, Outcome, drive
@@ -114,7 +114,9 @@ def make_engine(name: str, job: Job, make_client_job: Callable[[], Job], num_row
 class Federation:
     """An algorithm on clients in an engine, round by round."""
 
-    def __init__(self, build: Build, clients: Handmade, engine: str = "loop", rate: float = 0.1, **options: object) -> None:
+    def __init__(
+        self, build: Build, clients: Handmade, engine: str = "loop", rate: float = 0.1, **options: object
+    ) -> None:
         steps, epochs = options.pop("steps", 3), options.pop("epochs", None)
         self.job = make_job(build, clients, **options)  # type: ignore[arg-type]
         self.engine = make_engine(engine, self.job, lambda: make_job(build, clients, **options))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Federated learning for the network edge.
 
-    import fedge
-    run = fedge.run("first.toml", **{"algorithm.learning_rate": 0.05})
-    run.rounds, run.summary, run.model
+import fedge
+run = fedge.run("first.toml", **{"algorithm.learning_rate": 0.05})
+run.rounds, run.summary, run.model
 """
 
 from importlib import import_module

@@ -5,19 +5,19 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from fedge.algorithms import ALGORITHMS, REDUCERS, Personal
+from fedge.algorithms import AlgorithmOptions, Personal, ReduceOptions
+from fedge.algorithms.reduced import ByMean
 from fedge.core.errors import ConfigError
 from fedge.core.schema import Options, read
-from fedge.data import DATASETS
+from fedge.data import DataOptions
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import Uniform
-from fedge.models import MODELS
-
+from fedge.models import ModelOptions
 
 Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
@@ -34,7 +34,9 @@ class Evaluate(Options, tag=False):
     """What is measured, and when; the last round always is."""
 
     every: Annotated[int, Meta(ge=1, description="rounds")] = 1
-    user_accuracy: Annotated[bool, Meta(description="each client's accuracy on its own test set, before training")] = False
+    user_accuracy: Annotated[bool, Meta(description="each client's accuracy on its own test set, before training")] = (
+        False
+    )
     users: Annotated[Literal["all", "selected"], Meta(description="whose: all clients, or the round's cohort")] = "all"
 
 
@@ -70,22 +72,26 @@ class Budget(Options, tag=False):
 class Engine(Options, tag=False):
     """How clients are run; the result is the same to float rounding."""
 
-    name: Annotated[Literal["auto", "loop", "wire", "block"], Meta(description="auto is block where the model allows it")] = "auto"
+    name: Annotated[
+        Literal["auto", "loop", "wire", "block"], Meta(description="auto is block where the model allows it")
+    ] = "auto"
     dtype: Annotated[Literal["float32", "float64"], Meta(description="precision of weights and gradients")] = "float32"
 
 
 class Config(Options, tag=False, kw_only=True):
     """One experiment."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", description="names the run's directory")] = "run"
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", description="names the run's directory")] = (
+        "run"
+    )
     seed: Annotated[Seed | None, Meta(description="of everything random (1 if there are no seeds)")] = None
     seeds: Annotated[Seeds | None, Meta(description="repeats, one run each")] = None
     rounds: Annotated[int, Meta(ge=1, description="rounds of communication")] = 100
-    data: Annotated[Union[DATASETS], Meta(description="data set, and how it is split over clients")]  # type: ignore[valid-type]
-    model: Annotated[Union[MODELS], Meta(description="network")]  # type: ignore[valid-type]
-    algorithm: Annotated[Union[ALGORITHMS], Meta(description="what clients and server do")]  # type: ignore[valid-type]
+    data: Annotated[DataOptions, Meta(description="data set, and how it is split over clients")]
+    model: Annotated[ModelOptions, Meta(description="network")]
+    algorithm: Annotated[AlgorithmOptions, Meta(description="what clients and server do")]
     personal: Personal | None = None
-    reduce: Annotated[Union[REDUCERS], Meta(description="how uploads become one")] = REDUCERS[0]()  # type: ignore[valid-type]
+    reduce: Annotated[ReduceOptions, Meta(description="how uploads become one")] = ByMean()
     selection: Uniform = Uniform()
     edge: FixedClock = FixedClock()
     evaluate: Evaluate = Evaluate()

@@ -16,7 +16,7 @@ from torch import nn
 from fedge import config as configuration
 from fedge.algorithms import mtfl, reduced
 from fedge.config import Config
-from fedge.core.algorithm import Algorithm, Engine, Info, Kept, drive
+from fedge.core.algorithm import Algorithm, Build, Engine, Info, Kept, drive
 from fedge.core.errors import ConfigError, TrainingError
 from fedge.core.layout import nest, pick
 from fedge.core.progress import Progress, Silent
@@ -27,6 +27,7 @@ from fedge.engines.block import Block
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import assemble
 from fedge.engines.loop import Loop
+from fedge.engines.memory import keep_freed_memory
 from fedge.engines.network import Network
 from fedge.engines.wire import Wire
 from fedge.models.flops import count_flops
@@ -89,7 +90,11 @@ def resume(path: Path, changes: Sequence[str], progress: Progress) -> Path:
     before = configuration.parse(Run(path).config)
     given = configuration.change(configuration.plain(before), configuration.assignments(changes))
     config = configuration.parse(given)
-    problems = [f"{name}: cannot change when a run is resumed" for name in _SAME if getattr(before, name) != getattr(config, name)]
+    problems = [
+        f"{name}: cannot change when a run is resumed"
+        for name in _SAME
+        if getattr(before, name) != getattr(config, name)
+    ]
     if type(before.algorithm) is not type(config.algorithm):
         problems.append("algorithm.name: cannot change when a run is resumed")
     if problems:
@@ -116,14 +121,21 @@ class Setup(NamedTuple):
             clients.regression,
             getattr(torch, config.engine.dtype),
         )
-        build = config.algorithm.build
+        build: Build = config.algorithm.build
         if config.personal:
             build = mtfl(build, config.personal.private)
         build = reduced(build, config.reduce.reducer())
         return Setup(clients, network, build(network.layout), count_flops(network.module, clients.shape))
 
     def job(self, config: Config, kept: Kept) -> Job:
-        return Job(self.algorithm, self.network, self.clients, kept, config.algorithm.batch_size, self.flops_per_sample)
+        return Job(
+            self.algorithm,
+            self.network,
+            self.clients,
+            kept,
+            config.algorithm.batch_size,
+            self.flops_per_sample,
+        )
 
 
 class _Training:
@@ -238,7 +250,9 @@ class _Training:
         target = self._config.target
         if target and target.stop and self._to_target is not None:
             return "target"
-        return self._config.budget.spent(self._ledger.totals) or ("rounds" if self._round >= self._config.rounds else None)
+        return self._config.budget.spent(self._ledger.totals) or (
+            "rounds" if self._round >= self._config.rounds else None
+        )
 
     def _summary(self) -> dict[str, Any]:
         reached = self._to_target or {}
@@ -285,7 +299,9 @@ class _Training:
         size = self._config.algorithm.batch_size
         small = int(np.count_nonzero(self._job.clients.sizes < size))
         if small:
-            self._progress.notice(f"data: {small} clients have fewer samples than a batch of {size} and use all they have")
+            self._progress.notice(
+                f"data: {small} clients have fewer samples than a batch of {size} and use all they have"
+            )
 
 
 def _train_all(config: Config, path: Path, progress: Progress) -> Path:
@@ -310,13 +326,14 @@ def _train_one(config: Config, path: Path, progress: Progress) -> None:
         try:
             _Training(config, directory, progress).run()
         except TrainingError as error:
-            hint = f"the run is kept: fedge resume {path} --set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
-            raise TrainingError(f"{error}\n{hint}") from None
+            slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
+            raise TrainingError(f"{error}\nThe run is kept: fedge resume {path} {slower}") from None
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Results are promised for one thread; several in one process also slow down small models."""
+    keep_freed_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedge.cli import app
+
+UNSET = ("FEDGE_DEBUG", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")
+"""Variables that change what is printed; the last three colour even pipes."""
 
 EXPERIMENT = """
 name = "tiny"
@@ -37,7 +41,7 @@ count = 2
 @pytest.fixture
 def fedge() -> Callable[..., Result]:
     """Call `fedge` with these arguments; exceptions that are bugs come through."""
-    runner = CliRunner(env={"NO_COLOR": "1", "FORCE_COLOR": None, "FEDGE_DEBUG": None})
+    runner = CliRunner(env={"NO_COLOR": "1", **dict.fromkeys(UNSET)})
 
     def call(*args: object) -> Result:
         return runner.invoke(app, [str(arg) for arg in args], prog_name="fedge", catch_exceptions=False)
@@ -52,8 +56,9 @@ def fedge_process() -> Callable[..., subprocess.Popen[str]]:
 
     def start(*args: object, **options: Any) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", code, *map(str, args)]
+        env = {name: value for name, value in os.environ.items() if name not in UNSET}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, text=True, **pipes | options)
+        return subprocess.Popen(command, text=True, env=env, **pipes | options)
 
     return start
 

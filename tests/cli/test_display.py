@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 from fedge.cli.display import Bar, Lines, Picture, Watch, watching
@@ -30,13 +33,16 @@ class FakeClock:
 
 
 class Recorder(Lines):
-    """Remembers what it would have printed."""
+    """Remembers what it would have printed, and when."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         self.said: list[str] = []
+        self.times: list[float] = []
+        self._clock = clock
 
     def notice(self, text: str) -> None:
         self.said.append(text)
+        self.times.append(self._clock.now)
 
 
 def train(watch: Watch, clock: FakeClock, num_rounds: int, seconds: float) -> None:
@@ -85,7 +91,8 @@ def test_duration(seconds, written):
 
 
 def test_lines_come_at_most_every_two_seconds_with_the_first_and_the_last():
-    clock, screen = FakeClock(), Recorder()
+    clock = FakeClock()
+    screen = Recorder(clock)
     train(Watch(screen, clock), clock, num_rounds=8, seconds=0.75)
     # at the start, then when 2 s have passed, which is after 2.25 and 4.5 s, and at the end
     assert [line.partition(",")[0] for line in screen.said] == [
@@ -94,8 +101,26 @@ def test_lines_come_at_most_every_two_seconds_with_the_first_and_the_last():
     assert screen.said[-1].endswith("12 MB up, 72 s edge, done in 0:06")  # 8 * 1.5, 8 * 9, 8 * 0.75
 
 
+@settings(max_examples=100)
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=30))
+def test_lines_between_the_first_and_the_last_are_two_seconds_apart(durations):
+    clock = FakeClock()
+    screen = Recorder(clock)
+    watch = Watch(screen, clock)
+    watch.begin("runs/first", 1, len(durations))
+    for number, seconds in enumerate(durations, 1):
+        clock.now += seconds
+        watch.round({"round": number})
+    watch.end({})
+    first, *between, last = screen.times
+    assert first == FakeClock.now
+    assert last == clock.now
+    assert all(after - before >= 2.0 for before, after in pairwise([first, *between]))
+
+
 def test_every_run_of_several_has_its_first_line():
-    clock, screen = FakeClock(), Recorder()
+    clock = FakeClock()
+    screen = Recorder(clock)
     watch = Watch(screen, clock)
     train(watch, clock, num_rounds=3, seconds=0.1)
     train(watch, clock, num_rounds=3, seconds=0.1)
@@ -105,7 +130,8 @@ def test_every_run_of_several_has_its_first_line():
 def test_a_resumed_run_counts_what_it_had_cost_before(tmp_path):
     records = [{"round": number, "bytes_up": 2_000_000} for number in (1, 2)]
     (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    clock, screen = FakeClock(), Recorder()
+    clock = FakeClock()
+    screen = Recorder(clock)
     watch = Watch(screen, clock)
     watch.begin(str(tmp_path), first_round=3, num_rounds=4)
     clock.now += 7.0
@@ -160,6 +186,27 @@ def test_a_bar_that_was_never_opened_can_be_closed():
     bar.notice("before the run")
     bar.close()
     assert "before the run" in file.getvalue()
+
+
+def test_a_pipe_gets_lines_whatever_colour_it_is_promised(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with watching(quiet=False) as watch:
+        train(watch, FakeClock(), num_rounds=2, seconds=3.0)
+    said = capsys.readouterr().err
+    assert said.startswith("runs/first: round 0/2\n")
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(("terminal", "moves"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_gets_a_bar_if_it_can_move_its_cursor(monkeypatch, terminal, moves):
+    screen = io.StringIO()
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", screen)
+    with watching(quiet=False) as watch:
+        train(watch, FakeClock(), num_rounds=2, seconds=3.0)
+    assert ("\x1b" in screen.getvalue()) == moves
+    assert "round 2/2" in screen.getvalue()
 
 
 def test_quiet_says_nothing(capsys):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation import BUILDS, ENGINES, Federation, mixed
 
+from federation import BUILDS, ENGINES, Federation, mixed
 from fedge.core.algorithm import Algorithm, Build, Work
 from fedge.core.layout import Layout, Tree, nest, pick
 from fedge.runs.directory import RunDirectory
@@ -31,7 +31,8 @@ def test_engines_agree(name: str, amount: str) -> None:
 @pytest.mark.parametrize("name", ROUNDED)
 def test_engines_agree_in_float32(name: str) -> None:
     loop, block = (
-        Federation(BUILDS[name], mixed(), engine, dtype=torch.float32).rounds(1).everything() for engine in ("loop", "block")
+        Federation(BUILDS[name], mixed(), engine, dtype=torch.float32).rounds(1).everything()
+        for engine in ("loop", "block")
     )
     _assert_close(loop, block, rtol=1e-3, atol=1e-4)
 
@@ -95,8 +96,8 @@ def _keeping(federation: Federation, kept: object) -> Federation:
 def _guarded(build: Build) -> Build:
     """The same algorithm, which raises if one of its functions changes what it was given."""
 
-    def guard(function):  # noqa: ANN001, ANN202
-        def guarded(*args):  # noqa: ANN002, ANN202
+    def guard(function):
+        def guarded(*args):
             trees = [arg for arg in args if isinstance(arg, dict)]
             before = [{name: value.clone() for name, value in tree.items()} for tree in trees]
             result = function(*args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Annotated
 
+import numpy as np
 import torch
 from msgspec import Meta
 
@@ -17,15 +18,12 @@ from fedge.core.reduce import Collect, average
 
 
 class DynAvg(Training, tag="dynavg"):
-    """Dynamic averaging (Kamp et al. 2018; algorithm 1 of the dissertation): reference r, violation counter v."""
+    """Dynamic averaging (Kamp et al. 2018, algorithm 1): reference r, violation counter v."""
 
-    delta: Annotated[float, Meta(ge=0, description="squared distance from the reference that is no violation yet")] = 0.8
-    check_every: Annotated[int, Meta(ge=1, description="rounds of local training from one check to the next")] = 1
+    delta: Annotated[float, Meta(ge=0, description="squared distance from r up to which a client stays silent")] = 0.8
+    check_every: Annotated[int, Meta(ge=1, description="rounds of training from one check to the next")] = 1
 
     def build(self, layout: Layout) -> Algorithm:
-        def start(down: Tree, kept: Tree, ctx: Context) -> Tree:
-            return {"y": kept["y"], "stats": kept["stats"]}
-
         def check(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
             distance = ((local["y"] - kept["r"]) ** 2).sum(-1, keepdim=True)
             return {"flag": (distance > self.delta).to(distance.dtype)}, {**local, "r": kept["r"]}
@@ -41,33 +39,27 @@ class DynAvg(Training, tag="dynavg"):
 
         def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
             reply = yield Exchange("train", {}, info.cohort, Collect)
-            everyone = reply.ids
-            asked = [client for client, flag in zip(everyone, reply.value["flag"], strict=True) if flag]
-            if not asked or info.round % self.check_every:
+            everyone, flags = np.array(reply.ids), reply.value["flag"][:, 0].numpy() > 0
+            if not flags.any() or info.round % self.check_every:
                 return state
-            v = state["v"] + len(asked)
-            others = generator(info.seed, "augment", round=info.round).permutation(sorted({*everyone} - {*asked})).tolist()
+            v = state["v"] + int(flags.sum())
             full = bool(v >= info.num_clients)
-            models: dict[int, tuple[Tree, float]] = {}
+            others = generator(info.seed, "augment", round=info.round).permutation(everyone[~flags])
+            asked, pulled = everyone[flags], []
             while True:
-                if full:
-                    asked, others = asked + others, []
-                reply = yield Exchange("pull", {}, asked, Collect)
-                for i, client in enumerate(reply.ids):
-                    weight = float(reply.samples[i]) if self.weighting == "samples" else 1.0
-                    models[client] = {name: rows[i] for name, rows in reply.value.items()}, weight
-                trees, weights = zip(*(models[client] for client in sorted(models)), strict=True)
-                x, stats = (average(torch.stack([tree[name] for tree in trees]), weights) for name in ("y", "stats"))
-                if full or ((x - state["r"]) ** 2).sum() <= self.delta:
+                asked, others = (np.append(asked, others), others[:0]) if full else (asked, others)
+                pulled.append((yield Exchange("pull", {}, asked.tolist(), Collect)))
+                down, size = mean(pulled, self.weighting == "samples")
+                if full or ((down["x"] - state["r"]) ** 2).sum() <= self.delta:
                     break
-                full = 2 * 3 * len(models) >= len(everyone)  # the set and twice as many more are half of all
-                asked, others = others[: 2 * len(models)], others[2 * len(models) :]
-            yield Exchange("renew" if full else "push", {"x": x, "stats": stats}, sorted(models))
-            return {"x": x, "stats": stats, "r": x if full else state["r"], "v": torch.zeros_like(v) if full else v}
+                asked, others = others[: 2 * size], others[2 * size :]  # the set grows by twice its size
+                full = 2 * (size + len(asked)) >= len(everyone)
+            yield Exchange("renew" if full else "push", down, [client for reply in pulled for client in reply.ids])
+            return {**down, "r": down["x"], "v": 0 * v} if full else {**down, "r": state["r"], "v": v}
 
         trained, scalar = Slot("params", weight=self.weighting), Slot("scalar")
-        works = {"train": Work(start, check, affine=descend)}
-        works |= {name: Work(nothing, final) for name, final in (("pull", pull), ("push", push), ("renew", renew))}
+        works = {"train": Work(lambda down, kept, ctx: {"y": kept["y"], "stats": kept["stats"]}, check, affine=descend)}
+        works |= {final.__name__: Work(lambda down, kept, ctx: {}, final) for final in (pull, push, renew)}
         return Algorithm(
             slots={"x": trained, "y": trained, "r": trained, "v": scalar, "flag": scalar, "stats": Slot("stats")},
             init=lambda variables: {**variables, "r": variables["x"], "v": variables["x"].new_zeros(1)},
@@ -79,5 +71,11 @@ class DynAvg(Training, tag="dynavg"):
         )
 
 
-def nothing(down: Tree, kept: Tree, ctx: Context) -> Tree:
-    return {}
+def mean(replies: list[Reply], by_samples: bool) -> tuple[Tree, int]:
+    """The mean model of all clients pulled so far, in client order, and their number."""
+    order = np.argsort(np.concatenate([r.ids for r in replies]))
+    weights = np.concatenate([r.samples if by_samples else np.ones(len(r.ids)) for r in replies])[order].tolist()
+    names = {"x": "y", "stats": "stats"}
+    return {
+        down: average(torch.cat([r.value[up] for r in replies])[order], weights) for down, up in names.items()
+    }, len(order)

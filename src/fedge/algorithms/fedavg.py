@@ -1,11 +1,8 @@
-"""FedAvg and its near relatives: clients run SGD from the global model, the server averages what they reach."""
+"""FedAvg: clients run SGD from the global model, the server averages what they reach."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Annotated, Literal
-
-from msgspec import Meta
 
 from fedge.algorithms.options import Training
 from fedge.core.algorithm import Affine, Algorithm, Context, Exchange, Info, Reply, Slot, Work
@@ -38,32 +35,6 @@ class Dsgd(FedAvg, tag="dsgd"):
     @property
     def amount(self) -> tuple[int | None, int | None]:
         return 1, None
-
-
-class FedSgd(Training, tag="fedsgd"):
-    """FedSGD with a server rate: the mean change of the clients is a pseudo-gradient, x -= eta_s * mean(q)."""
-
-    server_learning_rate: Annotated[float, Meta(gt=0, description="step size of the server")] = 1.0
-    pseudo: Annotated[
-        Literal["delta", "gradient_sum"], Meta(description="q is x - y, or (x - y)/learning_rate, the sum of gradients")
-    ] = "delta"
-
-    def build(self, layout: Layout) -> Algorithm:
-        def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            q = down["x"] - local["y"]
-            return {"q": q if self.pseudo == "delta" else q / ctx.rate, "stats": local["stats"]}, kept
-
-        def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
-            reply = yield Exchange("train", state, info.cohort)
-            return {"x": state["x"] - self.server_learning_rate * reply.value["q"], "stats": reply.value["stats"]}
-
-        slots = {
-            "x": Slot("params"),
-            "q": Slot("params", weight=self.weighting),
-            "stats": Slot("stats", anchor="stats", weight=self.weighting),
-        }
-        works = {"train": Work(start, final, affine=descend)}
-        return Algorithm(slots, init=dict, keep=keep_nothing, works=works, round=round, model=global_model)
 
 
 def start(down: Tree, kept: Tree, ctx: Context) -> Tree:

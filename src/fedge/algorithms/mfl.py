@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from torch import Tensor
 
 from fedge.algorithms.fedavg import global_model, keep_nothing
 from fedge.algorithms.options import Training, Weighting
@@ -29,17 +30,21 @@ class Mfl(Training, tag="mfl"):
         optimiser = adam(self.beta, self.beta2, self.epsilon, self.v0, self.bias_correction)
 
         def init(variables: Tree) -> Tree:
-            return {**variables, **optimiser.init(variables["x"])}
+            return {**variables, **optimiser.init(variables["x"]), "t": variables["x"].new_zeros(1)}
 
         def start(down: Tree, kept: Tree, ctx: Context) -> Tree:
-            return {"y": down["x"], **{name: value for name, value in down.items() if name != "x"}}
+            s = {"m": down["m"], "v": down["v"], **optimiser.past(down["t"])}
+            return {"y": down["x"], "stats": down["stats"], **s}
 
-        def step(local: Tree, g: Tree, ctx: Context) -> Tree:
+        def step(local: Tree, g: Tensor, ctx: Context) -> Tree:
             s = optimiser.track(local, g)
-            return {"y": local["y"] - ctx.rate * optimiser.move(s), "stats": local["stats"], **s}
+            return {**local, **s, "y": local["y"] - ctx.rate * optimiser.move(s, local, ctx.step + 1)}
 
         def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            return local, kept
+            return {
+                **{name: local[name] for name in ("y", "m", "v", "stats")},
+                "t": down["t"] + ctx.num_steps,
+            }, kept
 
         def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
             reply = yield Exchange("train", state, info.cohort)

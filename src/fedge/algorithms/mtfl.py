@@ -1,18 +1,18 @@
-"""MTFL: some tensors of the model are private to each client; whatever the inner algorithm does with the rest.
+"""MTFL: some tensors of the model are private to each client, whatever the inner algorithm does with the rest.
 
-The inner algorithm is built three times: for the whole model (what a client runs), for the shared part (what the server
-runs, and all that travels), and for the private part: a federation of one, run on the client. So private tensors have
-private optimiser statistics without a word about optimisers here.
+The inner algorithm is built three times: for the whole model (what a client runs), for the shared part (what the
+server runs, and all that travels), and for the private part: a federation of one, run on the client. So private
+tensors have private optimiser statistics without a word about optimisers here.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
+from fedge.algorithms import alone
 from fedge.algorithms.private import Private, private_part, put, take
-from fedge.core.algorithm import Algorithm, Build, Context, Costs, Info, Reply, Work
+from fedge.core.algorithm import Algorithm, Build, Context, Work
+from fedge.core.codec import Codec
 from fedge.core.errors import ConfigError
-from fedge.core.layout import Layout, Tree, nest, pick
+from fedge.core.layout import Kind, Layout, Tree, nest, pick
 
 
 def mtfl(inner: Build, private: Private) -> Build:
@@ -23,7 +23,8 @@ def mtfl(inner: Build, private: Private) -> Build:
         full, shared, own = inner(layout), inner(ours), inner(mine)
         if len(full.works) != 1:
             raise ConfigError(f"personal: works with one exchange a round; this algorithm has {', '.join(full.works)}")
-        kinds = {"x": "params", "stats": "stats"} | {name: slot.kind for name, slot in full.slots.items()}
+        kinds: dict[str, Kind] = {"x": "params", "stats": "stats"}
+        kinds |= {name: slot.kind for name, slot in full.slots.items()}
 
         def cut(tree: Tree, part: Layout) -> Tree:
             return {name: take(layout, value, part, kinds[name]) for name, value in tree.items()}
@@ -32,20 +33,20 @@ def mtfl(inner: Build, private: Private) -> Build:
             return {name: put(layout, ours, shared_tree[name], mine, own_tree[name], kinds[name]) for name in own_tree}
 
         def whole(down: Tree, kept: Tree, ctx: Context) -> Tree:
-            return join(down, next(own.round(pick("own", kept), alone(ctx))).down)
+            return join(down, alone.ask(own, pick("own", kept), ctx))
 
-        def wrap(work: Work, codec: Work) -> Work:
+        def wrap(work: Work, codec: Codec | None) -> Work:
             def init(down: Tree, kept: Tree, ctx: Context) -> Tree:
                 return work.init(whole(down, kept, ctx), pick("kept", kept), ctx)
 
             def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
                 upload, inner_kept = work.final(whole(down, kept, ctx), local, pick("kept", kept), ctx)
-                state = told(own, pick("own", kept), cut(upload, mine), ctx)
+                state = alone.tell(own, pick("own", kept), cut(upload, mine), ctx)
                 trained = cut({"x": local["y"], "stats": local["stats"]}, mine)
                 state |= {name: value for name, value in trained.items() if name in state}
                 return cut(upload, ours), {**nest("kept", inner_kept), **nest("own", state)}
 
-            return work._replace(init=init, final=final, codec=codec.codec)
+            return work._replace(init=init, final=final, codec=codec)
 
         def personal(variables: Tree, kept: Tree) -> Tree:
             patched = join(cut(variables, ours), own.model(pick("own", kept), cut(variables, mine)))
@@ -55,7 +56,7 @@ def mtfl(inner: Build, private: Private) -> Build:
             slots=shared.slots,
             init=lambda variables: shared.init(cut(variables, ours)),
             keep=lambda variables: nest("kept", full.keep(variables)) | nest("own", own.init(cut(variables, mine))),
-            works={name: wrap(work, shared.works[name]) for name, work in full.works.items()},
+            works={name: wrap(work, shared.works[name].codec) for name, work in full.works.items()},
             round=shared.round,
             model=lambda state, variables: join(shared.model(state, cut(variables, ours)), cut(variables, mine)),
             personal=personal,
@@ -64,20 +65,3 @@ def mtfl(inner: Build, private: Private) -> Build:
         )
 
     return build
-
-
-def alone(ctx: Context) -> Info:
-    """A round of the federation of one."""
-    return Info(ctx.round, ctx.rate, num_steps=None, num_epochs=None, num_clients=1, seed=0, cohort=(0,))
-
-
-def told(own: Algorithm, state: Tree, upload: Tree, ctx: Context) -> Tree:
-    """The private state after its round: its only client's upload is the mean."""
-    nothing = np.zeros(1)
-    rounds = own.round(state, alone(ctx))
-    next(rounds)
-    try:
-        rounds.send(Reply(upload, (0,), np.ones(1), (), Costs(*[nothing] * 5), nothing, communicated=False))
-    except StopIteration as end:
-        return dict(end.value)
-    raise ConfigError("personal: works with algorithms of one exchange a round; this one has more")

@@ -21,7 +21,9 @@ class Training(Options):
     batch_size: Annotated[int, Meta(ge=1, description="samples in a minibatch; a smaller client uses all it has")] = 20
     local_steps: Annotated[Count | None, Meta(description="minibatch steps of a client in a round")] = None
     local_epochs: Annotated[Count | None, Meta(description="passes of a client over its data in a round")] = None
-    weighting: Annotated[Weighting, Meta(description="how clients weigh in a mean: by their samples, or all alike")] = "samples"
+    weighting: Annotated[Weighting, Meta(description="how clients weigh in a mean: by their samples, or all alike")] = (
+        "samples"
+    )
 
     def __post_init__(self) -> None:
         if self.local_steps is not None and self.local_epochs is not None:

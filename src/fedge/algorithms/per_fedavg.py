@@ -18,7 +18,8 @@ class PerFedAvg(FedAvg, tag="per_fedavg"):
 
     alpha: Annotated[float, Meta(gt=0, description="size of the step that personalises the model")] = 0.01
     hessian: Annotated[
-        Literal["first_order", "free"], Meta(description="drop the Hessian, or take its product by a difference of gradients")
+        Literal["first_order", "free"],
+        Meta(description="drop the Hessian, or take its product by a difference of gradients"),
     ] = "first_order"
     delta: Annotated[float, Meta(gt=0, description="width of that difference")] = 1e-3
 

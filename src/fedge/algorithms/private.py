@@ -21,7 +21,9 @@ class Personal(Options, tag=False):
 
     private: Annotated[
         Private,
-        Meta(description="bn, bn_params (gamma, beta), bn_stats (mean, variance), none, or glob patterns of tensor names"),
+        Meta(
+            description="bn, bn_params (gamma, beta), bn_stats (mean, variance), none, or glob patterns of tensor names"
+        ),
     ] = "bn_params"
 
 
@@ -44,7 +46,9 @@ def private_part(layout: Layout, private: Private) -> tuple[Layout, Layout]:
         rule = lambda entry: any(fnmatchcase(entry.name, pattern) for pattern in private)  # noqa: E731
     mine = layout.part(rule)
     if private != "none" and not (mine.params or mine.stats):
-        raise ConfigError(f"personal.private: the model has no BatchNorm layer, so {private!r} would make nothing private")
+        raise ConfigError(
+            f"personal.private: the model has no BatchNorm layer, so {private!r} would make nothing private"
+        )
     return mine, layout.part(lambda entry: not rule(entry))
 
 

@@ -37,7 +37,7 @@ class ByTrimmedMean(Options, tag="trimmed_mean"):
         return partial(TrimmedMean, fraction=self.fraction)
 
 
-REDUCERS = (ByMean, ByMedian, ByTrimmedMean)
+ReduceOptions = ByMean | ByMedian | ByTrimmedMean
 
 
 def reduced(inner: Build, reduce: Reduce) -> Build:

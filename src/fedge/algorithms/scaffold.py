@@ -20,7 +20,8 @@ class Scaffold(Training, tag="scaffold"):
     weighting: Annotated[Weighting, Meta(description="how clients weigh in the mean of models")] = "uniform"
     server_learning_rate: Annotated[float, Meta(gt=0, description="step size of the server")] = 1.0
     option: Annotated[
-        Literal["I", "II"], Meta(description="new c_i: I the full gradient at x, II the mean gradient of the steps taken")
+        Literal["I", "II"],
+        Meta(description="new c_i: I the full gradient at x, II the mean gradient of the steps taken"),
     ] = "II"
 
     def build(self, layout: Layout) -> Algorithm:

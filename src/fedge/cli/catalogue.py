@@ -62,9 +62,7 @@ def page(entry: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(entry["name"], style="bold")
     yield Text(entry["description"])
     if "num_params" in entry:
-        yield Text(
-            f"{_count(entry)} trainable parameters for inputs {_shape(entry)} and {NUM_OUTPUTS} outputs"
-        )
+        yield Text(f"{_count(entry)} trainable parameters for inputs {_shape(entry)} and {NUM_OUTPUTS} outputs")
     yield ""
     if not entry["options"]:
         yield "no options"

@@ -13,7 +13,7 @@ from fedge.core.errors import ConfigError, FedgeError
 from fedge.report.charts import curves, save, side_by_side
 from fedge.report.groups import group_runs
 from fedge.report.tables import compare, records, table
-from fedge.runs import Run
+from fedge.runs import Run, find_runs
 
 
 def say_comparison(runs: Sequence[Run], format: Literal["text", "json"]) -> None:
@@ -25,12 +25,20 @@ def say_comparison(runs: Sequence[Run], format: Literal["text", "json"]) -> None
         say(table(rows))
 
 
+def say_trained(paths: Sequence[Path], format: Literal["text", "json"], quiet: bool) -> list[Run]:
+    """What training ends with: the runs at these paths compared, and where they are."""
+    runs = [run for path in paths for run in find_runs(path)]
+    if format == "json" or not quiet:
+        say_comparison(runs, format)
+    if format == "text" and not quiet:
+        say("", *(f"run: {path}" for path in paths))
+    return runs
+
+
 def check_chart(path: Path) -> None:
     """Refuse a chart that could not be saved, before a long training and not after it."""
     if path.suffix not in (".svg", ".png"):
-        raise ConfigError(
-            f"--chart {path}: a chart is saved as .svg or .png, got {path.suffix or 'no suffix'}"
-        )
+        raise ConfigError(f"--chart {path}: a chart is saved as .svg or .png, got {path.suffix or 'no suffix'}")
     missing = [module for module in ("altair", "vl_convert") if find_spec(module) is None]
     if missing:
         raise FedgeError(f"--chart needs {' and '.join(missing)}; pip install 'fedge[view]'")

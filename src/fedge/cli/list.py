@@ -9,9 +9,9 @@ from fedge.cli.parameters import Format, complete_run
 
 
 def list_runs(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to look.", autocompletion=complete_run)
-    ] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.", autocompletion=complete_run)] = Path(
+        "runs"
+    ),
     format: Format = "text",
 ) -> None:
     """List the runs in a folder and below it.

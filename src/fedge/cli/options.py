@@ -21,7 +21,6 @@ _WORDS: dict[object, str] = {
     int: "integer",
     float: "number",
     bool: "boolean",
-    type(None): "nothing",
     Any: "value",
 }
 _BOUNDS = {"gt": "> {}", "ge": ">= {}", "lt": "< {}", "le": "<= {}"}

@@ -33,18 +33,12 @@ def _leads_to_toml(path: Path) -> bool:
 
 Changes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="a.b=v", help="Change a setting, such as algorithm.batch_size=32; may be repeated."
-    ),
+    typer.Option("--set", metavar="a.b=v", help="Change a setting, such as algorithm.batch_size=32; may be repeated."),
 ]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and JSON if asked for.")
-]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and JSON if asked for.")]
 Format = Annotated[
     Literal["text", "json"],
-    typer.Option(
-        "--format", metavar="text|json", help="For people, or one JSON document; all else goes to stderr."
-    ),
+    typer.Option("--format", metavar="text|json", help="For people, or one JSON document; all else goes to stderr."),
 ]
 Chart = Annotated[
     Path | None,

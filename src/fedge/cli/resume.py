@@ -11,9 +11,7 @@ from fedge.cli.parameters import Changes, Format, Quiet, complete_run
 def resume(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN", help="A run, or the directory of its repeats.", autocompletion=complete_run
-        ),
+        typer.Argument(metavar="RUN", help="A run, or the directory of its repeats.", autocompletion=complete_run),
     ],
     changes: Changes = None,
     quiet: Quiet = False,
@@ -30,14 +28,9 @@ def resume(
       fedge resume runs/first --set rounds=500
     """
     from fedge import experiment
-    from fedge.cli.comparison import say_comparison
+    from fedge.cli.comparison import say_trained
     from fedge.cli.display import watching
-    from fedge.cli.output import say
-    from fedge.runs import find_runs
 
     with watching(quiet) as progress:
         resumed = experiment.resume(path, changes or (), progress)
-    if format == "json" or not quiet:
-        say_comparison(find_runs(resumed), format)
-    if format == "text" and not quiet:
-        say("", f"run: {resumed}")
+    say_trained([resumed], format, quiet)

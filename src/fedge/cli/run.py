@@ -41,21 +41,15 @@ def run(
       fedge run first.toml --quiet --format json | jq .comparison
     """
     from fedge import experiment
-    from fedge.cli.comparison import check_chart, save_chart, say_comparison
+    from fedge.cli.comparison import check_chart, save_chart, say_trained
     from fedge.cli.display import watching
-    from fedge.cli.output import say
-    from fedge.runs import find_runs
 
     if chart:
         check_chart(chart)
     configs = _load(files, changes or ())
     with watching(quiet) as progress:
         paths = [experiment.start(config, runs, progress) for config in configs]
-    trained = [run for path in paths for run in find_runs(path)]
-    if format == "json" or not quiet:
-        say_comparison(trained, format)
-    if format == "text" and not quiet:
-        say("", *(f"run: {path}" for path in paths))
+    trained = say_trained(paths, format, quiet)
     if chart:
         save_chart(trained, chart, y)
 

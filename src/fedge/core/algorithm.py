@@ -1,10 +1,10 @@
 """An algorithm has two halves, and neither knows how it is run.
 
-The client half is a set of `Work`: pure functions on vectors. The server half is a generator that asks (`Exchange`) and is
-told (`Reply`). An engine stands between them; `drive` is the only code that advances the generators.
+The client half is a set of `Work`: pure functions on vectors. The server half is a generator that asks (`Exchange`)
+and is told (`Reply`). An engine stands between them; `drive` is the only code that advances the generators.
 
-Every function works on one client (`[P]`) and on a block of clients as rows (`[C, P]`) alike: it is elementwise in its
-vectors, reduces over the last dimension only, never mutates an input and never branches on a tensor's value.
+Every function works on one client (`[P]`) and on a block of clients as rows (`[C, P]`) alike: it is elementwise in
+its vectors, reduces over the last dimension only, never mutates an input and never branches on a tensor's value.
 """
 
 from __future__ import annotations

@@ -58,9 +58,7 @@ class SparseCodec:
             raise ConfigError(f"sparsity must be at least 0 and less than 1, got {self.sparsity}")
         for name in self._names:
             if name not in self.anchors:
-                raise ConfigError(
-                    f"anchors: {name!r} is missing; name what it is a change of in `down`, or give None"
-                )
+                raise ConfigError(f"anchors: {name!r} is missing; name what it is a change of in `down`, or give None")
         for entry, (size, _) in zip(self.layout.params, self.tensors, strict=True):
             if size >> _COUNT_BITS:
                 raise ModelError(
@@ -70,9 +68,7 @@ class SparseCodec:
     @cached_property
     def tensors(self) -> tuple[tuple[int, float], ...]:
         """(size, sparsity) of each tensor, as `formula_bits` takes them."""
-        return tuple(
-            (e.stop - e.start, self.sparsity if len(e.shape) > 1 else 0.0) for e in self.layout.params
-        )
+        return tuple((e.stop - e.start, self.sparsity if len(e.shape) > 1 else 0.0) for e in self.layout.params)
 
     def encode(self, upload: Tree, down: Tree) -> Tree:
         changes = [self._change(name, upload, down) for name in self._names]
@@ -83,9 +79,7 @@ class SparseCodec:
         stream = bytearray(body + struct.pack("<I", zlib.crc32(body)))
         passed = {name: value for name, value in upload.items() if name not in self._names}
         if STREAM in passed:
-            raise ModelError(
-                f"an upload to be compressed cannot have an entry {STREAM!r}; give it another name"
-            )
+            raise ModelError(f"an upload to be compressed cannot have an entry {STREAM!r}; give it another name")
         return {STREAM: torch.frombuffer(stream, dtype=torch.uint8), **passed}
 
     def decode(self, wire: Tree, down: Tree) -> Tree:
@@ -149,13 +143,9 @@ class SparseCodec:
                 f"expected a stream that starts with {MAGIC!r}, got {magic!r}; both ends need one version"
             )
         if zlib.crc32(data[:-4].data) != int.from_bytes(data[-4:].tobytes(), "little"):
-            raise StreamError(
-                f"stream of {len(data)} bytes is truncated or corrupt: its checksum does not match"
-            )
+            raise StreamError(f"stream of {len(data)} bytes is truncated or corrupt: its checksum does not match")
         if data[4:8].tobytes() != self._signature:
-            raise StreamError(
-                "the stream is of another model or other moments; give both ends the same configuration"
-            )
+            raise StreamError("the stream is of another model or other moments; give both ends the same configuration")
         return data[8:-4]
 
 

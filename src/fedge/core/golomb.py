@@ -57,9 +57,7 @@ def decode_places(data: Bytes, b: int, count: int, size: int) -> tuple[Places, i
     num_bits = num_unary + count * b
     num_bytes = (num_bits + 7) // 8
     if num_bytes > len(data):
-        raise StreamError(
-            f"expected {num_bytes} bytes of places, {len(data)} are left; the stream is cut short"
-        )
+        raise StreamError(f"expected {num_bytes} bytes of places, {len(data)} are left; the stream is cut short")
     gaps = np.diff(ends, prepend=0) - 1
     low_bits = np.unpackbits(data[:num_bytes], count=num_bits)[num_unary:].reshape(count, b)
     for column in range(b):

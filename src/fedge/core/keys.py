@@ -1,7 +1,7 @@
 """Randomness as a function of what it is for.
 
-A draw depends on (seed, purpose, client, round, step) and on nothing else: not on the order in which clients run, not on
-which engine runs them, not on what was drawn before. That is what lets engines agree and runs resume exactly.
+A draw depends on (seed, purpose, client, round, step) and on nothing else: not on the order in which clients run,
+not on which engine runs them, not on what was drawn before. That lets engines agree and runs resume exactly.
 """
 
 from hashlib import blake2b

@@ -44,8 +44,14 @@ class Layout:
         norms = {name: part for name, part in module.named_modules() if isinstance(part, _NormBase)}
         for name, norm in norms.items():
             if norm.track_running_stats and norm.momentum is None:
-                raise ModelError(f"layer {name}: BatchNorm with momentum=None counts batches; give it a momentum such as 0.1")
-        params = [(name, p.shape, name.rpartition(".")[0] in norms) for name, p in module.named_parameters() if p.requires_grad]
+                raise ModelError(
+                    f"layer {name}: BatchNorm with momentum=None counts batches; give it a momentum such as 0.1"
+                )
+        params = [
+            (name, p.shape, name.rpartition(".")[0] in norms)
+            for name, p in module.named_parameters()
+            if p.requires_grad
+        ]
         stats = [
             (f"{name}.{statistic}".lstrip("."), buffer.shape, True)
             for name, norm in norms.items()
@@ -82,7 +88,9 @@ class Layout:
 
     def part(self, keep: Callable[[Entry], bool]) -> Layout:
         """The layout of those tensors alone, packed together."""
-        return Layout(*(_pack((e.name, e.shape, e.norm) for e in side if keep(e)) for side in (self.params, self.stats)))
+        return Layout(
+            *(_pack((e.name, e.shape, e.norm) for e in side if keep(e)) for side in (self.params, self.stats))
+        )
 
     def places(self, part: Layout, kind: Kind) -> Iterator[tuple[slice, slice]]:
         """Where the vector of a part lies in this one: (here, there), neighbouring tensors merged."""

@@ -1,11 +1,11 @@
 """What travels: a header and one flat little-endian buffer, with a checksum. No pickle, no code.
 
-    offset  bytes  what
-    0       4      b"FDG1": magic and format version
-    4       4      u32: length h of the header
-    8       h      msgpack: {"meta": {...}, "entries": [[name, dtype, shape], ...]}
-    8+h     n      the entries' values, little-endian, one after another
-    8+h+n   4      u32: CRC32 of all before it
+offset  bytes  what
+0       4      b"FDG1": magic and format version
+4       4      u32: length h of the header
+8       h      msgpack: {"meta": {...}, "entries": [[name, dtype, shape], ...]}
+8+h     n      the entries' values, little-endian, one after another
+8+h+n   4      u32: CRC32 of all before it
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ def pack(meta: dict[str, Any], tree: Tree) -> bytes:
     """A message of a few plain values and a tree."""
     header = _header(meta, tree)
     arrays = [np.ascontiguousarray(value.detach().numpy()) for value in tree.values()]
-    body = b"".join([MAGIC, struct.pack("<I", len(header)), header, *(a.astype(a.dtype.newbyteorder("<")).tobytes() for a in arrays)])
+    body = b"".join(
+        [
+            MAGIC,
+            struct.pack("<I", len(header)),
+            header,
+            *(a.astype(a.dtype.newbyteorder("<")).tobytes() for a in arrays),
+        ]
+    )
     return body + struct.pack("<I", zlib.crc32(body))
 
 

@@ -1,8 +1,8 @@
 """Many uploads become one: reducers.
 
-A reducer is made for one exchange from the algorithm's slots, is given each decoded upload in client order, and says the
-result. The mean is a running one in float64, a += (u - a) * w/W, which is exact for one client where sum-then-divide is
-not, and needs no more memory than one upload.
+A reducer is made for one exchange from the algorithm's slots, is given each decoded upload in client order, and says
+the result. The mean is a running one in float64, a += (u - a) * w/W, which is exact for one client where
+sum-then-divide is not, and needs no more memory than one upload.
 """
 
 from __future__ import annotations

@@ -21,7 +21,10 @@ T = TypeVar("T", bound=Struct)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Options(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="name"):
-    """What one component can be told. One of several of its kind has a tag: the name that users write; others tag=False."""
+    """What one component can be told.
+
+    One of several of its kind has a tag, the name that users write to choose it; the only one of its kind: tag=False.
+    """
 
 
 def read(raw: object, kind: type[T], path: str = "") -> T:

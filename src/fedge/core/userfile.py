@@ -22,9 +22,7 @@ def load_function(reference: str, where: str) -> Callable[..., Any]:
         raise ConfigError(f"{where}: there is no file {path}; give the path of an existing Python file")
     module = _import(path, reference, where)
     if not hasattr(module, name):
-        names = [
-            known for known, value in vars(module).items() if callable(value) and not known.startswith("_")
-        ]
+        names = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
         raise ConfigError(f"{where}: {path} defines no {name!r}{nearest(name, names)}")
     function = getattr(module, name)
     if not callable(function):

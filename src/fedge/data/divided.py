@@ -19,9 +19,7 @@ class Noise(Options, tag=False, kw_only=True):
     """Gaussian noise on the training inputs of some clients, clipped to the range of the training data."""
 
     fraction: Annotated[float, Meta(ge=0, le=1, description="Share of the clients that are noisy.")]
-    std: Annotated[
-        float, Meta(ge=0, le=1e6, description="Standard deviation, in units of the model's inputs.")
-    ]
+    std: Annotated[float, Meta(ge=0, le=1e6, description="Standard deviation, in units of the model's inputs.")]
 
 
 class Whole(NamedTuple):

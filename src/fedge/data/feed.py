@@ -23,9 +23,9 @@ def plan(
 ) -> Steps:
     """The batches of one client's work in one round.
 
-    Steps draw from permutations laid end to end, so a batch may straddle two of them; epochs see every sample once and end
-    in a short batch. A step that needs several batches draws them end to end in either case. `drop_single` is for models
-    with BatchNorm: a last batch of one sample is dropped unless it is the only one.
+    Steps draw from permutations laid end to end, so a batch may straddle two of them; epochs see every sample once and
+    end in a short batch. A step that needs several batches draws them end to end in either case. `drop_single` is for
+    models with BatchNorm: a last batch of one sample is dropped unless it is the only one.
     """
     size = min(batch_size, num_samples)
     if num_steps is None:

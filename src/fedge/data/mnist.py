@@ -44,9 +44,7 @@ class Mnist(Divided, tag="mnist"):
 
     dir: Annotated[
         str | None,
-        Meta(
-            description="Where data files are, as such or in mnist/; else FEDGE_DATA, else the user's cache."
-        ),
+        Meta(description="Where data files are, as such or in mnist/; else FEDGE_DATA, else the user's cache."),
     ] = None
 
     def build(self, seed: int) -> DividedClients:

@@ -129,9 +129,7 @@ def _check_clients(num_clients: int, num_samples: int) -> None:
         )
 
 
-def _cut_alike(
-    labels_train: np.ndarray, labels_test: np.ndarray, cuts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _cut_alike(labels_train: np.ndarray, labels_test: np.ndarray, cuts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The test samples of trained classes, and where to cut them when sorted.
 
     A cut through the training samples of a class goes through its test samples at the same place. Equal parts
@@ -144,9 +142,7 @@ def _cut_alike(
     return known, np.interp(cuts, ends_train, ends_test).astype(int)
 
 
-def _deal_shards(
-    labels: np.ndarray, samples: np.ndarray, cuts: np.ndarray, deal: np.ndarray
-) -> list[np.ndarray]:
+def _deal_shards(labels: np.ndarray, samples: np.ndarray, cuts: np.ndarray, deal: np.ndarray) -> list[np.ndarray]:
     ordered = samples[np.argsort(labels[samples], kind="stable")]
     shards = np.split(ordered, cuts)
     return [np.sort(np.concatenate([shards[i] for i in hand])) for hand in deal]

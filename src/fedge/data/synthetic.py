@@ -49,9 +49,7 @@ class Synthetic(Options, tag="synthetic"):
     ] = 4.0
     alpha: Annotated[
         float,
-        Meta(
-            ge=MIN_ALPHA, le=MAX_ALPHA, description="mixture: Dirichlet concentration of a client's classes."
-        ),
+        Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="mixture: Dirichlet concentration of a client's classes."),
     ] = 1.0
     curvature: Annotated[
         float,
@@ -117,9 +115,7 @@ class _Quadratic:
 
     def __init__(self, options: Synthetic, seed: int) -> None:
         self._options, self._seed = options, seed
-        self._optimum = generator(seed, "synthetic").standard_normal(options.features) / np.sqrt(
-            options.features
-        )
+        self._optimum = generator(seed, "synthetic").standard_normal(options.features) / np.sqrt(options.features)
 
     def draw(self, client: int, count: int, rng: np.random.Generator) -> Samples:
         options, own = self._options, generator(self._seed, "synthetic client", client)

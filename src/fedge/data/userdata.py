@@ -24,8 +24,8 @@ class UserData(Divided, tag=False, kw_only=True):
     """
 
     name: Annotated[str, Meta(description="The function, as path/to/file.py:function.")]
-    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = (
-        field(default_factory=dict)
+    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
+        default_factory=dict
     )
 
     def build(self, seed: int) -> DividedClients:
@@ -52,9 +52,7 @@ def check_arrays(loaded: object) -> Whole:
         shapes = f"{list(train.x.shape)} and {list(test.x.shape)}"
         raise DataError(f"the inputs of x_train and x_test must have one shape, got {shapes}")
     if train.y.dtype != test.y.dtype or train.y.shape[1:] != test.y.shape[1:]:
-        kinds = " and ".join(
-            f"{array.dtype} {list(array.shape)}" for array in (arrays["y_train"], arrays["y_test"])
-        )
+        kinds = " and ".join(f"{array.dtype} {list(array.shape)}" for array in (arrays["y_train"], arrays["y_test"]))
         raise DataError(f"y_train and y_test must both be classes, or values of one shape, got {kinds}")
     if train.y.is_floating_point():
         return Whole(train, test, num_outputs=train.y.shape[1])
@@ -68,9 +66,7 @@ def _array(value: object, name: str) -> np.ndarray:
     try:
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"{name}: expected an array or a tensor, got {type(value).__name__} ({error})"
-        ) from error
+        raise DataError(f"{name}: expected an array or a tensor, got {type(value).__name__} ({error})") from error
     if array.dtype.kind not in "biuf":
         raise DataError(f"{name}: expected an array or a tensor of numbers, got {array.dtype}")
     return array
@@ -105,7 +101,5 @@ def _finite(array: np.ndarray, name: str) -> Tensor:
         numbers = np.array(array, np.float32, order="C")
     num_bad = numbers.size - np.count_nonzero(np.isfinite(numbers))
     if num_bad:
-        raise DataError(
-            f"{name}: {num_bad} of {numbers.size} numbers are NaN, infinite or beyond float32; remove them"
-        )
+        raise DataError(f"{name}: {num_bad} of {numbers.size} numbers are NaN, infinite or beyond float32; remove them")
     return torch.from_numpy(numbers)

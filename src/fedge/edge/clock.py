@@ -77,7 +77,9 @@ class FixedClock(Options, tag=False):
     """Links of fixed rate and a fixed time for a minibatch; defaults as on a Raspberry Pi 3B+ with a small network."""
 
     clock: Annotated[Literal["fixed"], Meta(description="how simulated time is counted")] = "fixed"
-    down_mbps: Annotated[Quantity, Meta(description="download rate in Mbit/s: a number, one per client, or a distribution")] = 20.0
+    down_mbps: Annotated[
+        Quantity, Meta(description="download rate in Mbit/s: a number, one per client, or a distribution")
+    ] = 20.0
     up_mbps: Annotated[Quantity, Meta(description="upload rate in Mbit/s, likewise")] = 5.0
     seconds_per_step: Annotated[Quantity, Meta(description="seconds for one minibatch, likewise")] = 0.017
 

@@ -10,7 +10,6 @@ from fedge.core.errors import ConfigError
 from fedge.core.keys import generator
 from fedge.core.schema import Options
 
-
 Share = Annotated[float, Meta(gt=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
 
@@ -18,7 +17,9 @@ Count = Annotated[int, Meta(ge=1)]
 class Uniform(Options, tag="uniform"):
     """Every client with the same chance, none twice in a round."""
 
-    fraction: Annotated[Share | None, Meta(description="share of all clients asked in a round (0.1 if no count)")] = None
+    fraction: Annotated[Share | None, Meta(description="share of all clients asked in a round (0.1 if no count)")] = (
+        None
+    )
     count: Annotated[Count | None, Meta(description="clients asked in a round")] = None
 
     def __post_init__(self) -> None:
@@ -30,7 +31,9 @@ class Uniform(Options, tag="uniform"):
         if self.count is None:
             return max(1, int((self.fraction or 0.1) * num_clients + 1e-9))
         if self.count > num_clients:
-            raise ConfigError(f"selection.count: expected at most the {num_clients} clients of data.clients, got {self.count}")
+            raise ConfigError(
+                f"selection.count: expected at most the {num_clients} clients of data.clients, got {self.count}"
+            )
         return self.count
 
     def select(self, num_clients: int, seed: int, round: int) -> tuple[int, ...]:

@@ -95,7 +95,11 @@ class Block:
         if work.trains:
             check_stats(local, job.network, "init")
             # The engine's own copies: from here on y may be stepped in place.
-            local = {**local, "y": _rows(local["y"], len(clients)).clone(), "stats": _rows(local["stats"], len(clients))}
+            local = {
+                **local,
+                "y": _rows(local["y"], len(clients)).clone(),
+                "stats": _rows(local["stats"], len(clients)),
+            }
             gradients.stats = local["stats"]
         buffer = torch.empty_like(local["y"]) if work.affine and not work.gradient else None
         for number in range(num_steps):
@@ -153,7 +157,7 @@ class _Gradients:
     def _over_batch(self, x: Tensor, batch: np.ndarray, out: Tensor) -> Tensor:
         self._count([batch.shape[1]] * len(self._clients))
         places = torch.from_numpy((batch + self._starts).reshape(-1))
-        part = Samples(*(side.index_select(0, places).unflatten(0, batch.shape) for side in self._all))
+        part = Samples(*(side.index_select(0, places).view(*batch.shape, *side.shape[1:]) for side in self._all))
         losses, self.stats = self._kernels.gradient(x, self.stats, part, out)
         return losses
 
@@ -168,7 +172,9 @@ class _Gradients:
 
     def _count(self, num_samples: list[int]) -> None:
         self._grad_samples += num_samples
-        self._batches += [self._job.num_batches(n, client) for n, client in zip(num_samples, self._clients, strict=True)]
+        self._batches += [
+            self._job.num_batches(n, client) for n, client in zip(num_samples, self._clients, strict=True)
+        ]
 
 
 def _rows(value: Tensor, num_rows: int) -> Tensor:

@@ -24,7 +24,7 @@ def central(job: Job, variables: Tree, test: Samples) -> dict[str, float]:
 
 
 def users(job: Job, variables: Tree, clients: Iterable[int], info: Info) -> np.ndarray:
-    """The accuracy of each client on its own test set, with its own private state; clients without tests are left out."""
+    """Each client's accuracy on its own test set, with its own private state; those without a test set are left out."""
     personal, adapt = job.algorithm.personal, job.algorithm.adapt
     accuracies = []
     for client in clients:

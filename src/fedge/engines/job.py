@@ -124,7 +124,8 @@ class Reduction:
                 bytes_up=np.array(self._bytes_up, np.int64),
                 steps=steps,
                 batches=np.array([effort.batches for effort in efforts], np.int64),
-                flops=grad_samples * job.flops_per_sample + steps * work.flops_per_param * job.network.layout.num_params,
+                flops=grad_samples * job.flops_per_sample
+                + steps * work.flops_per_param * job.network.layout.num_params,
             ),
             losses=np.array([effort.loss for effort in efforts], np.float64),
             communicated=self._communicated,
@@ -139,6 +140,7 @@ class Reduction:
 
     def _refuse(self, answer: Answer, what: str) -> None:
         raise TrainingError(
-            f"round {self._info.round}, client {answer.client}: {what} is not finite (first loss {answer.effort.loss:g}). "
+            f"round {self._info.round}, client {answer.client}: {what} is not finite "
+            f"(loss of the first step: {answer.effort.loss:g}). "
             "Training has diverged or the client's data is bad: lower algorithm.learning_rate or check the data"
         )

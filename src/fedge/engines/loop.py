@@ -59,7 +59,9 @@ def perform(
         grad_at=gradients,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(info.seed, f"{purpose}/torch", client, info.round))  # dropout knows no other generator
+        torch.manual_seed(
+            torch_seed(info.seed, f"{purpose}/torch", client, info.round)
+        )  # dropout knows no other generator
         local = work.init(down, kept, context)
         steps = job.steps(work, client, info, purpose)
         if work.trains:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _NormBase
 
 from fedge.core.keys import torch_seed
@@ -28,16 +28,20 @@ class Network:
     The module's parameters are pointed at slices of the vector: nothing is copied in, and the vector is never written.
     """
 
-    def __init__(self, make: Callable[[], nn.Module], seed: int, regression: bool, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, make: Callable[[], nn.Module], seed: int, regression: bool, dtype: torch.dtype = torch.float32
+    ) -> None:
         with torch.random.fork_rng(devices=[]):
             # A module's own initialisation knows only torch's generator: lend it a seeded one.
             torch.manual_seed(torch_seed(seed, "model"))
             self.module = make().to(dtype)
         self.layout = Layout.of(self.module)
         self.dtype = dtype
-        self.loss: Loss = squared_error if regression else F.cross_entropy
+        self.loss: Loss = squared_error if regression else cross_entropy
         self.regression = regression
-        self._norms = [part for part in self.module.modules() if isinstance(part, _NormBase) and part.track_running_stats]
+        self._norms = [
+            part for part in self.module.modules() if isinstance(part, _NormBase) and part.track_running_stats
+        ]
         named = dict(self.module.named_parameters())
         self._params = [named[entry.name] for entry in self.layout.params]
         self._buffers = [self.module.get_buffer(entry.name) for entry in self.layout.stats]
@@ -70,7 +74,7 @@ class Network:
         """What the model says of inputs, in evaluation mode."""
         self._load(variables["x"], variables["stats"])
         self.module.eval()
-        return torch.cat([self.module(part) for part in x.split(_EVALUATION_BATCH)])
+        return torch.cat([self.module(part) for part in torch.split(x, _EVALUATION_BATCH)])
 
     def trained(self, variables: Tree) -> nn.Module:
         """The module with these weights and statistics as its own, for use outside."""

@@ -20,9 +20,7 @@ def probe(module: nn.Module, shape: tuple[int, ...], num_samples: int = 1) -> ob
             return module(x)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise ModelError(
-                f"model.name: the model does not take inputs of shape {shape}: {reason}"
-            ) from error
+            raise ModelError(f"model.name: the model does not take inputs of shape {shape}: {reason}") from error
 
 
 @contextmanager

@@ -17,8 +17,8 @@ class UserModel(Options, tag=False, kw_only=True):
     """An nn.Module that a function in a file of one's own returns for (shape, num_outputs, **options)."""
 
     name: Annotated[str, Meta(description="The function, as path/to/file.py:function.")]
-    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = (
-        field(default_factory=dict)
+    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
+        default_factory=dict
     )
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
@@ -38,6 +38,5 @@ def _check_outputs(module: nn.Module, shape: tuple[int, ...], num_outputs: int) 
     got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if got != [2, num_outputs]:
         raise ModelError(
-            f"model.name: for two inputs of shape {shape} the model must give a tensor [2, {num_outputs}], "
-            f"got {got}"
+            f"model.name: for two inputs of shape {shape} the model must give a tensor [2, {num_outputs}], got {got}"
         )

@@ -40,9 +40,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
     count = len(values)
     if count == 0:
         raise ValueError("expected at least one value to estimate a mean from, got none")
-    mean = min(
-        max(fsum(values) / count, min(values)), max(values)
-    )  # rounding may lead a hair out of the values
+    mean = min(max(fsum(values) / count, min(values)), max(values))  # rounding may lead a hair out of the values
     if count == 1:
         return Estimate(mean, None, None, 1)
     deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (count - 1))

@@ -44,9 +44,7 @@ class RunDirectory:
         self._round_bytes = os.fstat(self._rounds.fileno()).st_size
 
     @classmethod
-    def create(
-        cls, path: Path, config: Mapping[str, Any], environment: Mapping[str, Any] | None = None
-    ) -> Self:
+    def create(cls, path: Path, config: Mapping[str, Any], environment: Mapping[str, Any] | None = None) -> Self:
         """A new run. Its configuration is written last, since a directory without one is no run."""
         run = cls(path, config, _START_AGAIN)
         try:
@@ -96,9 +94,7 @@ class RunDirectory:
         index = self._kept.index() if self._kept is not None else {}
         with writing(self.path / files.STATE, self._then):
             os.fsync(self._rounds.fileno())
-            write_atomic(
-                self.path / files.STATE, pack(Checkpoint(state, index, dict(meta), self._round_bytes))
-            )
+            write_atomic(self.path / files.STATE, pack(Checkpoint(state, index, dict(meta), self._round_bytes)))
         if self._kept is not None:
             self._kept.committed()
 
@@ -128,14 +124,6 @@ class RunDirectory:
             self._rounds.truncate(expected)
         self._round_bytes = expected
         return None if checkpoint is None else (checkpoint.state, checkpoint.meta)
-
-    def change(self, config: Mapping[str, Any]) -> None:
-        """Go on with another configuration: until its new end, the run is unfinished again."""
-        with writing(self.path, self._then):
-            (self.path / files.SUMMARY).unlink(missing_ok=True)
-            if config != self.config:
-                write_atomic(self.path / files.CONFIG, files.encode_config(config))
-        self.config = dict(config)
 
     def write_clients(self, clients: Iterable[Mapping[str, Any]]) -> None:
         """Say what each client did; before the summary, which makes the run complete."""
@@ -182,13 +170,10 @@ def create_repeats(path: Path, config: Mapping[str, Any]) -> None:
 def _refuse_existing(path: Path) -> None:
     if (path / files.CONFIG).exists():
         raise RunError(
-            f"there is a run at {path} already; continue it with `fedge resume {path}`, "
-            f"or choose another folder"
+            f"there is a run at {path} already; continue it with `fedge resume {path}`, or choose another folder"
         )
     if (path / files.STATE).exists():
-        raise RunError(
-            f"{path} has the remains of a run: {files.STATE} without {files.CONFIG}; choose another folder"
-        )
+        raise RunError(f"{path} has the remains of a run: {files.STATE} without {files.CONFIG}; choose another folder")
 
 
 def _resume(path: Path) -> str:

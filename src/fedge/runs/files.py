@@ -84,8 +84,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise RunError(f"{path} is no run of fedge: expected a format number in {CONFIG}, got {found!r}")
     if found > FORMAT:
         raise RunError(
-            f"{path} has format {found}, and this fedge reads up to format {FORMAT}; "
-            f"use fedge {_writer(path)} or newer"
+            f"{path} has format {found}, and this fedge reads up to format {FORMAT}; use fedge {_writer(path)} or newer"
         )
     return config
 

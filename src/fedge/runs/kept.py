@@ -168,9 +168,7 @@ class KeptStore:
             while done < self._row_bytes:
                 count = os.preadv(self._fd, [memory[done:]], number * self._row_bytes + done)
                 if count == 0:
-                    raise RunError(
-                        f"{self._path} is damaged: it was cut short, before the end of row {number}"
-                    )
+                    raise RunError(f"{self._path} is damaged: it was cut short, before the end of row {number}")
                 done += count
         return row
 

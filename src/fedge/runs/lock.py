@@ -26,9 +26,7 @@ class Lock:
             os.write(self._file, f"{pid} {_start(pid)}\n".encode())
         except BlockingIOError:
             self._close()
-            raise RunError(
-                f"{path.parent} is in use by {_name(path)}; wait until that has ended, or end it"
-            ) from None
+            raise RunError(f"{path.parent} is in use by {_name(path)}; wait until that has ended, or end it") from None
         except OSError:
             self._close()
             raise

@@ -38,9 +38,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(
-            f"cannot read {path}: {_reason(error)}; make it readable for you and try again"
-        ) from error
+        raise StorageError(f"cannot read {path}: {_reason(error)}; make it readable for you and try again") from error
 
 
 def write_all(file: int, data: bytes) -> None:

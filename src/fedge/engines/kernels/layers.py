@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedge.core.layout import Tree
 
-Saved = Any
+Saved = Any  # a layer's own business
 
 
 class Views(NamedTuple):
@@ -41,7 +41,7 @@ class Relu:
         out = x.clamp(min=0)
         return out, out
 
-    def backward(self, g: Tensor, saved: Saved, views: Views, grads: Tree, need_input: bool) -> Tensor:
+    def backward(self, g: Tensor, saved: Tensor, views: Views, grads: Tree, need_input: bool) -> Tensor:
         return g * (saved > 0)
 
 
@@ -86,7 +86,7 @@ class BatchNorm:
         gamma, beta = self._gamma_beta(views)
         return torch.addcmul(beta, normal, gamma), (normal, scale)
 
-    def backward(self, g: Tensor, saved: Saved, views: Views, grads: Tree, need_input: bool) -> Tensor:
+    def backward(self, g: Tensor, saved: tuple[Tensor, Tensor], views: Views, grads: Tree, need_input: bool) -> Tensor:
         normal, scale = saved
         if self._affine:
             torch.sum(g * normal, 1, out=grads[f"{self._name}.weight"])
