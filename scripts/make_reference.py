@@ -129,9 +129,7 @@ def _command(command: Any) -> Iterator[str]:
     yield f"```\nfedge {' '.join([command.name, '[OPTIONS]', *arguments])}\n```"
     yield text
     yield f"```console\n{inspect.cleandoc(examples)}\n```"
-    yield _table(
-        ("argument or option", "default", "meaning"), [_row(parameter) for parameter in command.params]
-    )
+    yield _table(("argument or option", "default", "meaning"), [_row(parameter) for parameter in command.params])
 
 
 def _row(parameter: Any) -> tuple[str, str, str]:

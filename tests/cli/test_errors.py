@@ -19,9 +19,7 @@ def test_one_problem_on_one_line():
 
 def test_several_problems_as_a_list():
     error = ConfigError("rounds: is required", "seed: expected int, got 'a'")
-    assert (
-        errors.written(error) == "error: 2 problems\n  - rounds: is required\n  - seed: expected int, got 'a'"
-    )
+    assert errors.written(error) == "error: 2 problems\n  - rounds: is required\n  - seed: expected int, got 'a'"
 
 
 @pytest.mark.parametrize("kind", [FedgeError, *FedgeError.__subclasses__()])

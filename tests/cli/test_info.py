@@ -47,9 +47,7 @@ def test_models_are_measured(fedge):
 def test_models_for_other_inputs_name_them(fedge, monkeypatch):
     monkeypatch.setattr("fedge.cli.catalogue.SHAPES", ((5,), (3, 32, 32)))
     (found,) = (
-        entry
-        for entry in json.loads(fedge("info", "models", "--format", "json").stdout)
-        if entry["name"] == "mtfl_cnn"
+        entry for entry in json.loads(fedge("info", "models", "--format", "json").stdout) if entry["name"] == "mtfl_cnn"
     )
     assert found["shape"] == [3, 32, 32]  # as it takes no vectors
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -52,9 +53,12 @@ def test_model_that_does_not_fit(fedge, experiment_file, tmp_path):
 def test_interrupt_and_resume(fedge, fedge_process, experiment_file, tmp_path):
     changes = ["--set", "rounds=1000000", "--set", "checkpoint.every=1"]
     process = fedge_process("run", experiment_file, *changes, cwd=tmp_path)
-    wait_for(tmp_path / "runs" / "tiny" / "checkpoint" / "state.safetensors")
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    try:
+        wait_for(tmp_path / "runs" / "tiny" / "checkpoint" / "state.safetensors", process)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert said.endswith("\ninterrupted: fedge resume runs/tiny\n")
     assert "Traceback" not in said
@@ -69,8 +73,10 @@ def test_interrupt_and_resume(fedge, fedge_process, experiment_file, tmp_path):
     assert (entry["status"], entry["rounds"]) == ("complete", target)
 
 
-def wait_for(path: Path, seconds: float = 60.0) -> None:
+def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 60.0) -> None:
+    """Until a process has written a file."""
     deadline = time.monotonic() + seconds
     while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline, f"{path} did not appear"
         time.sleep(0.02)

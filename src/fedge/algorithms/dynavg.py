@@ -75,7 +75,5 @@ def mean(replies: list[Reply], by_samples: bool) -> tuple[Tree, int]:
     """The mean model of all clients pulled so far, in client order, and their number."""
     order = np.argsort(np.concatenate([r.ids for r in replies]))
     weights = np.concatenate([r.samples if by_samples else np.ones(len(r.ids)) for r in replies])[order].tolist()
-    names = {"x": "y", "stats": "stats"}
-    return {
-        down: average(torch.cat([r.value[up] for r in replies])[order], weights) for down, up in names.items()
-    }, len(order)
+    x, stats = (average(torch.cat([r.value[name] for r in replies])[order], weights) for name in ("y", "stats"))
+    return {"x": x, "stats": stats}, len(order)

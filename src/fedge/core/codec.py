@@ -91,7 +91,9 @@ class SparseCodec:
             except StreamError as error:
                 raise StreamError(f"{entry.name}: {error}") from None
             for vector, change in zip(vectors.values(), changes, strict=True):
-                vector[torch.from_numpy(places + entry.start)] += torch.from_numpy(change).to(vector.dtype)
+                vector[entry.start : entry.stop].index_add_(
+                    0, torch.from_numpy(places), torch.from_numpy(change).to(vector.dtype)
+                )
         if len(rest):
             raise StreamError(f"expected the stream to end after its last tensor, got {len(rest)} bytes more")
         passed = {name: value for name, value in wire.items() if name != STREAM}
@@ -152,18 +154,17 @@ class SparseCodec:
 def largest(values: Values, sparsity: float) -> Places:
     """The places of the n - int(n * sparsity) largest magnitudes, at least 1, ties to the lower; no zeros."""
     num_kept = max(1, len(values) - int(len(values) * sparsity))
-    if num_kept >= len(values):
-        return np.flatnonzero(values)
-    magnitudes = np.abs(values)
-    smallest = np.partition(magnitudes, len(values) - num_kept)[len(values) - num_kept]
-    if smallest == 0:
-        return np.flatnonzero(values)
-    places = np.flatnonzero(magnitudes >= smallest)
-    num_surplus = len(places) - num_kept
+    places = np.flatnonzero(values)
+    if num_kept >= len(places):
+        return places
+    magnitudes = np.abs(values[places])  # zeros are many where inputs are, and partitioning ties is slow
+    smallest = np.partition(magnitudes, len(places) - num_kept)[len(places) - num_kept]
+    kept = np.flatnonzero(magnitudes >= smallest)
+    num_surplus = len(kept) - num_kept
     if num_surplus:
-        ties = np.flatnonzero(magnitudes[places] == smallest)
-        places = np.delete(places, ties[-num_surplus:])
-    return places
+        ties = np.flatnonzero(magnitudes[kept] == smallest)
+        kept = np.delete(kept, ties[-num_surplus:])
+    return places[kept]
 
 
 def bits_per_value(sparsity: float, moments: bool) -> float:

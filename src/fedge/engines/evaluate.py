@@ -25,17 +25,30 @@ def central(job: Job, variables: Tree, test: Samples) -> dict[str, float]:
 
 def users(job: Job, variables: Tree, clients: Iterable[int], info: Info) -> np.ndarray:
     """Each client's accuracy on its own test set, with its own private state; those without a test set are left out."""
-    personal, adapt = job.algorithm.personal, job.algorithm.adapt
-    accuracies = []
-    for client in clients:
-        samples = job.network.cast(job.clients.test(client))
-        if not len(samples):
-            continue
-        own = personal(variables, job.kept.read(client)) if personal else variables
-        if adapt:
-            own, _, _ = perform(job, adapt, client, own, {}, info, purpose="adapt")
-        accuracies.append(float(_hits(job.network.outputs(own, samples.x), samples).mean()))
-    return np.array(accuracies)
+    tests = {client: job.network.cast(job.clients.test(client)) for client in clients}
+    tests = {client: test for client, test in tests.items() if len(test)}
+    if not tests:
+        return np.empty(0)
+    if not (job.algorithm.personal or job.algorithm.adapt):  # one model for all: one pass over all test sets
+        together = Samples(*(torch.cat(side) for side in zip(*tests.values(), strict=True)))
+        hits = _hits(job.network.outputs(variables, together.x), together)
+        return np.array([float(part.mean()) for part in torch.split(hits, [len(test) for test in tests.values()])])
+    models = (_personal(job, variables, client, info) for client in tests)
+    return np.array(
+        [
+            float(_hits(job.network.outputs(model, test.x), test).mean())
+            for model, test in zip(models, tests.values(), strict=True)
+        ]
+    )
+
+
+def _personal(job: Job, variables: Tree, client: int, info: Info) -> Tree:
+    """The model that a client uses: the global one with its private state, adapted if the algorithm says so."""
+    if job.algorithm.personal:
+        variables = job.algorithm.personal(variables, job.kept.read(client))
+    if job.algorithm.adapt:
+        variables, _, _ = perform(job, job.algorithm.adapt, client, variables, {}, info, purpose="adapt")
+    return variables
 
 
 def _hits(outputs: Tensor, samples: Samples) -> Tensor:

@@ -1,0 +1,43 @@
+# make demo    set up and run the first experiment        make test       checks and tests, under 5 minutes
+# make docs    write the generated reference pages        make test-full  the slow tests as well, under 25
+# make bench   measure speed and memory                   make lint       style and types only
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Real data beside the checkout is used where it is present.
+export FEDGE_DATA ?= $(if $(wildcard ../shared/data/mnist),$(abspath ../shared/data))
+
+.PHONY: setup demo test test-full lint bench docs clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[view,dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/fedge run recipes/demo/*.toml --runs runs/demo --chart runs/demo/comparison.png
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -m 'not full' -n 2
+
+test-full: setup
+	$(BIN)/pytest -m full
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+docs: setup
+	$(BIN)/python scripts/make_reference.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,131 @@
+"""Starting, stopping and waiting for `fedge` processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+PATIENCE_S = 120.0  # what is not done by then never will be, even on a busy machine
+_UNSET = ("FEDGE_DATA", "FEDGE_DEBUG", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")
+
+
+class Ended(NamedTuple):
+    """A process that is over."""
+
+    code: int  # negative: the signal that ended it
+    out: str
+    err: str
+    peak_kb: int
+
+
+class Fedge:
+    """Makes processes that are the command, by the nursery; see there."""
+
+    def __init__(self, folder: Path) -> None:
+        """Their output goes to files in `folder`."""
+        self._folder = folder
+        self._numbers = count()
+        environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
+        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "NO_COLOR": "1"}
+        self._nursery = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("nursery.py")],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+
+    def __call__(self, *args: object, **options: Any) -> Ended:
+        """The command run to its end; options as of `start`."""
+        return self.start(*args, **options).wait()
+
+    def start(
+        self,
+        *args: object,
+        folder: Path | None = None,
+        environment: dict[str, str] | None = None,
+        file_bytes: int | None = None,
+        powerless: bool = False,
+    ) -> Process:
+        """The command in a process of its own.
+
+        `file_bytes` limits the size of each file it writes; `powerless` takes root's power over permissions away.
+        """
+        output = self._folder / str(next(self._numbers))
+        wanted = {
+            "args": [str(arg) for arg in args],
+            "folder": str(folder or self._folder),
+            "environment": environment or {},
+            "output": str(output),
+            "file_bytes": file_bytes,
+            "powerless": powerless,
+        }
+        return Process(self, self._ask({"start": wanted}), output)
+
+    def reap(self, pid: int) -> tuple[int, int] | None:
+        """Exit code and peak memory of a process that ends in time; None if it had to be killed."""
+        deadline = PATIENCE_S
+        self._send({"wait": pid})
+        ended, _, _ = select.select([self._nursery.stdout], [], [], deadline)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+        code, peak_kb = self._answer()
+        return (code, peak_kb) if ended else None
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        self._send(request)
+        return self._answer()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._nursery.stdin is not None
+        self._nursery.stdin.write(json.dumps(request).encode() + b"\n")
+
+    def _answer(self) -> Any:
+        assert self._nursery.stdout is not None
+        line = self._nursery.stdout.readline()
+        assert line, f"the nursery ended with {self._nursery.wait()}"
+        return json.loads(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._nursery.communicate()
+
+
+class Process:
+    """One that was started; to be waited for in any case."""
+
+    def __init__(self, fedge: Fedge, pid: int, output: Path) -> None:
+        self.pid = pid
+        self._fedge, self._output = fedge, output
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self) -> Ended:
+        ended = self._fedge.reap(self.pid)
+        out, err = (self._output.with_suffix(suffix).read_text() for suffix in (".out", ".err"))
+        assert ended is not None, f"fedge did not end within {PATIENCE_S:g} s; it said {err}"
+        return Ended(ended[0], out, err, ended[1])
+
+    def kill(self) -> Ended:
+        self.send(signal.SIGKILL)
+        return self.wait()
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Look again and again."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.002)
