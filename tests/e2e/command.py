@@ -69,13 +69,14 @@ class Fedge:
             "file_bytes": file_bytes,
             "powerless": powerless,
         }
+        for file in _outputs(output):
+            file.touch()  # it may be killed before it gets there
         return Process(self, self._ask({"start": wanted}), output)
 
     def reap(self, pid: int) -> tuple[int, int] | None:
         """Exit code and peak memory of a process that ends in time; None if it had to be killed."""
-        deadline = PATIENCE_S
         self._send({"wait": pid})
-        ended, _, _ = select.select([self._nursery.stdout], [], [], deadline)
+        ended, _, _ = select.select([self._nursery.stdout], [], [], PATIENCE_S)
         if not ended:
             os.kill(pid, signal.SIGKILL)
         code, peak_kb = self._answer()
@@ -103,24 +104,37 @@ class Fedge:
 
 
 class Process:
-    """One that was started; to be waited for in any case."""
+    """A command that was started. As a context, it is over at the end."""
 
     def __init__(self, fedge: Fedge, pid: int, output: Path) -> None:
         self.pid = pid
         self._fedge, self._output = fedge, output
+        self._ended: Ended | None = None
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
     def wait(self) -> Ended:
         ended = self._fedge.reap(self.pid)
-        out, err = (self._output.with_suffix(suffix).read_text() for suffix in (".out", ".err"))
+        out, err = (file.read_text() for file in _outputs(self._output))
+        self._ended = Ended(-signal.SIGKILL, out, err, 0) if ended is None else Ended(ended[0], out, err, ended[1])
         assert ended is not None, f"fedge did not end within {PATIENCE_S:g} s; it said {err}"
-        return Ended(ended[0], out, err, ended[1])
+        return self._ended
 
     def kill(self) -> Ended:
         self.send(signal.SIGKILL)
         return self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ended is None:
+            self.kill()
+
+
+def _outputs(stem: Path) -> tuple[Path, Path]:
+    return stem.with_suffix(".out"), stem.with_suffix(".err")
 
 
 def wait_until(happened: Callable[[], bool]) -> None:

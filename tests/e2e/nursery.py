@@ -1,27 +1,39 @@
-"""Forks processes that are the `fedge` command, from one that has imported everything.
+"""Forks processes that are the `fedge` command, from one that has imported all it needs.
 
 Importing torch takes seconds, and these tests start hundreds of processes. This one reads requests from its standard
 input, a line of JSON each, and answers each with a line:
 
-{"start": {"args", "folder", "environment", "output", "file_bytes", "powerless"}}    its process id
-{"wait": its process id}                                                         its exit code and peak memory
+{"start": {"args": [...], "folder": ..., ...}}    the child's process id; see `become`
+{"wait": process id}                              the child's exit code and peak memory
 
-A child goes on as if it had been started by a shell, until Python's own end. It is not reaped before it is waited for,
-so that its id stays its own.
+A child is not reaped before it is waited for, so that its id stays its own.
 """
 
 import ctypes
+import gc
 import json
 import os
 import resource
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from e2e.experiments import SMALL, write
 
-from fedge import experiment  # noqa: F401 - what takes long to import
-from fedge.cli import comparison, display, main  # noqa: F401
+from fedge.cli import app, main
+
+
+def warm_up() -> None:
+    """Run the command once, since much is imported or set up when it is first needed."""
+    with TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        file = write(Path(folder), SMALL)
+        app(["run", str(file), "--runs", f"{folder}/runs"], prog_name="fedge", standalone_mode=False)
+    gc.collect()
+    gc.freeze()  # so that children do not copy it all by looking for garbage
 
 
 def serve() -> dict[str, Any] | None:
@@ -67,9 +79,24 @@ def drop_capabilities() -> None:
         raise OSError(ctypes.get_errno(), "capset failed")
 
 
+def finish() -> None:
+    """Be the command, and end as it does; but at once, as tearing down what was never used takes long."""
+    code: Any = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)  # a pool of threads would not be there after a fork
-    wanted = serve()
-    if wanted is not None:
+    warm_up()
+    if (wanted := serve()) is not None:
         become(wanted)
-        main()
+        finish()

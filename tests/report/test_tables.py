@@ -154,7 +154,7 @@ def test_a_full_table_fits_eighty_columns(make_run) -> None:
     sparse = next(line for line in text.splitlines() if "CE-FedAvg" in line)
     # rounds 29, 30, 31: 30 ± 4.303 / sqrt(3); the others 0.97, 1, 1.04 of 8 * 0.2 GB, 1.4 TFLOPs, 0.5 h,
     # with 4.303 * 0.03512 / sqrt(3) = 8.7 % of their mean of 1.0033
-    assert sparse.split()[-4:] == ["30±2", "1.61±0.14", "1.40±0.12", "0.50±0.04"]
+    assert sparse.split()[-4:] == ["30.0±2.5", "1.61±0.14", "1.40±0.12", "0.50±0.04"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,8 @@ def test_a_full_table_fits_eighty_columns(make_run) -> None:
         (93.127, 1.49, "93.1±1.5"),  # and the second, if the first is a 1
         (93.127, 0.0961, "93.13±0.10"),
         (93.1274, 0.00012, "93.13±0.00"),  # no more than four digits of the mean
-        (127.0, 89.0, "130±90"),
+        (127.0, 89.0, "127±89"),  # three digits of the mean, whatever the interval
+        (20.0, 25.41, "20.0±25.4"),
         (1_234_567.0, 12_345.0, "1,235,000±12,000"),
         (45.0, 0.0, "45±0"),
         (2.345678, 0.0, "2.346±0"),

@@ -74,12 +74,15 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def write(estimate: Estimate, unit: Unit) -> str:
-    """`93.1±1.2`: to the place that the interval supports, at most four significant digits of the mean."""
+    """`93.1±1.2`: to the place that the interval supports, but with three or four significant digits of the mean.
+
+    Two seeds have an enormous interval; rounding the mean to it would make different settings look the same.
+    """
     mean = estimate.mean / unit.size
     finest = max(0, 3 - _exponent(mean))
     if estimate.half:
         half = estimate.half / unit.size
-        place = min(finest, _last_place(half))
+        place = min(finest, max(_last_place(half), min(2, 2 - _exponent(mean))))
         return f"{_rounded(mean, place)}±{_rounded(half, place)}"
     text = _rounded(mean, 0 if mean.is_integer() else finest)
     return f"{text}±0" if estimate.half == 0 else text

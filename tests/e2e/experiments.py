@@ -1,0 +1,91 @@
+"""Experiments that train in no time, and what their runs leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedge.runs.checkpoint import load
+
+Settings = dict[str, Any]
+
+SMALL: Settings = {
+    "name": "small",
+    "seed": 3,
+    "rounds": 6,
+    "data": {"name": "digits", "clients": 10},
+    "model": {"name": "logistic"},
+    "algorithm": {"name": "fedavg", "local_steps": 2},
+    "selection": {"count": 3},
+    "checkpoint": {"every": 1},
+}
+"""Nothing special, and fast."""
+
+_CLOCK = ("seconds",)  # what two runs of the same experiment differ in
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    """Settings with others on top; of a table, only the keys given, unless it gets another name."""
+    merged = dict(settings)
+    for name, value in changes.items():
+        before = merged.get(name)
+        keeps = isinstance(before, dict) and isinstance(value, dict) and "name" not in value
+        merged[name] = {**before, **value} if keeps else value
+    return merged
+
+
+def write(folder: Path, settings: Settings) -> Path:
+    """An experiment file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "experiment.toml"
+    file.write_text(tomli_w.dumps(settings))
+    return file
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    """What was recorded of each round, but for the time that it really took."""
+    lines = (run / "rounds.jsonl").read_text().splitlines()
+    return [_timeless(json.loads(line)) for line in lines]
+
+
+def summary(run: Path) -> dict[str, Any]:
+    """What a run came to, but for the time that it really took."""
+    return _timeless(json.loads((run / "summary.json").read_text()))
+
+
+def assert_same(run: Path, undisturbed: Path) -> None:
+    """Two complete runs have come to the same, bit for bit."""
+    assert records(run) == records(undisturbed)
+    assert summary(run) == summary(undisturbed)
+    assert (run / "clients.jsonl").read_bytes() == (undisturbed / "clients.jsonl").read_bytes()
+    assert dict(_saved(run)) == dict(_saved(undisturbed))
+
+
+def kept(run: Path) -> dict[int, bytes]:
+    """What each client keeps, as of the last checkpoint."""
+    checkpoint = load(run / "checkpoint" / "state.safetensors")
+    assert checkpoint is not None
+    if not checkpoint.kept:
+        return {}
+    rows = (run / "checkpoint" / "kept.bin").read_bytes()
+    size = int(checkpoint.kept["row_bytes"])
+    places = zip(checkpoint.kept["clients"].tolist(), checkpoint.kept["rows"].tolist(), strict=True)
+    return {client: rows[row * size : (row + 1) * size] for client, row in places}
+
+
+def _saved(run: Path) -> Iterator[tuple[str, Any]]:
+    """All of the last checkpoint, wherever on disk it lies."""
+    checkpoint = load(run / "checkpoint" / "state.safetensors")
+    assert checkpoint is not None
+    for name, tensor in checkpoint.state.items():
+        yield name, (tensor.dtype, tuple(tensor.shape), tensor.numpy().tobytes())
+    yield "meta", _timeless(checkpoint.meta)
+    yield "kept", kept(run)
+
+
+def _timeless(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in _CLOCK}
