@@ -103,6 +103,8 @@ class Config(Options, tag=False, kw_only=True):
     def __post_init__(self) -> None:
         if self.seed is not None and self.seeds is not None:
             raise ValueError("seed and seeds exclude each other; give one of them")
+        if self.seed is None and self.seeds is None:
+            msgspec.structs.force_setattr(self, "seed", 1)
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"seeds must differ from each other, got {self.seeds}")
         if self.target and self.target.metric == "user_accuracy" and not self.evaluate.user_accuracy:

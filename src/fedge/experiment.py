@@ -31,7 +31,7 @@ from fedge.engines.memory import keep_freed_memory
 from fedge.engines.network import Network
 from fedge.engines.wire import Wire
 from fedge.models.flops import count_flops
-from fedge.runs.directory import RunDirectory, create_repeats
+from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, seed_path
 from fedge.runs.pace import Pace
 from fedge.runs.read import Run
@@ -80,26 +80,29 @@ def start(config: Config, runs: Path, progress: Progress) -> Path:
     """Train in a new directory below `runs`; several seeds get a directory each inside it."""
     Setup.of(config, _seeds(config)[0])  # whatever is wrong is said before anything is written
     path = _unused(runs / config.name)
-    if config.seeds is not None:
+    if config.seeds is None:
+        _begin(config, path, progress)
+    else:
         create_repeats(path, configuration.plain(config))
-    return _train_all(config, path, progress)
+        for seed in config.seeds:
+            _begin(_repeat(config, seed), seed_path(path, seed), progress)
+    return path
 
 
 def resume(path: Path, changes: Sequence[str], progress: Progress) -> Path:
     """Go on with a run, or with all unfinished seeds of repeats, each from its last checkpoint."""
-    before = configuration.parse(Run(path).config)
-    given = configuration.change(configuration.plain(before), configuration.assignments(changes))
-    config = configuration.parse(given)
-    problems = [
-        f"{name}: cannot change when a run is resumed"
-        for name in _SAME
-        if getattr(before, name) != getattr(config, name)
-    ]
-    if type(before.algorithm) is not type(config.algorithm):
-        problems.append("algorithm.name: cannot change when a run is resumed")
-    if problems:
-        raise ConfigError(*(f"{problem}; start a new run instead" for problem in problems))
-    return _train_all(config, path, progress)
+    config = _changed(path, changes)
+    if config.seeds is None:
+        _go_on(config, path, progress)
+        return path
+    change_repeats(path, configuration.plain(config))
+    for seed in config.seeds:
+        own = seed_path(path, seed)
+        if (own / CONFIG).exists():
+            _go_on(_changed(own, changes), own, progress)
+        else:
+            _begin(_repeat(config, seed), own, progress)
+    return path
 
 
 class Setup(NamedTuple):
@@ -304,30 +307,45 @@ class _Training:
             )
 
 
-def _train_all(config: Config, path: Path, progress: Progress) -> Path:
-    with _one_thread():
-        if config.seeds is None:
-            _train_one(config, path, progress)
-        for seed in config.seeds or ():
-            plain = configuration.plain(config) | {"seed": seed, "seeds": None}
-            _train_one(configuration.parse(plain), seed_path(path, seed), progress)
-    return path
+def _begin(config: Config, path: Path, progress: Progress) -> None:
+    with RunDirectory.create(path, configuration.plain(config)) as directory:
+        _train(config, directory, progress)
 
 
-def _train_one(config: Config, path: Path, progress: Progress) -> None:
-    plain = configuration.plain(config)
-    exists = (path / CONFIG).exists()
-    if exists and (found := Run(path)).status == "complete" and found.config == plain:
+def _go_on(config: Config, path: Path, progress: Progress) -> None:
+    found, plain = Run(path), configuration.plain(config)
+    if found.status == "complete" and found.config == plain:
         progress.notice(f"{path}: is complete already")
         return
-    with RunDirectory.open(path) if exists else RunDirectory.create(path, plain) as directory:
-        if exists:
-            directory.change(plain)
-        try:
+    with RunDirectory.open(path) as directory:
+        directory.change(plain)
+        _train(config, directory, progress)
+
+
+def _train(config: Config, directory: RunDirectory, progress: Progress) -> None:
+    try:
+        with _one_thread():
             _Training(config, directory, progress).run()
-        except TrainingError as error:
-            slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
-            raise TrainingError(f"{error}\nThe run is kept: fedge resume {path} {slower}") from None
+    except TrainingError as error:
+        slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
+        raise TrainingError(f"{error}\nThe run is kept: fedge resume {directory.path} {slower}") from None
+
+
+def _changed(path: Path, changes: Sequence[str]) -> Config:
+    """The configuration of a run with changes on top; a ConfigError for those that would make it another run."""
+    before = configuration.parse(Run(path).config)
+    given = configuration.change(configuration.plain(before), configuration.assignments(changes))
+    config = configuration.parse(given)
+    fixed = [name for name in _SAME if getattr(before, name) != getattr(config, name)]
+    if type(before.algorithm) is not type(config.algorithm):
+        fixed.append("algorithm.name")
+    if fixed:
+        raise ConfigError(*(f"{name}: cannot change when a run is resumed; start a new run instead" for name in fixed))
+    return config
+
+
+def _repeat(config: Config, seed: int) -> Config:
+    return configuration.parse(configuration.plain(config) | {"seed": seed, "seeds": None})
 
 
 @contextmanager
@@ -343,9 +361,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def _seeds(config: Config) -> list[int]:
-    if config.seeds is not None:
-        return config.seeds
-    return [1 if config.seed is None else config.seed]
+    """The seeds of a configuration: its own, or those of its repeats."""
+    return config.seeds or [] if config.seed is None else [config.seed]
 
 
 def _unused(path: Path) -> Path:

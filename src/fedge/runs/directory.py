@@ -167,6 +167,12 @@ def create_repeats(path: Path, config: Mapping[str, Any]) -> None:
         write_atomic(path / files.CONFIG, files.encode_config(config))
 
 
+def change_repeats(path: Path, config: Mapping[str, Any]) -> None:
+    """Another configuration for the runs that are still to be created."""
+    with writing(path, _resume(path)):
+        write_atomic(path / files.CONFIG, files.encode_config(config))
+
+
 def _refuse_existing(path: Path) -> None:
     if (path / files.CONFIG).exists():
         raise RunError(

@@ -1,0 +1,37 @@
+"""How long one waits before anything happens, and how much memory a million clients take."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.measure import interleaved, python
+
+_MEMORY = """
+import resource
+from benchmarks.engines import million
+million()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def run() -> dict[str, object]:
+    """Seconds of `fedge --help`, seconds that `import fedge` adds to torch's, and MB at the peak."""
+    fedge = Path(sys.executable).with_name("fedge")
+    seconds = interleaved(
+        {
+            "fedge --help": lambda: subprocess.run([fedge, "--help"], check=True, capture_output=True),
+            "import torch": lambda: python("import torch"),
+            "import torch, fedge": lambda: python("import torch, fedge"),
+            "import torch, fedge.experiment": lambda: python("import torch, fedge.experiment"),
+        },
+        repeats=5,
+    )
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    return {
+        "seconds": medians,
+        "import_fedge_adds_s": medians["import torch, fedge"] - medians["import torch"],
+        "million_clients_peak_mb": float(python(_MEMORY)),
+    }
