@@ -275,7 +275,6 @@ class _Training:
             "round": self._round,
             "totals": self._ledger.totals,
             "metrics": self._metrics,
-            "to_target": self._to_target,
             "seconds": self._seconds,
         }
         self._directory.save(tensors, meta)
@@ -284,7 +283,17 @@ class _Training:
         self._state = pick("server", tensors)
         self._ledger.restore(meta["totals"], pick("ledger", tensors))
         self._round, self._seconds = meta["round"], meta["seconds"]
-        self._metrics, self._to_target = meta["metrics"], meta["to_target"]
+        self._metrics = meta["metrics"]
+        self._to_target = self._find_target(Run(self._directory.path).rounds)
+
+    def _find_target(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+        """What the target cost, from the records: it may be another one than when they were written."""
+        spent = dict.fromkeys(_COSTS_TO_TARGET, 0)
+        for record in records:
+            spent = {name: before + record[name] for name, before in spent.items()}
+            if self._config.target and self._config.target.reached(record):
+                return {"rounds": record["round"], **spent}
+        return None
 
     def _choose_engine(self) -> Engine:
         name, job = self._config.engine.name, self._job
@@ -339,6 +348,8 @@ def _changed(path: Path, changes: Sequence[str]) -> Config:
     fixed = [name for name in _SAME if getattr(before, name) != getattr(config, name)]
     if type(before.algorithm) is not type(config.algorithm):
         fixed.append("algorithm.name")
+    if before.engine.dtype != config.engine.dtype:
+        fixed.append("engine.dtype")
     if fixed:
         raise ConfigError(*(f"{name}: cannot change when a run is resumed; start a new run instead" for name in fixed))
     return config

@@ -1,0 +1,352 @@
+"""The documentation is true: links lead somewhere, commands and files are valid, and the code on its pages runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import fedge
+from federation import ENGINES, Federation, mixed
+from fedge.algorithms import ALGORITHMS, mtfl
+from fedge.cli import app
+from fedge.cli.catalogue import brief
+from fedge.cli.errors import EXIT_CODES
+from fedge.config import parse
+from fedge.core import message
+from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info, Slot
+from fedge.core.errors import TrainingError
+from fedge.core.layout import Layout, Tree
+from fedge.core.schema import read, tag
+from fedge.data import DATASETS, PARTITIONS
+from fedge.engines.job import Answer, Effort, request_meta
+from fedge.models import MODELS
+from fedge.runs.environment import environment
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+ALGORITHM_PAGE = DOCS / "algorithm-in-80-lines.md"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+
+
+class Block(NamedTuple):
+    """A fenced block; one with a title is a file that the reader is to make."""
+
+    language: str
+    title: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    fence = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+    return [Block(*groups) for groups in fence.findall(page.read_text("utf-8"))]
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(block: Block, program: str) -> Iterator[list[str]]:
+    """The arguments of each call of a program, up to a pipe or a redirection."""
+    for line in block.text.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == [program]:
+            stop = next((i for i, word in enumerate(words) if word in ("|", ">")), len(words))
+            yield words[1:stop]
+
+
+def on_pages(pages: Sequence[Path], program: str) -> list[Any]:
+    shown = [(page, block) for page in pages for block in blocks(page) if block.language == "console"]
+    found = [(page, args) for page, block in shown for args in commands(block, program)]
+    return [pytest.param(args, id=f"{page.relative_to(ROOT)}: {' '.join(args)}") for page, args in found]
+
+
+def anchors(page: Path) -> set[str]:
+    """What links may name, as GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def rows(text: str, head: str) -> dict[str, str]:
+    """Names in the first column of all tables with that head, and what is said of each."""
+    found: dict[str, str] = {}
+    for table in re.findall(rf"^\| {head} \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE):
+        for line in table.splitlines():
+            first, _, rest = line[1:].partition(" | ")
+            found |= dict.fromkeys(re.findall(r"`([^`]+)`", first), rest)
+    return found
+
+
+def section(page: Path, heading: str) -> str:
+    return prose(page).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_index() -> None:
+    for folder in (DOCS, DOCS / "decisions"):
+        index = prose(folder / "index.md")
+        assert [page.name for page in folder.glob("*.md") if page.name != "index.md" and page.name not in index] == []
+
+
+@pytest.mark.parametrize("args", on_pages(PAGES, "fedge"))
+def test_command_parses(args: list[str]) -> None:
+    command: Any = get_command(app)
+    while hasattr(command, "commands"):
+        name, *args = args
+        assert name in command.commands
+        command = command.commands[name]
+    command.make_context(name, args)
+
+
+@pytest.mark.parametrize("args", on_pages(PAGES, "make"))
+def test_target_exists(args: list[str]) -> None:
+    (target,) = args
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_whole_experiments_are_valid() -> None:
+    found = [tomllib.loads(block.text) for page in PAGES for block in blocks(page) if block.language == "toml"]
+    whole = [raw for raw in found if {"data", "model", "algorithm"} <= raw.keys() and "sweep" not in raw]
+    assert whole
+    for raw in whole:
+        parse(raw)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a reader works, with their own modules."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(block.title for block in blocks(page))], ids=lambda page: page.name
+)
+def test_page_works(page: Path, folder: Path) -> None:
+    """A reader who does what the page says, from top to bottom, gets through."""
+    names: dict[str, Any] = {"__name__": "__page__"}
+    said = ""
+    for block in blocks(page):
+        if block.title:
+            (folder / block.title).write_text(block.text, "utf-8")
+        elif block.language == "python":
+            exec(compile(block.text, page.name, "exec"), names)
+        elif block.language == "console":
+            said = "".join(call(args) for args in commands(block, "fedge"))
+        elif block.language == "text" and said:  # what the commands above print, but for the numbers
+            assert re.findall("[a-z]+", block.text) == re.findall("[a-z]+", said)
+
+
+def call(args: list[str]) -> str:
+    result = CliRunner(env={"NO_COLOR": "1"}).invoke(app, args, prog_name="fedge", catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    ("head", "kinds"),
+    [("algorithm", ALGORITHMS), ("data set", DATASETS), ("partition", PARTITIONS), ("model", MODELS)],
+    ids=("algorithms", "data sets", "partitions", "models"),
+)
+def test_readme_lists_what_there_is(head: str, kinds: Sequence[Any]) -> None:
+    listed = rows((ROOT / "README.md").read_text("utf-8"), head)
+    assert set(listed) == {tag(kind) for kind in kinds} - {None}
+    for kind in kinds:
+        if "num_params" in (facts := brief(kind)):
+            assert listed[facts["name"]].partition(" | ")[0] in ("–", f"{facts['num_params']:,}")
+
+
+def test_readme_lists_engines() -> None:
+    assert set(rows((ROOT / "README.md").read_text("utf-8"), "engine")) == set(ENGINES)
+
+
+def test_decisions_have_one_form() -> None:
+    for page in (DOCS / "decisions").glob("*.md"):
+        if page.name != "index.md":
+            assert re.findall(r"^## (.+)$", prose(page), re.MULTILINE) == ["Context", "Decision", "Consequence"], page
+
+
+def test_run_directory_describes_every_field(folder: Path) -> None:
+    run = fedge.run(
+        {
+            "rounds": 1,
+            "data": {"name": "digits", "clients": 5},
+            "model": "logistic",
+            "algorithm": {"name": "fedavg", "local_steps": 1},
+            "evaluate": {"user_accuracy": True},
+        }
+    )
+    assert isinstance(run, fedge.Run)
+    described = {
+        name: set(rows(section(DOCS / "run-directory.md", name), "field"))
+        for name in ("environment.json", "rounds.jsonl", "clients.jsonl", "summary.json")
+    }
+    assert described == {
+        "environment.json": set(environment()),
+        "rounds.jsonl": {*run.rounds[0], "void"},
+        "clients.jsonl": set(run.clients[0]),
+        "summary.json": set(run.summary or ()),
+    }
+    files = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
+    listing = blocks(DOCS / "run-directory.md")[0].text
+    assert [name for name in files if Path(name).name not in listing] == []
+
+
+def test_exit_codes_are_those_of_the_command() -> None:
+    found = re.findall(r"^\| (\d+) \| (.+) \|$", section(DOCS / "run-directory.md", "Exit codes"), re.MULTILINE)
+    assert {int(code): meaning for code, meaning in found} == EXIT_CODES
+
+
+def test_costs_of_the_example(folder: Path) -> None:
+    """Concepts explains the first round of the README's experiment; all but the seconds are whole numbers."""
+    (experiment,) = (block for block in blocks(ROOT / "README.md") if block.title)
+    run = fedge.run({**tomllib.loads(experiment.text), "rounds": 1})
+    assert isinstance(run, fedge.Run)
+    record, explained = run.rounds[0], section(DOCS / "concepts.md", "Costs")
+    assert record["local_steps"] == 40
+    for cost in ("bytes_down", "bytes_up", "flops"):
+        assert f"{record[cost]:,}" in explained
+    assert f"{record['sim_seconds']:.3f}, and no wait" in explained
+    assert record["sim_wait_s"] == pytest.approx(0, abs=1e-9)
+
+
+def test_message_example() -> None:
+    (example,) = blocks(DOCS / "messages.md")
+    data = bytes.fromhex("".join(line.partition("  ")[0] for line in example.text.splitlines()))
+    meta, tree = message.unpack(data)
+    assert meta == {"round": 1}
+    assert {name: (value.dtype, value.tolist()) for name, value in tree.items()} == {
+        "x": (torch.float32, [1.0, -2.0]),
+        "t": (torch.int64, [3]),
+    }
+    assert message.pack(meta, tree) == data
+
+
+def test_message_keys() -> None:
+    request, answer = section(DOCS / "messages.md", "Requests and answers").split("The entries of an answer")
+    info = Info(round=1, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, seed=1)
+    assert set(rows(request, "key")) == set(request_meta(Exchange("train", {}, ()), info))
+    assert set(rows(answer, "key")) == set(Answer(0, 1, Effort(), {}).meta())
+
+
+@pytest.fixture
+def written(folder: Path) -> dict[str, ModuleType]:
+    """The modules of the page about algorithms."""
+    files = [block for block in blocks(ALGORITHM_PAGE) if block.title]
+    for block in files:
+        (folder / block.title).write_text(block.text, "utf-8")
+    return {block.title: __import__(Path(block.title).stem) for block in files}
+
+
+def test_algorithms_of_the_page_are_small() -> None:
+    for block in blocks(ALGORITHM_PAGE):
+        if block.title:
+            assert len(block.text.splitlines()) < 80
+
+
+@pytest.mark.parametrize("private", [None, "bn", ["1.*", "4.bias"]], ids=str)
+@pytest.mark.parametrize(
+    ("file", "name"), [("server_momentum.py", "FedAvgM"), ("proximal.py", "FedProxM")], ids=("momentum", "proximal")
+)
+def test_engines_agree_on_the_page(file: str, name: str, private: Any, written: dict[str, ModuleType]) -> None:
+    build: Build = getattr(written[file], name)().build
+    build = mtfl(build, private) if private else build
+    loop, wire, block = (Federation(build, mixed(), engine).rounds(3).everything() for engine in ENGINES)
+    assert loop.keys() == wire.keys() == block.keys()
+    for key, value in loop.items():
+        assert torch.equal(wire[key], value), key
+        torch.testing.assert_close(block[key], value, rtol=1e-9, atol=1e-12)
+
+
+def test_options_of_the_page_are_checked(written: dict[str, ModuleType]) -> None:
+    kind = written["server_momentum.py"].FedAvgM
+    assert read({"name": "fedavgm", "beta": 0.5}, kind, "algorithm") == kind(beta=0.5)
+    with pytest.raises(fedge.FedgeError, match=r"algorithm\.beta"):
+        read({"name": "fedavgm", "beta": 1.0}, kind, "algorithm")
+
+
+def subtract_in_place(local: Tree, g: Tensor, ctx: Context) -> Tree:
+    local["y"].sub_(g, alpha=ctx.rate)
+    return local
+
+
+def divide_by_norm(local: Tree, g: Tensor, ctx: Context) -> Tree:
+    return {**local, "y": local["y"] - ctx.rate * g / g.norm()}
+
+
+def halve_if_large(local: Tree, g: Tensor, ctx: Context) -> Tree:
+    return {**local, "y": local["y"] - ctx.rate * (g / 2 if (g * g).sum() > 1.5 else g)}
+
+
+def add_noise(local: Tree, g: Tensor, ctx: Context) -> Tree:
+    return {**local, "y": local["y"] - ctx.rate * (g + torch.randn_like(g))}
+
+
+@pytest.mark.parametrize("step", [subtract_in_place, divide_by_norm, halve_if_large, add_noise])
+def test_broken_rule_makes_engines_differ(step: Callable[..., Tree], written: dict[str, ModuleType]) -> None:
+    build = replacing(written["server_momentum.py"].FedAvgM().build, step=step, affine=None)
+    loop, block = (Federation(build, mixed(), engine).rounds(2).state["x"] for engine in ("loop", "block"))
+    assert not torch.allclose(loop, block, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("upload", "kept", "error", "said"),
+    [
+        ({}, {}, TypeError, "final must pass on 'stats'"),
+        ({"stats": None, "new": torch.ones(1)}, {}, KeyError, "new"),
+        ({"stats": None, "q": torch.tensor(1.0)}, {}, IndexError, "0-dim"),
+        ({"stats": None}, {"z": torch.ones(1)}, TrainingError, "keeps state of another form than it started with"),
+    ],
+    ids=("no stats", "no slot", "no dimension", "other form"),
+)
+def test_broken_rule_raises(
+    upload: dict[str, Tensor | None],
+    kept: Tree,
+    error: type[Exception],
+    said: str,
+    written: dict[str, ModuleType],
+) -> None:
+    def final(down: Tree, local: Tree, before: Tree, ctx: Context) -> tuple[Tree, Tree]:
+        given = {name: local[name] if value is None else value for name, value in upload.items()}
+        return {"y": local["y"], **given}, kept or before
+
+    build = replacing(written["server_momentum.py"].FedAvgM().build, final=final)
+    with pytest.raises(error, match=said):
+        Federation(build, mixed(), "block").round()
+
+
+def replacing(build: Build, **parts: Any) -> Build:
+    """The algorithm with some parts of its work replaced, and a slot for a scalar `q`."""
+
+    def changed(layout: Layout) -> Algorithm:
+        algorithm = build(layout)
+        works = {"train": algorithm.works["train"]._replace(**parts)}
+        return algorithm._replace(works=works, slots={**algorithm.slots, "q": Slot("scalar")})
+
+    return changed
