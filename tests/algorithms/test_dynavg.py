@@ -1,0 +1,181 @@
+"""One step at rate 1/2 brings a client half the way to its b; all start at r = x = 1."""
+
+from collections.abc import Callable
+
+import pytest
+
+from federation import Federation, Handmade, points, slope
+from fedge.algorithms.dynavg import DynAvg
+from fedge.core.algorithm import Outcome
+
+STEP = {"make": slope, "rate": 0.5, "steps": 1}
+HUGE = 1e9
+
+
+def dynavg(clients: Handmade, **options: object) -> Federation:
+    return Federation(DynAvg(**options).build, clients, **STEP)
+
+
+def local(federation: Federation, name: str = "y") -> list[float]:
+    """The clients' own models, or their references."""
+    return [federation.job.kept.read(client)[name].item() for client in range(len(federation.job.clients.sizes))]
+
+
+def server(federation: Federation) -> dict[str, float]:
+    return {name: federation.state[name].item() for name in ("x", "r", "v")}
+
+
+def asked(outcome: Outcome) -> list[tuple[int, ...]]:
+    """Whom each exchange of the round asked: to train, then (pulled, ...), then told the mean."""
+    return [reply.ids for reply in outcome.replies]
+
+
+# ---------------------------------------------------------------- when
+
+
+def test_delta_zero_communicates_every_round() -> None:
+    federation = dynavg(points(0, 4), delta=0)
+    assert asked(federation.round()) == [(0, 1)] * 3
+    assert server(federation) == {"x": 1.5, "r": 1.5, "v": 0}  # mean of 0.5 and 2.5
+    assert local(federation) == local(federation, "r") == [1.5, 1.5]
+    assert asked(federation.round()) == [(0, 1)] * 3
+    assert server(federation) == {"x": 1.75, "r": 1.75, "v": 0}  # mean of 0.75 and 2.75
+
+
+def test_huge_delta_never_communicates_and_clients_keep_their_work() -> None:
+    federation = dynavg(points(0, 4), delta=HUGE)
+    for _ in range(2):
+        outcome = federation.round()
+        assert asked(outcome) == [(0, 1)]
+        assert not outcome.replies[0].communicated
+    assert server(federation) == {"x": 1, "r": 1, "v": 0}
+    assert local(federation) == [0.25, 3.25]
+    assert local(federation, "r") == [1, 1]
+
+
+def test_a_distance_equal_to_delta_is_no_violation() -> None:
+    # client 0 reaches 3, at a squared distance of 4
+    assert len(dynavg(points(5, 1, 1, 1), delta=4).round().replies) == 1
+    assert len(dynavg(points(5, 1, 1, 1), delta=3.999).round().replies) > 1
+
+
+def test_checks_may_be_rarer_than_rounds() -> None:
+    federation = dynavg(points(0, 4), delta=0, check_every=2)
+    assert len(federation.round().replies) == 1
+    assert server(federation) == {"x": 1, "r": 1, "v": 0}  # violations without a check do not count
+    assert local(federation) == [0.5, 2.5]
+    assert len(federation.round().replies) == 3
+    assert server(federation) == {"x": 1.75, "r": 1.75, "v": 0}  # mean of 0.25 and 3.25
+    assert len(federation.round().replies) == 1
+
+
+# ---------------------------------------------------------------- violators only
+
+
+def test_violators_whose_mean_is_near_are_averaged_alone() -> None:
+    # -3 and 7 reach -1 and 4, both further than delta; their mean 1.5 is not
+    federation = dynavg(points(-3, 7, 1.5, 1, 1, 1), delta=2)
+    outcome = federation.round()
+    assert asked(outcome) == [(0, 1, 2, 3, 4, 5), (0, 1), (0, 1)]
+    assert [reply.communicated for reply in outcome.replies] == [False, True, False]
+    assert server(federation) == {"x": 1.5, "r": 1, "v": 2}
+    assert federation.weight() == 1.5  # what is evaluated: the last mean formed
+    assert local(federation) == [1.5, 1.5, 1.25, 1, 1, 1]  # the mean goes back to the two only
+    assert local(federation, "r") == [1] * 6
+
+
+def test_the_mean_is_weighted(crowd: Callable[..., Handmade]) -> None:
+    clients = crowd((-3, 1), (5, 3), *[(1, 1)] * 4)  # they reach -1 and 3
+    by_samples = dynavg(clients, delta=1.5)
+    by_samples.round()
+    assert server(by_samples) == {"x": 2, "r": 1, "v": 2}  # (-1 + 3*3)/4
+    alike = dynavg(clients, delta=1.5, weighting="uniform")
+    alike.round()
+    assert server(alike) == {"x": 1, "r": 1, "v": 2}
+
+
+# ---------------------------------------------------------------- growth
+
+
+def test_the_set_grows_by_twice_its_size() -> None:
+    # client 0 reaches 3; with two others at 1 the mean is 5/3, at a squared distance of 4/9
+    federation = dynavg(points(5, *[1] * 9), delta=2)
+    _, first, second, told = asked(federation.round())
+    assert (first, len(second)) == ((0,), 2)
+    assert 0 not in second
+    assert sorted(told) == sorted(first + second)
+    assert server(federation) == pytest.approx({"x": 5 / 3, "r": 1, "v": 1}, abs=1e-15)
+    assert local(federation) == [pytest.approx(5 / 3 if client in told else 1, abs=1e-15) for client in range(10)]
+
+
+def test_the_set_goes_on_growing() -> None:
+    # client 0 reaches 7; of three the mean is 3 (distance 4), of nine 15/9 (distance 4/9)
+    federation = dynavg(points(13, *[1] * 19), delta=2)
+    _, *pulled, told = asked(federation.round())
+    assert [len(ids) for ids in pulled] == [1, 2, 6]
+    assert len(told) == len(set(told)) == 9
+    assert server(federation) == pytest.approx({"x": 15 / 9, "r": 1, "v": 1}, abs=1e-15)
+
+
+def test_half_of_all_is_full() -> None:
+    # one and two others are half of six: the rest is pulled with them, though v = 1
+    federation = dynavg(points(5, *[1] * 5), delta=2)
+    _, first, second, told = asked(federation.round())
+    assert (first, second) == ((0,), (1, 2, 3, 4, 5))
+    assert sorted(told) == [0, 1, 2, 3, 4, 5]
+    assert server(federation) == pytest.approx({"x": 8 / 6, "r": 8 / 6, "v": 0}, abs=1e-15)
+    assert local(federation) == local(federation, "r") == pytest.approx([8 / 6] * 6, abs=1e-15)
+
+
+def test_who_is_asked_depends_on_seed_and_round_only() -> None:
+    def grown(seed: int) -> tuple[int, ...]:
+        federation = dynavg(points(5, *[1] * 14), delta=2)
+        federation.info = federation.info._replace(seed=seed)
+        return federation.round().replies[2].ids
+
+    assert grown(1) == grown(1)
+    assert len({grown(seed) for seed in range(4)}) > 1
+
+
+# ---------------------------------------------------------------- violations add up
+
+
+def test_as_many_violations_as_clients_force_a_full_synchronisation() -> None:
+    # every round -3 and 5 reach -1 and 3 and are set back to their mean 1: two violations
+    federation = dynavg(points(-3, 5, 1.5, 1, 1, 1), delta=2)
+    for violations in (2, 4):
+        assert len(federation.round().replies[1].ids) == 2
+        assert server(federation) == {"x": 1, "r": 1, "v": violations}
+    assert local(federation) == [1, 1, 1.375, 1, 1, 1]
+    _, pulled, told = asked(federation.round())
+    assert sorted(pulled) == sorted(told) == [0, 1, 2, 3, 4, 5]
+    mean = (-1 + 3 + 1.4375 + 1 + 1 + 1) / 6
+    assert server(federation) == pytest.approx({"x": mean, "r": mean, "v": 0}, abs=1e-15)
+    assert local(federation) == local(federation, "r") == pytest.approx([mean] * 6, abs=1e-15)
+
+
+def test_more_violations_than_clients_force_one_too() -> None:
+    # two a round, five clients: 2, 4, then 6 >= 5
+    federation = dynavg(points(-3, 5, 1, 1, 1), delta=2).rounds(2)
+    assert server(federation)["v"] == 4
+    assert sorted(federation.round().replies[1].ids) == [0, 1, 2, 3, 4]
+    assert server(federation) == pytest.approx({"x": 1, "r": 1, "v": 0}, abs=1e-15)
+
+
+def test_after_it_distances_are_those_from_the_new_reference() -> None:
+    federation = dynavg(points(4, 6), delta=2.5)
+    federation.round()
+    # 2.5 and 3.5 are 2.25 and 6.25 away: one violator alone is half of two, so both are averaged
+    assert server(federation) == {"x": 3, "r": 3, "v": 0}
+    outcome = federation.round()
+    # 3.5 and 4.5 are 0.25 and 2.25 away from 3, but 6.25 and 12.25 from 1
+    assert len(outcome.replies) == 1
+    assert local(federation) == [3.5, 4.5]
+
+
+def test_users_have_their_local_models() -> None:
+    federation = dynavg(points(0, 4), delta=HUGE).rounds(1)
+    personal = federation.job.algorithm.personal
+    assert personal is not None
+    own = [personal(federation.job.network.variables, federation.job.kept.read(client)) for client in (0, 1)]
+    assert [variables["x"].item() for variables in own] == [0.5, 2.5]

@@ -1,0 +1,124 @@
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedge.core.algorithm import Slot
+from fedge.core.reduce import Collect, Mean, Median, Reducer, TrimmedMean, average
+
+SLOTS = {"y": Slot("params"), "c": Slot("params", weight="uniform")}
+NAN = float("nan")
+
+
+def reduced(reducer: Reducer, *uploads: tuple[Sequence[float], float]) -> list[float]:
+    """What the reducer makes of uploads `y`, each with its number of samples."""
+    for values, samples in uploads:
+        reducer.add({"y": torch.tensor(values, dtype=torch.float64)}, samples)
+    return reducer.value()["y"].tolist()
+
+
+# ---------------------------------------------------------------- mean
+
+
+def test_the_mean_of_one_client_is_that_client_bit_for_bit() -> None:
+    assert 0.1 * 3 / 3 != 0.1  # what sum-then-divide would say
+    assert reduced(Mean(SLOTS), ([0.1, 1e300, -0.0], 3)) == [0.1, 1e300, -0.0]
+
+
+def test_the_mean_of_equal_uploads_is_exact() -> None:
+    assert reduced(Mean(SLOTS), *[([0.1], n) for n in (3, 7, 11)]) == [0.1]
+
+
+def test_every_slot_is_weighted_as_declared() -> None:
+    mean = Mean(SLOTS)
+    for value, samples in ((0.0, 1), (4.0, 3)):
+        mean.add({"y": torch.tensor([value]), "c": torch.tensor([value])}, samples)
+    # by samples (1*0 + 3*4)/4, uniform (0 + 4)/2
+    assert {name: value.item() for name, value in mean.value().items()} == {"y": 3.0, "c": 2.0}
+
+
+def test_the_mean_keeps_the_dtype_but_adds_in_float64() -> None:
+    mean = Mean(SLOTS)
+    for value in (2.0**24, 1.0, 1.0, -(2.0**24)):
+        mean.add({"y": torch.tensor([value], dtype=torch.float32)}, 1)
+    value = mean.value()["y"]
+    # (1 + 1)/4; in float32 the ones would be lost, as 2^23 + 0.5 is no float32
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(0.5, abs=1e-6)
+
+
+def test_uploads_are_not_changed() -> None:
+    first = {"y": torch.tensor([1.0], dtype=torch.float64)}
+    mean = Mean(SLOTS)
+    mean.add(first, 1)
+    mean.add({"y": torch.tensor([3.0], dtype=torch.float64)}, 1)
+    assert first["y"].item() == 1.0
+    assert mean.value()["y"].item() == 2.0
+
+
+# ---------------------------------------------------------------- robust and collecting reducers
+
+
+@pytest.mark.parametrize("kind", [Mean, Collect, Median, TrimmedMean])
+def test_an_upload_without_samples_is_ignored_even_if_it_is_not_a_number(kind: type) -> None:
+    ignored = {"y": torch.tensor([NAN])}
+    reducer = kind(SLOTS)
+    for upload, samples in ((ignored, 0), ({"y": torch.tensor([2.0])}, 5), (ignored, 0)):
+        reducer.add(upload, samples)
+    assert reducer.value()["y"].reshape(-1).tolist() == [2.0]
+
+
+@pytest.mark.parametrize("kind", [Mean, Collect, Median, TrimmedMean])
+def test_nothing_counted_gives_nothing(kind: type) -> None:
+    assert kind(SLOTS).value() == {}
+
+
+def test_collect_stacks_in_the_order_of_arrival() -> None:
+    assert reduced(Collect(SLOTS), ([3.0, 0.0], 1), ([1.0, 5.0], 9), ([2.0, 2.0], 4)) == [[3, 0], [1, 5], [2, 2]]
+
+
+def test_median_of_an_odd_number_is_the_middle_one() -> None:
+    assert reduced(Median(SLOTS), ([9.0, 1.0], 1), ([2.0, 3.0], 100), ([4.0, -7.0], 1)) == [4, 1]
+
+
+def test_median_of_an_even_number_is_the_mean_of_the_middle_two() -> None:
+    assert reduced(Median(SLOTS), ([9.0], 1), ([2.0], 1), ([4.0], 1), ([3.0], 1)) == [3.5]
+
+
+def test_trimmed_mean_drops_both_ends_of_every_coordinate() -> None:
+    uploads = [([value, -value], 1) for value in (1.0, 2.0, 6.0, 1000.0)]
+    # a quarter of four is one at each end: (2 + 6)/2
+    assert reduced(TrimmedMean(SLOTS, 0.25), *uploads) == [4, -4]
+
+
+@pytest.mark.parametrize(("fraction", "count", "cut"), [(0.1, 9, 0), (0.1, 10, 1), (0.3, 10, 3), (0.49, 3, 1)])
+def test_trimmed_mean_cuts_the_whole_part_of_its_share(fraction: float, count: int, cut: int) -> None:
+    # powers of two: the mean tells how many were cut off
+    powers = [2.0**i for i in range(count)]
+    expected = sum(powers[cut : count - cut]) / (count - 2 * cut)
+    assert reduced(TrimmedMean(SLOTS, fraction), *[([p], 1) for p in powers]) == [pytest.approx(expected, rel=1e-15)]
+
+
+# ---------------------------------------------------------------- mean of rows
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=5), st.integers(1, 1000)), min_size=1, max_size=8
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_average_is_the_mean_to_rounding(clients: list[tuple[list[float], int]]) -> None:
+    rows = torch.tensor([values for values, _ in clients], dtype=torch.float64)
+    found = average(rows, [weight for _, weight in clients])
+    rounding = 1e-14 * float(rows.abs().max())
+    assert found.tolist() == pytest.approx(reduced(Mean(SLOTS), *clients), rel=0, abs=rounding)
+
+
+def test_average_by_hand() -> None:
+    rows = torch.tensor([[0.0, 0.1], [4.0, 0.1]], dtype=torch.float32)
+    value = average(rows, [1, 3])
+    assert value.dtype == torch.float32
+    assert torch.equal(value, torch.tensor([3.0, 0.1]))  # (0 + 3*4)/4, and equal rows exactly

@@ -1,0 +1,175 @@
+from typing import Annotated, Literal
+
+import pytest
+from msgspec import Meta
+
+from fedge.core.errors import ConfigError
+from fedge.core.schema import Options, choose, nearest, read, structs, tag
+
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class Round(Options, tag="round"):
+    radius: Annotated[float, Meta(gt=0)] = 1.0
+
+
+class Square(Options, tag="square"):
+    side: Annotated[int, Meta(ge=1, le=9)]
+    corners: list[Positive] = []  # noqa: RUF012 - a struct copies its defaults
+
+    def __post_init__(self) -> None:
+        if len(self.corners) > self.side:
+            raise ValueError(f"corners must be at most side ({self.side}), got {len(self.corners)}")
+
+
+class Own(Options, tag=False):
+    name: str
+    options: dict[str, object] = {}  # noqa: RUF012
+
+
+class Board(Options, tag=False):
+    shape: Annotated[Round | Square | Own, Meta(description="what is drawn")]
+    colour: Literal["red", "blue"] = "red"
+    filled: bool = False
+    only: Round = Round()
+    perhaps: Own | None = None
+    quantity: Positive | list[Positive] | Round = 1.0
+
+
+def board(**fields: object) -> Board:
+    return read({"shape": "round", **fields}, Board)
+
+
+def problems(raw: object) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(raw, Board)
+    return list(caught.value.problems)
+
+
+# ---------------------------------------------------------------- what can be said
+
+
+def test_a_name_alone_is_a_table_with_that_name() -> None:
+    assert board() == read({"shape": {"name": "round"}}, Board) == Board(shape=Round())
+
+
+def test_a_name_chooses_the_kind() -> None:
+    assert board(shape={"name": "square", "side": 3, "corners": [1, 2.5]}).shape == Square(side=3, corners=[1.0, 2.5])
+
+
+def test_the_path_of_a_function_chooses_the_kind_without_a_name() -> None:
+    own = {"name": "dir/mine.py:draw", "options": {"side": [1, {"deep": True}]}}
+    assert board(shape=own).shape == Own(**own)
+    assert board(shape="mine.py:draw").shape == Own(name="mine.py:draw")
+
+
+def test_the_only_kind_needs_no_name() -> None:
+    assert board(only={"radius": 2}).only == board(only={"name": "round", "radius": 2}).only == Round(radius=2.0)
+
+
+def test_nothing_may_stand_where_the_type_allows_it() -> None:
+    assert board(perhaps=None).perhaps is None
+    assert board(perhaps={"name": "x"}).perhaps == Own(name="x")
+
+
+def test_a_number_a_list_or_a_table() -> None:
+    assert board(quantity=3).quantity == 3.0
+    assert board(quantity=[1, 2]).quantity == [1.0, 2.0]
+    assert board(quantity={"name": "round", "radius": 5}).quantity == Round(radius=5.0)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    assert problems({"shape": "round", "color": "red"}) == [
+        "color: unknown key, did you mean 'colour'?; valid here: shape, colour, filled, only, perhaps, quantity"
+    ]
+    (problem,) = problems({"shape": {"name": "round", "zzz": 1}})
+    assert problem == "shape.zzz: unknown key; valid here: radius"
+
+
+def test_an_unknown_name_names_the_nearest_and_all_others() -> None:
+    (problem,) = problems({"shape": "sqare"})
+    assert problem == "shape.name: unknown name 'sqare', did you mean 'square'?; known: round, square"
+
+
+def test_all_problems_are_said_at_once() -> None:
+    found = problems(
+        {"shape": {"name": "square", "side": 0, "colour": 1}, "colour": "green", "filled": "yes", "only": 3, "x": 1}
+    )
+    assert [problem.partition(":")[0] for problem in found] == [
+        "shape.side",
+        "shape.colour",
+        "colour",
+        "filled",
+        "only",
+        "x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        ({"shape": {"name": "square", "side": 10}}, "shape.side: expected int <= 9, got 10"),
+        ({"shape": {"name": "square", "side": 1.5}}, "shape.side: expected int, got 1.5"),
+        ({"shape": {"name": "square", "side": True}}, "shape.side: expected int, got True"),
+        ({"shape": {"name": "square", "side": "3"}}, "shape.side: expected int, got '3'"),
+        ({"shape": {"name": "square"}}, "shape.side: is required"),
+        ({"shape": {"name": "round", "radius": 0}}, "shape.radius: expected float > 0.0, got 0"),
+        ({"shape": {"name": "round", "radius": float("nan")}}, "shape.radius: expected float > 0.0, got nan"),
+        ({"shape": "round", "quantity": [1, -1]}, "quantity: expected float > 0.0, got [1, -1]"),
+        ({"shape": 3}, "shape: expected a table with a name, one of round, square; got 3"),
+        ({"shape": {"side": 3}}, "shape: expected a table with a name, one of round, square; got {'side': 3}"),
+        ({}, "shape: is required"),
+    ],
+)
+def test_a_problem_says_where_what_was_expected_and_what_came(raw: object, problem: str) -> None:
+    assert problems(raw) == [problem]
+
+
+@pytest.mark.xfail(strict=True, reason="says \"invalid enum value 'green', got 'green'\"")
+def test_a_wrong_word_names_the_right_ones() -> None:
+    (problem,) = problems({"shape": "round", "colour": "green"})
+    assert "colour: expected " in problem
+    assert "red" in problem
+    assert "blue" in problem
+
+
+@pytest.mark.xfail(strict=True, reason="says 'expected null, got 3'")
+def test_an_optional_table_is_still_a_table() -> None:
+    assert problems({"shape": "round", "perhaps": 3}) == ["perhaps: expected a table, got 3"]
+
+
+def test_what_a_component_itself_refuses_has_a_path_too() -> None:
+    raw = {"shape": {"name": "square", "side": 1, "corners": [1, 2]}}
+    assert problems(raw) == ["shape: corners must be at most side (1), got 2"]
+
+
+def test_reading_at_a_path() -> None:
+    with pytest.raises(ConfigError, match=r"^data\.split\.radius: expected float"):
+        read({"radius": "x"}, Round, "data.split")
+
+
+# ---------------------------------------------------------------- parts
+
+
+def test_structs_of_a_field() -> None:
+    assert structs(Annotated[Round | Square | None, Meta(description="x")]) == [Round, Square]
+    assert structs(Round) == [Round]
+    assert structs(list[float]) == []
+
+
+def test_tags() -> None:
+    assert [tag(kind) for kind in (Round, Square, Own)] == ["round", "square", None]
+
+
+def test_a_path_is_an_unknown_name_where_functions_are_not_allowed() -> None:
+    assert choose("mine.py:f", [Round, Own], "shape.name") is Own
+    with pytest.raises(ConfigError, match=r"shape\.name: unknown name 'mine\.py:f'"):
+        choose("mine.py:f", [Round, Square], "shape.name")
+
+
+def test_nearest_is_silent_if_nothing_is_near() -> None:
+    assert nearest("learing_rate", ["learning_rate", "rounds"]) == ", did you mean 'learning_rate'?"
+    assert nearest("xyz", ["learning_rate"]) == ""

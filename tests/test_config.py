@@ -1,0 +1,312 @@
+"""An experiment as a file says it. How single fields are read and refused is tested in core/test_schema.py."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fedge.algorithms import ALGORITHMS
+from fedge.algorithms.fedavg import FedAvg
+from fedge.algorithms.scaffold import Scaffold
+from fedge.config import Budget, Config, Target, assignments, change, load, load_raw, parse, plain
+from fedge.core.errors import ConfigError
+from fedge.core.schema import Options, tag
+from fedge.data import DATASETS, PARTITIONS
+from fedge.data.digits import Digits
+from fedge.edge.clock import Normal
+from fedge.models import MODELS
+
+SMALL: dict[str, Any] = {"data": "digits", "model": "logistic", "algorithm": "fedavg"}
+
+FULL: dict[str, Any] = {
+    "name": "first",
+    "seeds": [1, 2, 3],
+    "rounds": 7,
+    "data": {
+        "name": "digits",
+        "clients": 10,
+        "partition": {"name": "shards", "per_client": 3},
+        "noise": {"fraction": 0.2, "std": 3.0},
+    },
+    "model": {"name": "mtfl_2nn"},
+    "algorithm": {"name": "scaffold", "option": "I", "local_steps": 4, "weighting": "samples"},
+    "personal": {"private": ["2.*", "4.bias"]},
+    "reduce": {"name": "trimmed_mean", "fraction": 0.25},
+    "selection": {"count": 5},
+    "edge": {"down_mbps": [1.0] * 10, "up_mbps": {"name": "normal", "mean": 5, "std": 1}, "seconds_per_step": 0.3},
+    "evaluate": {"every": 5, "user_accuracy": True, "users": "selected"},
+    "target": {"metric": "user_accuracy", "value": 0.9, "stop": True},
+    "budget": {"sim_seconds": 36000, "bytes_up": 1e9},
+    "checkpoint": {"every": 3},
+    "engine": {"name": "wire", "dtype": "float64"},
+}
+
+
+def problems(**changes: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse(SMALL | changes)
+    return list(caught.value.problems)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_names_alone_are_enough() -> None:
+    config = parse(SMALL)
+    assert (config.name, config.rounds, config.seed, config.seeds) == ("run", 100, 1, None)
+    assert config.data == Digits()
+    assert config.algorithm == FedAvg()
+
+
+def test_everything_that_can_be_said() -> None:
+    config = parse(FULL)
+    assert (config.seed, config.seeds) == (None, [1, 2, 3])
+    assert config.algorithm == Scaffold(option="I", local_steps=4, weighting="samples")
+    assert config.edge.up_mbps == Normal(mean=5, std=1)
+    assert config.edge.down_mbps == [1.0] * 10
+    assert config.selection.number(10) == 5
+
+
+def test_several_problems_are_said_at_once() -> None:
+    found = problems(
+        algorithm={"name": "fedavg", "learning_rate": -1, "lokal_steps": 3},
+        data={"name": "digit"},
+        rounds="many",
+        engine={"name": "gpu"},
+        evaluation={},
+    )
+    assert [problem.partition(":")[0] for problem in found] == [
+        "data.name",
+        "algorithm.learning_rate",
+        "algorithm.lokal_steps",
+        "rounds",
+        "engine.name",
+        "evaluation",
+    ]
+    assert found[0].startswith("data.name: unknown name 'digit', did you mean 'digits'?; known: ")
+    assert found[1] == "algorithm.learning_rate: expected float > 0.0, got -1"
+    assert found[2].startswith("algorithm.lokal_steps: unknown key, did you mean 'local_steps'?; valid here: ")
+    assert found[3] == "rounds: expected int, got 'many'"
+    assert found[5].startswith("evaluation: unknown key, did you mean 'evaluate'?; valid here: name, seed, ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"seed": -1}, "seed: expected int >= 0, got -1"),
+        ({"seeds": []}, "seeds: expected array of length >= 1, got []"),
+        ({"rounds": 0}, "rounds: expected int >= 1, got 0"),
+        ({"selection": {"fraction": 0}}, "selection.fraction: expected float > 0.0, got 0"),
+        ({"selection": {"fraction": 1.5}}, "selection.fraction: expected float <= 1.0, got 1.5"),
+        ({"algorithm": {"name": "fedavg", "batch_size": 0}}, "algorithm.batch_size: expected int >= 1, got 0"),
+        (
+            {"algorithm": {"name": "ce_fedavg", "sparsity": 1}},
+            "algorithm.sparsity: expected float < 1.0, got 1",
+        ),
+        ({"target": {"metric": "loss"}}, "target.value: is required"),
+        ({"checkpoint": 3}, "checkpoint: expected a table, got 3"),
+        ({"seed": 1, "seeds": [1]}, "seed and seeds exclude each other; give one of them"),
+        ({"seeds": [1, 2, 1]}, "seeds must differ from each other, got [1, 2, 1]"),
+        (
+            {"algorithm": {"name": "fedavg", "local_steps": 1, "local_epochs": 1}},
+            "algorithm: local_steps and local_epochs exclude each other; give one of them",
+        ),
+        (
+            {"target": {"metric": "user_accuracy", "value": 0.9}},
+            "target.metric is user_accuracy, which is not measured: set evaluate.user_accuracy = true",
+        ),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], problem: str) -> None:
+    assert problems(**changes) == [problem]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../a", ".hidden", "a b"])
+def test_a_name_must_do_for_a_directory(name: str) -> None:
+    (problem,) = problems(name=name)
+    assert problem.startswith("name: expected ")
+
+
+def test_parts_that_must_be_given() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse({})
+    assert list(caught.value.problems) == ["data: is required", "model: is required", "algorithm: is required"]
+
+
+# ---------------------------------------------------------------- there and back
+
+
+def minimal(kind: type[Options]) -> dict[str, str]:
+    """What must be said to choose this kind."""
+    required = {field.name: "given" for field in msgspec.structs.fields(kind) if field.required}
+    name = tag(kind)
+    return required | {"name": "/somewhere/mine.py:function" if name is None else name}
+
+
+def assert_round_trip(config: Config) -> None:
+    found = plain(config)
+    assert parse(found) == config
+    assert plain(parse(json.loads(json.dumps(found)))) == found
+
+
+def test_a_full_configuration_survives() -> None:
+    config = parse(FULL)
+    assert_round_trip(config)
+    assert plain(config)["edge"]["up_mbps"] == {"name": "normal", "mean": 5.0, "std": 1.0}
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.__name__)
+def test_every_algorithm_survives(kind: type[Options]) -> None:
+    config = parse(SMALL | {"algorithm": minimal(kind)})
+    assert type(config.algorithm) is kind
+    assert_round_trip(config)
+
+
+@pytest.mark.parametrize("kind", DATASETS, ids=lambda kind: kind.__name__)
+def test_every_data_set_survives(kind: type[Options]) -> None:
+    config = parse(SMALL | {"data": minimal(kind)})
+    assert type(config.data) is kind
+    assert_round_trip(config)
+
+
+@pytest.mark.parametrize("kind", PARTITIONS, ids=lambda kind: kind.__name__)
+def test_every_partition_survives(kind: type[Options]) -> None:
+    config = parse(SMALL | {"data": {"name": "digits", "partition": minimal(kind)}})
+    assert type(config.data.partition) is kind
+    assert_round_trip(config)
+
+
+@pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
+def test_every_model_survives(kind: type[Options]) -> None:
+    config = parse(SMALL | {"model": minimal(kind)})
+    assert type(config.model) is kind
+    assert_round_trip(config)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_file_names_the_experiment(tmp_path: Path) -> None:
+    path = tmp_path / "second.toml"
+    path.write_text('data = "digits"\nmodel = "logistic"\n[algorithm]\nname = "fedavg"\n')
+    assert load(path).name == "second"
+    assert load(path, ["name=third", "algorithm.learning_rate=0.5"]).algorithm == FedAvg(learning_rate=0.5)
+    path.write_text('name = "named"\n' + path.read_text())
+    assert load(path).name == "named"
+
+
+def test_what_is_no_toml_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    with pytest.raises(ConfigError, match=r"x\.toml: cannot be read .*; expected a TOML file"):
+        load_raw(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_raw(path)
+    path.write_text("rounds = = 3")
+    with pytest.raises(ConfigError, match=r"x\.toml: is not valid TOML: .*line 1"):
+        load_raw(path)
+
+
+@pytest.mark.parametrize("part", ["data", "model"])
+def test_a_users_function_is_found_from_anywhere(part: str, tmp_path: Path) -> None:
+    raw = SMALL | {part: {"name": "code/mine.py:f", "options": {"x": 1}}}
+    assert getattr(parse(raw, tmp_path), part).name == f"{tmp_path.resolve()}/code/mine.py:f"
+    assert getattr(parse(raw), part).name == f"{Path.cwd()}/code/mine.py:f"
+    absolute = SMALL | {part: {"name": "/there/mine.py:f"}}
+    assert getattr(parse(absolute, tmp_path), part).name == "/there/mine.py:f"
+
+
+@pytest.mark.xfail(strict=True, reason="only the name in a table is made absolute, not a name alone")
+def test_a_users_function_given_by_its_name_alone_is_found_from_anywhere(tmp_path: Path) -> None:
+    config = parse(SMALL | {"model": "mine.py:f"}, tmp_path)
+    assert config.model.name == f"{tmp_path.resolve()}/mine.py:f"
+
+
+@pytest.mark.xfail(strict=True, reason="the directory of the file is put before the tilde")
+def test_a_users_function_may_lie_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    config = parse(SMALL | {"model": {"name": "~/mine.py:f"}}, tmp_path)
+    assert config.model.name == "/home/somebody/mine.py:f"
+
+
+def test_the_format_of_a_run_directory_is_no_option() -> None:
+    assert parse(SMALL | {"format": 1}) == parse(SMALL)
+
+
+# ---------------------------------------------------------------- --set
+
+
+def test_values_are_toml_or_else_text() -> None:
+    texts = [
+        "a=1",
+        "b.c=0.05",
+        "d=true",
+        'e="quoted"',
+        "f=plain words",
+        "g=[1, 2]",
+        "h={name = 'normal', mean = 2}",
+        "i=mine.py:f",
+        "j=a=b",
+        " k = 3 ",
+        "l=",
+    ]
+    assert assignments(texts) == {
+        "a": 1,
+        "b.c": 0.05,
+        "d": True,
+        "e": "quoted",
+        "f": "plain words",
+        "g": [1, 2],
+        "h": {"name": "normal", "mean": 2},
+        "i": "mine.py:f",
+        "j": "a=b",
+        "k": 3,
+        "l": "",
+    }
+
+
+def test_what_is_no_assignment_is_refused_all_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        assignments(["rounds", "=3", "rounds=3"])
+    assert list(caught.value.problems) == [
+        f"--set {text}: expected a.b=value, such as algorithm.learning_rate=0.05" for text in ("rounds", "=3")
+    ]
+
+
+def test_a_change_makes_the_tables_it_needs() -> None:
+    assert change({"x": 1}, {"a.b.c": 2, "x": 3}) == {"x": 3, "a": {"b": {"c": 2}}}
+
+
+def test_a_name_alone_becomes_a_table() -> None:
+    changed = change(SMALL, {"algorithm.learning_rate": 0.5})
+    assert changed["algorithm"] == {"name": "fedavg", "learning_rate": 0.5}
+    assert parse(changed).algorithm == FedAvg(learning_rate=0.5)
+
+
+def test_a_change_leaves_what_it_was_given() -> None:
+    raw = {"a": {"b": 1}}
+    assert change(raw, {"a.b": 2}) == {"a": {"b": 2}}
+    assert raw == {"a": {"b": 1}}
+
+
+# ---------------------------------------------------------------- target and budget
+
+
+@pytest.mark.parametrize(
+    ("metric", "measured", "reached"),
+    [("accuracy", 0.9, True), ("accuracy", 0.899, False), ("loss", 0.9, True), ("loss", 0.901, False)],
+)
+def test_a_target_is_reached_from_the_right_side(metric: str, measured: float, reached: bool) -> None:
+    target = Target(metric=metric, value=0.9)
+    assert target.reached({metric: measured}) is reached
+    assert not target.reached({})
+
+
+def test_the_budget_that_is_used_up() -> None:
+    totals = {"sim_seconds": 10, "bytes_up": 99, "flops": 1e6, "local_steps": 7}
+    assert Budget().spent(totals) is None
+    assert Budget(sim_seconds=10.5, bytes_up=100).spent(totals) is None
+    assert Budget(sim_seconds=10).spent(totals) == "sim_seconds"
+    assert Budget(bytes_up=100, flops=1, local_steps=1).spent(totals) == "flops"
