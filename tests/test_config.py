@@ -218,13 +218,11 @@ def test_a_users_function_is_found_from_anywhere(part: str, tmp_path: Path) -> N
     assert getattr(parse(absolute, tmp_path), part).name == "/there/mine.py:f"
 
 
-@pytest.mark.xfail(strict=True, reason="only the name in a table is made absolute, not a name alone")
 def test_a_users_function_given_by_its_name_alone_is_found_from_anywhere(tmp_path: Path) -> None:
     config = parse(SMALL | {"model": "mine.py:f"}, tmp_path)
     assert config.model.name == f"{tmp_path.resolve()}/mine.py:f"
 
 
-@pytest.mark.xfail(strict=True, reason="the directory of the file is put before the tilde")
 def test_a_users_function_may_lie_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     config = parse(SMALL | {"model": {"name": "~/mine.py:f"}}, tmp_path)

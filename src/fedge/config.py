@@ -22,6 +22,7 @@ from fedge.models import ModelOptions
 Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
+_EITHER = {"seed": "seeds", "seeds": "seed"}
 
 
 class Checkpoint(Options, tag=False):
@@ -167,6 +168,8 @@ def change(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, A
                 inner = {"name": inner} if isinstance(inner, str) else {}
             table[name] = table = inner
         table[key] = value
+        if path in _EITHER:  # whoever sets one of the two means it instead of the other
+            table.pop(_EITHER[path], None)
     return changed
 
 
@@ -179,6 +182,13 @@ def _value(text: str) -> object:
 
 def _anchored(value: object, base: Path) -> object:
     """A user's `file.py:function` as an absolute path, so that a run can be resumed from anywhere."""
-    if isinstance(value, Mapping) and isinstance(name := value.get("name"), str) and ".py:" in name:
-        return {**value, "name": str((base / name).resolve())}
+    if isinstance(value, Mapping):
+        return {key: _anchored(inner, base) if key == "name" else _absolute(key, inner) for key, inner in value.items()}
+    if isinstance(value, str) and ".py:" in value:
+        return str((base / Path(value).expanduser()).resolve())
     return value
+
+
+def _absolute(key: str, value: object) -> object:
+    """A data directory as an absolute path, from where the command was given."""
+    return str(Path(value).expanduser().resolve()) if key == "dir" and isinstance(value, str) else value

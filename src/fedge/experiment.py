@@ -118,6 +118,8 @@ class Setup(NamedTuple):
         clients = config.data.build(seed)
         config.selection.number(len(clients.sizes))
         config.edge.check(len(clients.sizes))
+        if clients.regression and config.target and config.target.metric != "loss":
+            raise ConfigError(f"target.metric: a regression has no {config.target.metric}; its only metric is loss")
         network = Network(
             lambda: config.model.build(clients.shape, clients.num_outputs),
             seed,
@@ -227,6 +229,11 @@ class _Training:
         options = self._config.evaluate
         variables = self._algorithm.model(self._state, self._variables)
         metrics = evaluate.central(self._job, variables, self._test)
+        if not np.isfinite(metrics["loss"]):
+            raise TrainingError(
+                f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "
+                "Training has diverged: lower algorithm.learning_rate"
+            )
         if options.user_accuracy and not self._job.clients.regression:
             whose = info.cohort if options.users == "selected" else range(info.num_clients)
             accuracies = evaluate.users(self._job, variables, whose, info)
@@ -326,15 +333,21 @@ def _go_on(config: Config, path: Path, progress: Progress) -> None:
     if found.status == "complete" and found.config == plain:
         progress.notice(f"{path}: is complete already")
         return
+    trained = found.rounds[-1]["round"] if found.rounds else 0
+    if config.rounds < min(trained, found.config["rounds"]):
+        raise ConfigError(
+            f"rounds: expected at least the {trained} rounds that the run has already, got {config.rounds}"
+        )
     with RunDirectory.open(path) as directory:
-        directory.change(plain)
         _train(config, directory, progress)
 
 
 def _train(config: Config, directory: RunDirectory, progress: Progress) -> None:
     try:
         with _one_thread():
-            _Training(config, directory, progress).run()
+            training = _Training(config, directory, progress)
+            directory.change(configuration.plain(config))  # only now: what cannot be trained changes nothing
+            training.run()
     except TrainingError as error:
         slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
         raise TrainingError(f"{error}\nThe run is kept: fedge resume {directory.path} {slower}") from None

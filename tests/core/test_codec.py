@@ -45,11 +45,7 @@ def trees(codec, seed=0, dtype=torch.float32, zeros=0.0):
 def sealed(body):
     """A stream whose checksum is right, whatever it says."""
     data = bytes(body)
-    return {
-        "stream": torch.frombuffer(
-            bytearray(data + zlib.crc32(data).to_bytes(4, "little")), dtype=torch.uint8
-        )
-    }
+    return {"stream": torch.frombuffer(bytearray(data + zlib.crc32(data).to_bytes(4, "little")), dtype=torch.uint8)}
 
 
 def bytes_of(wire):
@@ -167,9 +163,7 @@ def test_decoded_is_what_was_sent_down_plus_the_kept_changes(shapes, sparsity, m
             assert got.dtype == sent.dtype
             assert np.array_equal(got[~kept], sent[~kept])
             rounding = precision * (np.abs(got[kept]) + np.abs(sent[kept]))
-            assert (
-                np.abs(got[kept] - sent[kept] - exact[kept]) <= allowed(name, exact[kept]) + rounding
-            ).all()
+            assert (np.abs(got[kept] - sent[kept] - exact[kept]) <= allowed(name, exact[kept]) + rounding).all()
 
 
 def allowed(name, exact):
@@ -186,9 +180,7 @@ def allowed(name, exact):
 def test_nothing_is_mutated_or_shared():
     codec = codec_of((5, 6), (6,))
     upload, down = trees(codec)
-    before = {
-        name: value.clone() for name, value in {**upload, **{f"down {k}": v for k, v in down.items()}}.items()
-    }
+    before = {name: value.clone() for name, value in {**upload, **{f"down {k}": v for k, v in down.items()}}.items()}
     decoded = codec.decode(codec.encode(upload, down), down)
     for value in decoded.values():
         value.fill_(0)
@@ -317,9 +309,7 @@ def test_a_stream_of_another_layout_or_other_moments_is_refused(sent, other):
         other.decode({"stream": torch.frombuffer(stream, dtype=torch.uint8)}, down)
 
 
-@pytest.mark.parametrize(
-    "wire", [{}, {"stream": torch.zeros(20)}, {"stream": torch.zeros(4, 5, dtype=torch.uint8)}]
-)
+@pytest.mark.parametrize("wire", [{}, {"stream": torch.zeros(20)}, {"stream": torch.zeros(4, 5, dtype=torch.uint8)}])
 def test_what_is_no_stream_is_refused(sent, wire):
     codec, down, _ = sent
     with pytest.raises(StreamError, match="expected 'stream'"):

@@ -11,9 +11,7 @@ def places_of(*places):
     return np.array(places, np.int64)
 
 
-@pytest.mark.parametrize(
-    ("sparsity", "b", "bits"), [(0.0, 0, 1.0), (0.6, 0, 2.5), (0.9, 3, 4.7558), (0.95, 4, 5.7861)]
-)
+@pytest.mark.parametrize(("sparsity", "b", "bits"), [(0.0, 0, 1.0), (0.6, 0, 2.5), (0.9, 3, 4.7558), (0.95, 4, 5.7861)])
 def test_width_and_expected_bits(sparsity, b, bits):
     assert width(sparsity) == b
     assert expected_bits(sparsity) == pytest.approx(bits, abs=5e-5)

@@ -111,7 +111,6 @@ def test_views_of_a_block_have_its_rows_in_front() -> None:
     assert block[:, 4].tolist() == [-1, -1]
 
 
-@pytest.mark.xfail(raises=TypeError, strict=True, reason="view() without arguments")
 def test_a_parameter_without_dimensions_has_a_view() -> None:
     assert layout_of([()]).views(torch.tensor([3.0]))["p0"].item() == 3.0
 

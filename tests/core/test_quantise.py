@@ -60,9 +60,7 @@ def test_exponential_by_hand():
     codes, bounds = quantise_exponential(values)
     assert codes.tolist() == [129, 131, 2, 0, 127]
     assert bounds.tolist() == [2.0**-126, 1]
-    assert restore_exponential(codes, bounds) == pytest.approx(
-        [1, 0.25, -0.5, 0, -(2.0**-126)], rel=1e-12, abs=0
-    )
+    assert restore_exponential(codes, bounds) == pytest.approx([1, 0.25, -0.5, 0, -(2.0**-126)], rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("values", [[], [0, 0], [0.3], [-70_000], [2.5, -2.5, 0, 2.5]])

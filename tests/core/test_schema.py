@@ -117,7 +117,7 @@ def test_all_problems_are_said_at_once() -> None:
         ({"shape": {"name": "square", "side": "3"}}, "shape.side: expected int, got '3'"),
         ({"shape": {"name": "square"}}, "shape.side: is required"),
         ({"shape": {"name": "round", "radius": 0}}, "shape.radius: expected float > 0.0, got 0"),
-        ({"shape": {"name": "round", "radius": float("nan")}}, "shape.radius: expected float > 0.0, got nan"),
+        ({"shape": {"name": "round", "radius": float("nan")}}, "shape.radius: expected a finite number, got nan"),
         ({"shape": "round", "quantity": [1, -1]}, "quantity: expected float > 0.0, got [1, -1]"),
         ({"shape": 3}, "shape: expected a table with a name, one of round, square; got 3"),
         ({"shape": {"side": 3}}, "shape: expected a table with a name, one of round, square; got {'side': 3}"),
@@ -128,7 +128,6 @@ def test_a_problem_says_where_what_was_expected_and_what_came(raw: object, probl
     assert problems(raw) == [problem]
 
 
-@pytest.mark.xfail(strict=True, reason="says \"invalid enum value 'green', got 'green'\"")
 def test_a_wrong_word_names_the_right_ones() -> None:
     (problem,) = problems({"shape": "round", "colour": "green"})
     assert "colour: expected " in problem
@@ -136,7 +135,6 @@ def test_a_wrong_word_names_the_right_ones() -> None:
     assert "blue" in problem
 
 
-@pytest.mark.xfail(strict=True, reason="says 'expected null, got 3'")
 def test_an_optional_table_is_still_a_table() -> None:
     assert problems({"shape": "round", "perhaps": 3}) == ["perhaps: expected a table, got 3"]
 

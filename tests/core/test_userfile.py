@@ -25,9 +25,7 @@ def test_a_function_is_found_by_path_and_name(tmp_path: Path) -> None:
     assert load_function(f"{path}:double", "data.name")(21) == 42
 
 
-def test_a_relative_path_starts_at_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_starts_at_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "def one():\n    return 1\n")
     monkeypatch.chdir(tmp_path)
     assert load_function("mine.py:one", "data.name")() == 1

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-PATIENCE_S = 120.0  # what is not done by then never will be, even on a busy machine
+PATIENCE_S = 120.0  # what has not happened by then never will, even on a busy machine
 _UNSET = ("FEDGE_DATA", "FEDGE_DEBUG", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")
 
 
@@ -34,19 +34,19 @@ class Fedge:
         """Their output goes to files in `folder`."""
         self._folder = folder
         self._numbers = count()
-        environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
-        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "NO_COLOR": "1"}
         self._nursery = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("nursery.py")],
-            env=environment,
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
         )
+        assert self._answer() == "ready"
 
     def __call__(self, *args: object, **options: Any) -> Ended:
         """The command run to its end; options as of `start`."""
-        return self.start(*args, **options).wait()
+        with self.start(*args, **options) as process:
+            return process.wait()
 
     def start(
         self,
@@ -109,17 +109,16 @@ class Process:
     def __init__(self, fedge: Fedge, pid: int, output: Path) -> None:
         self.pid = pid
         self._fedge, self._output = fedge, output
-        self._ended: Ended | None = None
+        self._over = False
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
     def wait(self) -> Ended:
-        ended = self._fedge.reap(self.pid)
+        self._over, ended = True, self._fedge.reap(self.pid)
         out, err = (file.read_text() for file in _outputs(self._output))
-        self._ended = Ended(-signal.SIGKILL, out, err, 0) if ended is None else Ended(ended[0], out, err, ended[1])
         assert ended is not None, f"fedge did not end within {PATIENCE_S:g} s; it said {err}"
-        return self._ended
+        return Ended(ended[0], out, err, ended[1])
 
     def kill(self) -> Ended:
         self.send(signal.SIGKILL)
@@ -129,12 +128,23 @@ class Process:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._ended is None:
+        if not self._over:
             self.kill()
 
 
-def _outputs(stem: Path) -> tuple[Path, Path]:
-    return stem.with_suffix(".out"), stem.with_suffix(".err")
+def start_cold(*args: object, folder: Path) -> subprocess.Popen[str]:
+    """The command in a process that shares nothing with others, as a shell starts it."""
+    # Python ignores Ctrl-C if whoever started it did, such as a script that runs the tests in the background.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fedge.cli import main; main()"
+    command = [sys.executable, "-c", code, *map(str, args)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, env=environment(), stdout=pipe, stderr=pipe, text=True)
+
+
+def environment() -> dict[str, str]:
+    """That of the tests, without what changes messages or where data is found."""
+    kept = {name: value for name, value in os.environ.items() if name not in _UNSET}
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "NO_COLOR": "1"}
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
@@ -143,3 +153,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.002)
+
+
+def _outputs(stem: Path) -> tuple[Path, Path]:
+    return stem.with_suffix(".out"), stem.with_suffix(".err")

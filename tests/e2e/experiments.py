@@ -61,8 +61,15 @@ def assert_same(run: Path, undisturbed: Path) -> None:
     """Two complete runs have come to the same, bit for bit."""
     assert records(run) == records(undisturbed)
     assert summary(run) == summary(undisturbed)
-    assert (run / "clients.jsonl").read_bytes() == (undisturbed / "clients.jsonl").read_bytes()
+    for name in ("config.json", "clients.jsonl"):
+        assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
     assert dict(_saved(run)) == dict(_saved(undisturbed))
+
+
+def snapshot(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """All files in a folder: when they were last changed, and their content. A lock may be held and released."""
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name != "lock"]
+    return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
 
 
 def kept(run: Path) -> dict[int, bytes]:

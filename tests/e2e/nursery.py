@@ -14,6 +14,7 @@ import gc
 import json
 import os
 import resource
+import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -22,8 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from e2e.experiments import SMALL, write
 
+from e2e.experiments import SMALL, write
 from fedge.cli import app, main
 
 
@@ -38,6 +39,7 @@ def warm_up() -> None:
 
 def serve() -> dict[str, Any] | None:
     """Answer requests. Returns in every child, with what it was asked to be, and at the end of the input."""
+    print('"ready"', flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         if "start" in request:
@@ -55,6 +57,7 @@ def become(wanted: dict[str, Any]) -> None:
     """Make this process the one that was asked for."""
     os.chdir(wanted["folder"])
     os.environ.update(wanted["environment"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which it is not for tests in the background
     redirect(0, Path(os.devnull), os.O_RDONLY)
     output = Path(wanted["output"])
     redirect(1, output.with_suffix(".out"), os.O_WRONLY | os.O_CREAT)

@@ -175,7 +175,6 @@ def hooked() -> nn.Module:
     ],
     ids=["shared relu", "repeated layer", "tied weights", "subclass", "hook", "bare linear", "linear on matrices"],
 )
-@pytest.mark.xfail(strict=True, reason="assemble takes these for plain chains of layers")
 def test_kernels_are_right_or_refused(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     network = network_of(make)
     if isinstance(assemble(network), Kernels):

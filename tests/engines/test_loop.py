@@ -45,7 +45,6 @@ def test_an_upload_that_is_not_finite_names_round_and_client(engine: str) -> Non
         federation.round()
 
 
-@pytest.mark.xfail(strict=True, reason="the codec refuses it first and knows neither round nor client")
 def test_a_compressed_upload_that_is_not_finite_names_round_and_client() -> None:
     with pytest.raises(TrainingError, match=r"^round 1, client 2: "):
         Federation(CeFedAvg().build, spoilt()).round()

@@ -80,7 +80,7 @@ class Layout:
     def views(self, vector: Tensor, kind: Kind = "params") -> dict[str, Tensor]:
         """The tensors in a vector `[n]`, or in the rows of a block `[C, n]`; no copy."""
         rows = vector.shape[:-1]
-        return {e.name: vector[..., e.start : e.stop].view(*rows, *e.shape) for e in self.entries(kind)}
+        return {e.name: vector[..., e.start : e.stop].view((*rows, *e.shape)) for e in self.entries(kind)}
 
     def flat(self, tensors: Iterable[Tensor]) -> Tensor:
         """One vector of tensors given in the layout's order."""

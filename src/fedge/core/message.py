@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from math import prod
 from typing import Any
 
 import msgspec
@@ -67,7 +68,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], Tree]:
         if dtype not in _DTYPES or any(n < 0 for n in shape):
             raise StreamError(f"message entry {name!r}: dtype {dtype} and shape {shape} are not valid")
         kind = np.dtype(dtype).newbyteorder("<")
-        stop = start + kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        stop = start + kind.itemsize * prod(shape)  # Python's integers do not overflow
         if stop > len(message) - 4:
             raise StreamError(f"message entry {name!r} reaches beyond the end of the message")
         values = np.frombuffer(message[start:stop], kind).astype(kind.newbyteorder("="))
@@ -78,5 +79,8 @@ def unpack(message: bytes) -> tuple[dict[str, Any], Tree]:
 
 
 def _header(meta: dict[str, Any], tree: Tree) -> bytes:
+    for name, value in tree.items():
+        if str(value.dtype).removeprefix("torch.") not in _DTYPES:
+            raise TypeError(f"{name!r} cannot travel as {value.dtype}: expected one of {', '.join(_DTYPES)}")
     entries = [(name, str(value.dtype).removeprefix("torch."), list(value.shape)) for name, value in tree.items()]
     return msgspec.msgpack.encode(_Header(meta, entries))

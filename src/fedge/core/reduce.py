@@ -106,10 +106,10 @@ class TrimmedMean(_PerCoordinate):
 
 def average(rows: Tensor, weights: Sequence[float]) -> Tensor:
     """The weighted mean of rows, computed as `Mean` computes it."""
-    mean, total = rows[0].to(torch.float64), float(weights[0])
+    mean, total = rows[0].to(torch.float64, copy=True), float(weights[0])
     for row, weight in zip(rows[1:], weights[1:], strict=True):
         total += weight
-        mean = mean + (row.to(torch.float64) - mean) * (weight / total)
+        mean.add_(row.to(torch.float64) - mean, alpha=weight / total)
     return mean.to(rows.dtype)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+from math import isfinite
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -74,7 +75,7 @@ def _read(raw: object, kind: object, path: str, problems: list[str]) -> object:
     if not candidates:
         return _plain(raw, kind, path, problems)
     plain = [part for part in get_args(kind) if not structs(part)]
-    if plain and not isinstance(raw, (Mapping, str)):
+    if plain and not isinstance(raw, (Mapping, str)) and (raw is None or plain != [type(None)]):
         return _plain(raw, Union[tuple(plain)], path, problems)  # noqa: UP007 - the parts are known only here
     if len(candidates) == 1 and (tag(candidates[0]) is None or (isinstance(raw, Mapping) and "name" not in raw)):
         return _struct(raw, candidates[0], path, problems)
@@ -120,10 +121,21 @@ def _struct(raw: object, kind: type[Struct], path: str, problems: list[str]) -> 
 def _plain(raw: object, kind: object, path: str, problems: list[str]) -> Any:
     if raw is UNSET:
         return raw
+    if isinstance(raw, float) and not isfinite(raw):
+        problems.append(f"{path}: expected a finite number, got {raw!r}")
+        return None
     try:
         return msgspec.convert(raw, cast(Any, kind))
     except msgspec.ValidationError as error:
-        reason = str(error).partition(" - at ")[0].replace("`", "")
-        reason = reason.partition(", got")[0]
+        reason = str(error).partition(" - at ")[0].replace("`", "").partition(", got")[0]
+        if words := _words(kind):
+            reason = f"expected one of {', '.join(map(repr, words))}"
         problems.append(f"{path}: {reason[:1].lower()}{reason[1:]}, got {raw!r}")
         return None
+
+
+def _words(kind: object) -> list[str]:
+    """The words of a literal type; none if anything else may stand there too."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return list(get_args(kind)) if get_origin(kind) is Literal else []

@@ -12,7 +12,7 @@ from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Wor
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
 from fedge.data.feed import Steps
-from fedge.engines.job import Answer, Effort, Job, Reduction, check_stats
+from fedge.engines.job import Answer, Effort, Job, Reduction, check_stats, seal
 from fedge.engines.kernels.assemble import Kernels
 
 _BLOCK_BYTES = 8 << 20  # of weights in a block: more falls out of the cache
@@ -69,8 +69,7 @@ class Block:
             if after is not kept:
                 job.kept.write(client, {name: _rows(value, len(clients))[i] for name, value in after.items()})
             mine = {name: rows[i] for name, rows in upload.items()}
-            wire = work.codec.encode(mine, down) if work.codec else mine
-            yield Answer(client, int(job.clients.sizes[client]), efforts[i], wire)
+            yield seal(work, Answer(client, int(job.clients.sizes[client]), efforts[i], mine), down, info)
 
     def _perform(
         self, work: Work, clients: list[int], steps: list[Steps], down: Tree, kept: Tree, info: Info

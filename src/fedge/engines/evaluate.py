@@ -46,7 +46,7 @@ def _personal(job: Job, variables: Tree, client: int, info: Info) -> Tree:
     """The model that a client uses: the global one with its private state, adapted if the algorithm says so."""
     if job.algorithm.personal:
         variables = job.algorithm.personal(variables, job.kept.read(client))
-    if job.algorithm.adapt:
+    if job.algorithm.adapt and job.clients.sizes[client]:
         variables, _, _ = perform(job, job.algorithm.adapt, client, variables, {}, info, purpose="adapt")
     return variables
 

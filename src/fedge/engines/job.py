@@ -63,7 +63,7 @@ class Effort(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One client's answer to one exchange, encoded as it travels."""
+    """One client's answer to one exchange; sealed, its upload is encoded as it travels."""
 
     client: int
     samples: int
@@ -101,7 +101,7 @@ class Reduction:
         """Decode, check and count one answer."""
         codec = self._work.codec
         upload = codec.decode(answer.upload, self._exchange.down) if codec else answer.upload
-        self._check_finite(answer, upload)
+        check_finite(answer, upload, self._info)
         self._reducer.add(upload, answer.samples)
         self._communicated |= any(self._job.algorithm.slots[name].kind == "params" for name in upload)
         self._bytes_up.append(message.size(answer.meta(), answer.upload))
@@ -131,16 +131,23 @@ class Reduction:
             communicated=self._communicated,
         )
 
-    def _check_finite(self, answer: Answer, upload: Tree) -> None:
-        if np.isnan(answer.effort.loss) and answer.effort.batches:
-            self._refuse(answer, "the loss")
-        for name, value in upload.items():
-            if not np.isfinite(value.numpy()).all():  # numpy's check is far faster than torch's on a fresh buffer
-                self._refuse(answer, f"the upload {name!r}")
 
-    def _refuse(self, answer: Answer, what: str) -> None:
+def seal(work: Work, answer: Answer, down: Tree, info: Info) -> Answer:
+    """An answer as it travels. What is not finite is refused before a codec makes something else of it."""
+    if work.codec is None:
+        return answer
+    check_finite(answer, answer.upload, info)
+    return answer._replace(upload=work.codec.encode(answer.upload, down))
+
+
+def check_finite(answer: Answer, upload: Tree, info: Info) -> None:
+    """A TrainingError that names round and client if the loss or a value is not finite."""
+    found = ["the loss"] if not np.isfinite(answer.effort.loss) and answer.effort.batches else []
+    # numpy's check is far faster than torch's on a fresh buffer
+    found += [f"the upload {name!r}" for name, value in upload.items() if not np.isfinite(value.numpy()).all()]
+    if found:
         raise TrainingError(
-            f"round {self._info.round}, client {answer.client}: {what} is not finite "
+            f"round {info.round}, client {answer.client}: {found[0]} is not finite "
             f"(loss of the first step: {answer.effort.loss:g}). "
             "Training has diverged or the client's data is bad: lower algorithm.learning_rate or check the data"
         )

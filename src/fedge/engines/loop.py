@@ -11,7 +11,7 @@ from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Wor
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
-from fedge.engines.job import Answer, Effort, Job, Reduction, check_stats
+from fedge.engines.job import Answer, Effort, Job, Reduction, check_stats, seal
 
 
 class Loop:
@@ -37,9 +37,7 @@ def answer(job: Job, client: int, work_name: str, down: Tree, info: Info) -> Ans
     upload, kept, effort = perform(job, work, client, down, before, info)
     if kept is not before:
         job.kept.write(client, kept)
-    if work.codec:
-        upload = work.codec.encode(upload, down)
-    return Answer(client, int(job.clients.sizes[client]), effort, upload)
+    return seal(work, Answer(client, int(job.clients.sizes[client]), effort, upload), down, info)
 
 
 def perform(

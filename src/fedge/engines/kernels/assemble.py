@@ -45,27 +45,42 @@ class Kernels:
 
 def assemble(network: Network) -> Kernels | str:
     """The kernels of a network, or the reason why it has none."""
+    if problem := _beyond_kernels(network):
+        return problem
     layers: list[Layer] = []
     for name, module in _flat(network.module, ""):
-        match module:
-            case nn.Flatten(start_dim=1, end_dim=-1):
-                layers.append(Flatten())
-            case nn.ReLU():
-                layers.append(Relu())
-            case nn.Linear():
-                layers.append(Linear(name, module))
-            case nn.BatchNorm1d(track_running_stats=True):
-                layers.append(BatchNorm(name, module))
-            case _:
-                return f"{type(module).__name__} has no batched kernel"
-    if len({entry.name for entry in network.layout.params}) != len(list(network.module.parameters())):
-        return "some parameters are frozen"
+        # Exact types: a subclass may compute something else.
+        if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
+            layers.append(Flatten())
+        elif type(module) is nn.ReLU:
+            layers.append(Relu())
+        elif type(module) is nn.Linear:
+            layers.append(Linear(name, module))
+        elif type(module) is nn.BatchNorm1d and module.track_running_stats:
+            layers.append(BatchNorm(name, module))
+        else:
+            return f"{type(module).__name__} has no batched kernel"
     return Kernels(network.layout, layers, network.regression)
 
 
+def _beyond_kernels(network: Network) -> str | None:
+    """What the layers' types do not show, but would make the kernels compute something else."""
+    occurrences = sum(1 for _ in network.module.named_parameters(remove_duplicate=False))
+    if occurrences != len(list(network.module.parameters())):
+        return "some parameters are shared between layers"
+    if len(network.layout.params) != occurrences:
+        return "some parameters are frozen"
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(part, kind) for part in network.module.modules() for kind in hooks):
+        return "some layers have hooks"
+    return None
+
+
 def _flat(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    """The layers in the order in which they are applied, with their names in the layout."""
     if type(module) is not nn.Sequential:
         yield prefix, module
         return
-    for name, part in module.named_children():
-        yield from _flat(part, f"{prefix}.{name}".lstrip("."))
+    for name, part in module._modules.items():  # named_children() would leave out a layer used twice
+        assert part is not None
+        yield from _flat(part, f"{prefix}{name}.")

@@ -46,59 +46,78 @@ class Relu:
 
 
 class Linear:
-    def __init__(self, name: str, layer: nn.Linear) -> None:
-        self._weight, self._bias = f"{name}.weight", f"{name}.bias" if layer.bias is not None else None
+    def __init__(self, prefix: str, layer: nn.Linear) -> None:
+        self._weight, self._bias = f"{prefix}weight", f"{prefix}bias" if layer.bias is not None else None
 
     def forward(self, x: Tensor, views: Views) -> tuple[Tensor, Saved]:
+        rows = x.reshape(len(x), -1, x.shape[-1])  # inputs of more than one dimension are more rows
         weight = views.params[self._weight].transpose(1, 2)
         if self._bias is None:
-            return torch.bmm(x, weight), x
-        return torch.baddbmm(views.params[self._bias].unsqueeze(1), x, weight), x
+            out = torch.bmm(rows, weight)
+        else:
+            out = torch.baddbmm(views.params[self._bias].unsqueeze(1), rows, weight)
+        return out.view(*x.shape[:-1], -1), rows
 
-    def backward(self, g: Tensor, saved: Saved, views: Views, grads: Tree, need_input: bool) -> Tensor:
-        grads[self._weight].baddbmm_(g.transpose(1, 2), saved, beta=0)
+    def backward(self, g: Tensor, saved: Tensor, views: Views, grads: Tree, need_input: bool) -> Tensor:
+        rows = g.reshape(len(g), -1, g.shape[-1])
+        grads[self._weight].baddbmm_(rows.transpose(1, 2), saved, beta=0)
         if self._bias is not None:
-            torch.sum(g, 1, out=grads[self._bias])
-        return torch.bmm(g, views.params[self._weight]) if need_input else g
+            torch.sum(rows, 1, out=grads[self._bias])
+        return torch.bmm(rows, views.params[self._weight]).view(*g.shape[:-1], -1) if need_input else g
 
 
 class BatchNorm:
     """BatchNorm1d; a batch of one is normalised by the running statistics, which then stay as they are."""
 
-    def __init__(self, name: str, layer: nn.BatchNorm1d) -> None:
-        self._name, self._affine = name, layer.affine
+    def __init__(self, prefix: str, layer: nn.BatchNorm1d) -> None:
+        self._prefix, self._affine = prefix, layer.affine
         self._epsilon = layer.eps
         self._momentum = layer.momentum or 0.0
 
     def forward(self, x: Tensor, views: Views) -> tuple[Tensor, Saved]:
-        running_mean, running_var = (views.stats[f"{self._name}.running_{s}"] for s in ("mean", "var"))
-        size = x.shape[1]
-        if size > 1:
-            var, mean = torch.var_mean(x, 1, correction=0)
+        running_mean, running_var = (views.stats[f"{self._prefix}running_{s}"] for s in ("mean", "var"))
+        single = x.shape[1] == 1
+        rows = _channels_last(x)
+        if single:
+            mean, var = running_mean.clone(), running_var
+        else:
+            size = rows.shape[1]
+            var, mean = torch.var_mean(rows, 1, correction=0)
             running_mean.lerp_(mean, self._momentum)
             running_var.lerp_(var * (size / (size - 1)), self._momentum)
-        else:
-            mean, var = running_mean.clone(), running_var
         scale = torch.rsqrt(var + self._epsilon).unsqueeze(1)
-        normal = (x - mean.unsqueeze(1)) * scale
-        if not self._affine:
-            return normal, (normal, scale)
-        gamma, beta = self._gamma_beta(views)
-        return torch.addcmul(beta, normal, gamma), (normal, scale)
+        normal = (rows - mean.unsqueeze(1)) * scale
+        out = torch.addcmul(self._beta(views), normal, self._gamma(views)) if self._affine else normal
+        return _channels_back(out, x.shape), (normal, scale, single)
 
-    def backward(self, g: Tensor, saved: tuple[Tensor, Tensor], views: Views, grads: Tree, need_input: bool) -> Tensor:
-        normal, scale = saved
+    def backward(
+        self, g: Tensor, saved: tuple[Tensor, Tensor, bool], views: Views, grads: Tree, need_input: bool
+    ) -> Tensor:
+        (normal, scale, single), shape = saved, g.shape
+        g = _channels_last(g)
         if self._affine:
-            torch.sum(g * normal, 1, out=grads[f"{self._name}.weight"])
-            torch.sum(g, 1, out=grads[f"{self._name}.bias"])
-            g = g * self._gamma_beta(views)[0]
-        if normal.shape[1] == 1:
-            return g * scale
-        return scale * (g - g.mean(1, keepdim=True) - normal * (g * normal).mean(1, keepdim=True))
+            torch.sum(g * normal, 1, out=grads[f"{self._prefix}weight"])
+            torch.sum(g, 1, out=grads[f"{self._prefix}bias"])
+            g = g * self._gamma(views)
+        if not single:
+            g = g - g.mean(1, keepdim=True) - normal * (g * normal).mean(1, keepdim=True)
+        return _channels_back(g * scale, shape)
 
-    def _gamma_beta(self, views: Views) -> tuple[Tensor, Tensor]:
-        gamma, beta = (views.params[f"{self._name}.{part}"].unsqueeze(1) for part in ("weight", "bias"))
-        return gamma, beta
+    def _gamma(self, views: Views) -> Tensor:
+        return views.params[f"{self._prefix}weight"].unsqueeze(1)
+
+    def _beta(self, views: Views) -> Tensor:
+        return views.params[f"{self._prefix}bias"].unsqueeze(1)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """`[C, B, channels]` or `[C, B, channels, length]` as `[C, rows, channels]`."""
+    return x if x.dim() == 3 else x.transpose(2, 3).flatten(1, 2)
+
+
+def _channels_back(rows: Tensor, shape: torch.Size) -> Tensor:
+    """What `_channels_last` was given."""
+    return rows if len(shape) == 3 else rows.view(shape[0], shape[1], shape[3], shape[2]).transpose(2, 3)
 
 
 def softmax_cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

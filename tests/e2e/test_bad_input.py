@@ -1,0 +1,167 @@
+"""What is wrong with an experiment is said before anything is written, with the exit code of its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.command import Fedge
+from e2e.experiments import SMALL, Settings, changed, write
+
+MNIST = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+
+QUADRATIC = changed(SMALL, data={"name": "synthetic", "kind": "quadratic", "clients": 10}, model={"name": "linear"})
+
+USER_FILE = """
+import numpy as np
+
+def nan_inside():
+    x = np.zeros((100, 4))
+    x[7, 2] = np.nan
+    return x, np.zeros(100, int), np.zeros((20, 4)), np.zeros(20, int)
+
+def three_arrays():
+    return np.zeros((100, 4)), np.zeros(100, int), np.zeros((20, 4))
+
+def raises():
+    raise KeyError("no such column")
+
+def build(shape, num_outputs):
+    return shape / num_outputs
+"""
+
+
+def refuse(fedge: Fedge, tmp_path: Path, settings: Settings, code: int, *fragments: str, **options: Any) -> str:
+    """The command must end with this code, say all this, and leave nothing behind."""
+    ended = fedge("run", write(tmp_path, settings), "--runs", tmp_path / "runs", **options)
+    assert ended.code == code, ended.err
+    assert ended.out == ""
+    assert ended.err.startswith("error: ")
+    assert "Traceback" not in ended.err
+    for fragment in fragments:
+        assert fragment in ended.err
+    assert not (tmp_path / "runs").exists()
+    return ended.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragments"),
+    [
+        ({"rounds": "ten"}, ["rounds: expected int, got 'ten'"]),
+        ({"rounds": 0}, ["rounds: expected int >= 1, got 0"]),
+        ({"algorithm": {"learning_rate": -1.0}}, ["algorithm.learning_rate: expected float > 0", "got -1"]),
+        ({"algorithm": {"learning_rate": float("nan")}}, ["algorithm.learning_rate: ", "got nan"]),
+        ({"selection": {"count": 11}}, ["selection.count: ", "10 clients", "got 11"]),
+        ({"algorithm": {"batchsize": 5}}, ["algorithm.batchsize: unknown key, did you mean 'batch_size'?"]),
+        ({"chekpoint": {"every": 1}}, ["chekpoint: unknown key, did you mean 'checkpoint'?"]),
+        ({"algorithm": {"name": "fedagv"}}, ["algorithm.name: unknown name 'fedagv', did you mean 'fedavg'?"]),
+        ({"model": {"name": "mnist2nn"}}, ["model.name: unknown name 'mnist2nn', did you mean 'mnist_2nn'?"]),
+        ({"data": {"name": "mnits"}}, ["data.name: unknown name 'mnits', did you mean 'mnist'?", "known: ", "digits"]),
+        ({"seeds": [1, 2]}, ["seed and seeds exclude each other"]),
+        ({"personal": {"private": "bn"}}, ["personal.private: ", "no BatchNorm"]),
+        ({"target": {"metric": "user_accuracy", "value": 0.9}}, ["not measured", "evaluate.user_accuracy = true"]),
+    ],
+)
+def test_configuration(fedge: Fedge, tmp_path: Path, changes: Settings, fragments: list[str]) -> None:
+    refuse(fedge, tmp_path, changed(SMALL, **changes), 2, *fragments)
+
+
+def test_all_problems_at_once(fedge: Fedge, tmp_path: Path) -> None:
+    settings = changed(SMALL, rounds="ten", data={"clients": 0}, model={"name": "nm"}, engine={"nam": "loop"})
+    said = refuse(fedge, tmp_path, settings, 2, "error: 4 problems\n")
+    assert [line.partition(":")[0] for line in said.splitlines()[1:]] == [
+        "  - rounds",
+        "  - data.clients",
+        "  - model.name",
+        "  - engine.nam",
+    ]
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "user_accuracy"])
+def test_target_of_a_regression(fedge: Fedge, tmp_path: Path, metric: str) -> None:
+    target = {"metric": metric, "value": 0.9}
+    refuse(fedge, tmp_path, changed(QUADRATIC, target=target, evaluate={"user_accuracy": True}), 2, "target.metric")
+
+
+def test_unknown_word_names_the_known_ones(fedge: Fedge, tmp_path: Path) -> None:
+    target = {"metric": "f1", "value": 0.9}
+    refuse(fedge, tmp_path, changed(SMALL, target=target), 2, "target.metric", "f1", "user_accuracy")
+
+
+def test_infinite_number(fedge: Fedge, tmp_path: Path) -> None:
+    settings = changed(SMALL, algorithm={"learning_rate": float("inf")})
+    refuse(fedge, tmp_path, settings, 2, "algorithm.learning_rate")
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [("rounds = [", "is not valid TOML"), ("", "algorithm: is required"), (None, "cannot be read")],
+)
+def test_file(fedge: Fedge, tmp_path: Path, text: str | None, fragment: str) -> None:
+    file = tmp_path / "some.toml"
+    if text is not None:
+        file.write_text(text)
+    ended = fedge("run", file, folder=tmp_path)
+    assert ended.code == 2
+    assert fragment in ended.err
+
+
+def test_more_clients_than_samples(fedge: Fedge, tmp_path: Path) -> None:
+    # of the 1,797 digits, every fifth is a test sample: 359
+    refuse(fedge, tmp_path, changed(SMALL, data={"clients": 1439}), 3, "data.clients", "1439 clients", "at most 1438")
+
+
+def test_missing_files(fedge: Fedge, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    said = refuse(fedge, tmp_path, changed(SMALL, data={"name": "mnist", "dir": str(folder)}), 3, str(folder / "mnist"))
+    assert all(name in said for name in MNIST)
+
+
+def test_one_missing_file(fedge: Fedge, tmp_path: Path) -> None:
+    (tmp_path / "mnist").mkdir()
+    for name in MNIST[:3]:
+        (tmp_path / "mnist" / name).write_bytes(b"")
+    environment = {"FEDGE_DATA": str(tmp_path)}
+    said = refuse(fedge, tmp_path, changed(SMALL, data={"name": "mnist"}), 3, MNIST[3], environment=environment)
+    assert not any(name in said for name in MNIST[:3])
+
+
+def test_corrupt_file(fedge: Fedge, tmp_path: Path) -> None:
+    for name in MNIST:
+        (tmp_path / name).write_bytes(b"not what was published")
+    settings = changed(SMALL, data={"name": "mnist", "dir": str(tmp_path)})
+    refuse(fedge, tmp_path, settings, 3, str(tmp_path / MNIST[0]), "corrupt", "22 bytes", "get it again")
+
+
+@pytest.mark.parametrize(
+    ("table", "function", "code", "fragments"),
+    [
+        ("data", "nan_inside", 3, ["x_train: 1 of 400 numbers are NaN"]),
+        ("data", "three_arrays", 3, ["(x_train, y_train, x_test, y_test), got tuple of 3"]),
+        ("data", "raises", 3, ["failed: KeyError: 'no such column' (line 13 of "]),
+        ("data", "raise", 2, ["defines no 'raise', did you mean 'raises'?"]),
+        ("model", "build", 4, ["failed: TypeError: ", "(line 16 of "]),
+    ],
+)
+def test_user_file(fedge: Fedge, tmp_path: Path, table: str, function: str, code: int, fragments: list[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(USER_FILE)
+    settings = changed(SMALL, **{table: {"name": f"mine.py:{function}"}})
+    refuse(fedge, tmp_path, settings, code, f"{table}.name: ", str(file), *fragments)
+
+
+def test_user_file_that_cannot_be_imported(fedge: Fedge, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import there_is_no_such_module\n")
+    settings = changed(SMALL, data={"name": "mine.py:load"})
+    refuse(fedge, tmp_path, settings, 2, "data.name", "ModuleNotFoundError", "(line 1 of ")
+
+
+def test_model_that_does_not_fit(fedge: Fedge, tmp_path: Path) -> None:
+    refuse(fedge, tmp_path, changed(QUADRATIC, model={"name": "mtfl_cnn"}), 4, "model.name", "(20,)")
