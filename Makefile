@@ -6,21 +6,32 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
 # Real data beside the checkout is used where it is present.
 export FEDGE_DATA ?= $(if $(wildcard ../shared/data/mnist),$(abspath ../shared/data))
 
 .PHONY: setup demo test test-full lint bench docs clean
 
-setup: $(READY)
 
-$(READY): pyproject.toml
+setup: $(DEV)
+
+$(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[view,dev]'
+	$(PYTHON) -m venv $(VENV)
+
+# What the demo needs, and what developing needs: the second is much more.
+$(READY): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[view]'
 	touch $@
 
-demo: setup
+$(DEV): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@ $(READY)
+
+demo: $(READY)
+	@rm -rf runs/demo
 	$(BIN)/fedge run recipes/demo/*.toml --runs runs/demo --chart runs/demo/comparison.png
+	$(BIN)/fedge report runs/demo -o runs/demo/report.html
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,13 +1,14 @@
-"""All benchmarks, as a table and as dated JSON."""
+"""All benchmarks, printed and kept as dated JSON."""
 
-from benchmarks import engines, startup
+import json
+
+from benchmarks import engines, load, startup, sweep
 from benchmarks.measure import save
 
 if __name__ == "__main__":
-    results = {"startup": startup.run(), "engines": engines.run()}
-    for name, value in results["startup"]["seconds"].items():
-        print(f"{name:<34}{value:8.3f} s")
-    print(f"{'a million clients, peak':<34}{results['startup']['million_clients_peak_mb']:8.0f} MB")
-    for name, value in results["engines"]["times_plain"].items():
-        print(f"{name:<34}{value:8.2f} times the plain loop")
+    results: dict[str, object] = {}
+    for part in (startup, engines, load, sweep):
+        name = part.__name__.rpartition(".")[2]
+        results[name] = part.run()
+        print(f"{name}: {json.dumps(results[name], indent=2)}", flush=True)
     print(f"written to {save(results)}")

@@ -9,13 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Config", "FedgeError", "Run", "find_runs", "run"]
+__all__ = ["Config", "FedgeError", "Run", "find_runs", "load", "run"]
 
 _HOMES = {
     "Config": "fedge.config",
     "FedgeError": "fedge.core.errors",
     "Run": "fedge.runs.read",
     "find_runs": "fedge.runs.read",
+    "load": "fedge.table",
     "run": "fedge.experiment",
 }
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fedge.core.errors import FedgeError
     from fedge.experiment import run
     from fedge.runs.read import Run, find_runs
+    from fedge.table import load
 
 
 def __getattr__(name: str) -> Any:

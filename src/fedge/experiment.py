@@ -17,7 +17,7 @@ from fedge import config as configuration
 from fedge.algorithms import mtfl, reduced
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm, Build, Engine, Info, Kept, drive
-from fedge.core.errors import ConfigError, TrainingError
+from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.layout import nest, pick
 from fedge.core.progress import Progress, Silent
 from fedge.data.clients import Clients
@@ -116,6 +116,8 @@ class Setup(NamedTuple):
     @staticmethod
     def of(config: Config, seed: int) -> Setup:
         clients = config.data.build(seed)
+        if getattr(clients, "multilabel", False):
+            raise DataError("data.name: samples with several labels can be loaded and shown, but not trained on yet")
         config.selection.number(len(clients.sizes))
         config.edge.check(len(clients.sizes))
         if clients.regression and config.target and config.target.metric != "loss":
@@ -333,12 +335,10 @@ def _go_on(config: Config, path: Path, progress: Progress) -> None:
     if found.status == "complete" and found.config == plain:
         progress.notice(f"{path}: is complete already")
         return
-    trained = found.rounds[-1]["round"] if found.rounds else 0
-    if config.rounds < min(trained, found.config["rounds"]):
-        raise ConfigError(
-            f"rounds: expected at least the {trained} rounds that the run has already, got {config.rounds}"
-        )
     with RunDirectory.open(path) as directory:
+        trained = found.last("round") or 0
+        if config.rounds < min(trained, found.config["rounds"]):
+            raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
         _train(config, directory, progress)
 
 

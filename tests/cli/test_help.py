@@ -92,7 +92,7 @@ def test_unknown_command_is_a_usage_error(fedge):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fedge re", "resume"),
+        ("fedge res", "resume"),
         ("fedge info mo", "models"),
         ("fedge run ti", "tiny.toml"),
         ("fedge resume ", "runs/first"),

@@ -8,10 +8,21 @@ import pytest
 import torch
 
 from fedge.core.errors import DataError
-from fedge.data import mnist
-from fedge.data.mnist import Mnist
+from fedge.data.files import Collection, Source, data_dir
+from fedge.data.mnist import MNIST, WRITERS, FashionMnist, Mnist
+from fedge.data.partition import Natural
 
-FILES = tuple(mnist.CHECKSUMS)
+FILES = [source.name.removesuffix(".gz") for source in MNIST.files]
+
+
+def publish(collection: Collection, made: dict[str, bytes]) -> Collection:
+    """The same files, as if those made here were the published ones."""
+    files = []
+    for source in collection.files:
+        raw = made[source.name.removesuffix(".gz")]
+        forms = {f"{source.name}": gzip.compress(raw, mtime=0), source.name.removesuffix(".gz"): raw}
+        files.append(Source({form: md5(data).hexdigest() for form, data in forms.items()}, source.how))
+    return collection._replace(files=tuple(files))
 
 
 @pytest.fixture
@@ -20,16 +31,10 @@ def contents(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     made = {}
     for part, count in (("train", 20), ("t10k", 10)):
         pixels = np.arange(count * 784, dtype=np.uint32).astype(np.uint8)
-        made[f"{part}-images-idx3-ubyte"] = (
-            np.array([2051, count, 28, 28], ">i4").tobytes() + pixels.tobytes()
-        )
+        made[f"{part}-images-idx3-ubyte"] = np.array([2051, count, 28, 28], ">i4").tobytes() + pixels.tobytes()
         labels = np.arange(count, dtype=np.uint8) % 10
         made[f"{part}-labels-idx1-ubyte"] = np.array([2049, count], ">i4").tobytes() + labels.tobytes()
-    for file, raw in made.items():
-        forms = {f"{file}.gz": gzip.compress(raw, mtime=0), file: raw}
-        monkeypatch.setitem(
-            mnist.CHECKSUMS, file, {form: md5(data).hexdigest() for form, data in forms.items()}
-        )
+    monkeypatch.setattr(Mnist, "sources", (publish(MNIST, made), WRITERS))
     return made
 
 
@@ -72,9 +77,7 @@ def test_the_environment_and_the_cache_are_looked_in_next(
         Mnist(clients=2, dir=str(tmp_path / "nowhere")).build(seed=1)
 
 
-def test_without_any_setting_the_cache_is_in_the_home(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_any_setting_the_cache_is_in_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FEDGE_DATA", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -89,20 +92,21 @@ def test_missing_files_are_named_with_where_to_put_them(tmp_path: Path, contents
         Mnist(dir=str(tmp_path)).build(seed=1)
     message = str(caught.value)
     assert message.startswith("data.name: mnist needs t10k-labels-idx1-ubyte.gz, looked for in")
-    assert f"curl -L --create-dirs -o {tmp_path}/mnist/NAME {mnist.SOURCE}/NAME" in message
+    file = "t10k-labels-idx1-ubyte.gz"
+    assert f"  curl -L --create-dirs -o {tmp_path}/mnist/{file} https://" in message
+    assert "train-images" not in message
     assert "FEDGE_DATA" in message
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_truncated_file_is_named_with_both_checksums(
-    tmp_path: Path, contents: dict[str, bytes], file: str
-) -> None:
+def test_a_truncated_file_is_named_with_both_checksums(tmp_path: Path, contents: dict[str, bytes], file: str) -> None:
     put(tmp_path, contents)
     path = tmp_path / f"{file}.gz"
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DataError) as caught:
         Mnist(dir=str(tmp_path)).build(seed=1)
-    expected, got = mnist.CHECKSUMS[file][path.name], md5(path.read_bytes()).hexdigest()
+    (source,) = [source for source in Mnist.sources[0].files if path.name in source.forms]
+    expected, got = source.forms[path.name], md5(path.read_bytes()).hexdigest()
     assert f"{path} is truncated or corrupt: expected MD5 {expected}, got {got}" in str(caught.value)
 
 
@@ -114,6 +118,53 @@ def test_a_single_wrong_bit_is_found(tmp_path: Path, contents: dict[str, bytes])
     path.write_bytes(wrong)
     with pytest.raises(DataError, match="corrupt"):
         Mnist(dir=str(tmp_path)).build(seed=1)
+
+
+def test_images_and_labels_that_do_not_fit_are_refused(
+    tmp_path: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents["train-labels-idx1-ubyte"] = np.array([2049, 3], ">i4").tobytes() + b"123"
+    monkeypatch.setattr(Mnist, "sources", (publish(MNIST, contents), WRITERS))
+    put(tmp_path, contents)
+    with pytest.raises(DataError, match=r"expected images of 28x28 .* got shapes \(20, 28, 28\) and \(3,\)"):
+        Mnist(dir=str(tmp_path)).build(seed=1)
+
+
+def test_clients_may_be_writers(tmp_path: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Writers 7 and 9 write ten training digits each, in turn; a fifth of each, the last two, are held out: rows
+    # 16 and 18 of writer 7. The ten test digits, of writer 8, belong to nobody's client.
+    made = {}
+    for part, count, writers in (("train", 20, [7, 9]), ("test", 12, [8])):
+        table = np.zeros((count, 8), ">i4")
+        table[:, 0] = np.arange(count) % 10
+        table[:, 2] = np.resize(writers, count)
+        head = bytes([0, 0, 12, 2]) + np.array(table.shape, ">i4").tobytes()
+        made[f"qmnist-{part}-labels-idx2-int"] = head + table.tobytes()
+    monkeypatch.setattr(Mnist, "sources", (Mnist.sources[0], publish(WRITERS, made)))
+    put(tmp_path / "mnist", contents)
+    options = Mnist(dir=str(tmp_path), partition=Natural())
+    with pytest.raises(DataError, match=r"mnist by writer needs qmnist-train.*qmnist-test"):
+        options.build(seed=1)
+    put(tmp_path / "mnist-writers", made)
+    clients = options.build(seed=1)
+    assert clients.sizes.tolist() == [8, 8]
+    assert clients.train(0).y.tolist() == [0, 2, 4, 6, 8, 0, 2, 4]
+    assert clients.test(0).y.tolist() == [6, 8]
+    assert clients.test(1).y.tolist() == [7, 9]
+    assert clients.pooled_test().y.tolist() == [6, 7, 8, 9, *range(10)]
+    images = Mnist(dir=str(tmp_path), clients=1).build(seed=1).train(0).x
+    assert torch.equal(clients.test(0).x, images[[16, 18]])
+
+
+def test_fashion_mnist_has_its_own_folder(
+    tmp_path: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FashionMnist, "sources", (publish(FashionMnist.sources[0], contents),))
+    put(tmp_path, contents)  # could be those of MNIST
+    with pytest.raises(DataError, match=r"fashion_mnist needs train-images-idx3-ubyte\.gz"):
+        FashionMnist(dir=str(tmp_path)).build(seed=1)
+    put(tmp_path / "fashion-mnist", contents)
+    assert FashionMnist(dir=str(tmp_path), clients=2).build(seed=1).sizes.tolist() == [10, 10]
 
 
 @pytest.mark.full
@@ -137,3 +188,12 @@ def test_the_published_files() -> None:
     ]
     mean = torch.stack([clients.train(client).x.mean() for client in range(100)]).mean()
     assert float(mean) == pytest.approx(0.1307, abs=5e-5)
+
+
+@pytest.mark.full
+def test_the_published_writers() -> None:
+    if not (data_dir(None) / "mnist-writers").is_dir():
+        pytest.skip("needs the labels of QMNIST: set FEDGE_DATA")
+    clients = Mnist(partition=Natural(), test_fraction=0).build(seed=1)
+    assert len(clients.sizes) == 539
+    assert (clients.sizes.min(), np.median(clients.sizes), clients.sizes.max()) == (19, 116, 131)

@@ -5,13 +5,26 @@ from hypothesis import strategies as st
 
 from fedge.core.errors import DataError
 from fedge.core.keys import generator
-from fedge.data.partition import PARTITIONS, Dirichlet, Iid, Partition, Shards, Split, draw_proportions
+from fedge.data.dealing import draw_proportions, hold_out
+from fedge.data.partition import (
+    PARTITIONS,
+    Classes,
+    Dirichlet,
+    Iid,
+    Labels,
+    Natural,
+    Pachinko,
+    Partition,
+    Shards,
+    Split,
+    Unbalanced,
+)
 
 
-def split(
-    partition: Partition, train: np.ndarray, test: np.ndarray, num_clients: int, seed: int = 1
-) -> Split:
-    return partition.split(train, test, num_clients, generator(seed, "partition"))
+def split(partition: Partition, train: np.ndarray, test: np.ndarray, num_clients: int, seed: int = 1) -> Split:
+    """A split of samples whose coarse class is a third of their class."""
+    known = (Labels(y, {"coarse": y // 3} if y.dtype.kind == "i" else {}) for y in (train, test))
+    return partition.split(*known, num_clients, generator(seed, "partition"))
 
 
 def labels(seed: int, count: int, num_classes: int) -> np.ndarray:
@@ -22,6 +35,12 @@ partitions = st.one_of(
     st.just(Iid()),
     st.builds(Shards, per_client=st.integers(1, 4)),
     st.builds(Dirichlet, alpha=st.floats(-6, 6).map(lambda e: 10.0**e), min_size=st.integers(1, 3)),
+    st.builds(Unbalanced, min_size=st.integers(1, 3)),
+    st.builds(
+        Pachinko,
+        alpha=st.floats(-6, 6).map(lambda e: 10.0**e),
+        beta=st.floats(-6, 6).map(lambda e: 10.0**e),
+    ),
 )
 cases = st.tuples(
     partitions,
@@ -44,7 +63,7 @@ def test_every_training_sample_once_and_no_empty_client(
 
     assert len(found.train) == len(found.test) == num_clients
     assert np.array_equal(np.sort(np.concatenate(found.train)), np.arange(len(train)))
-    least = partition.min_size if isinstance(partition, Dirichlet) else 1
+    least = getattr(partition, "min_size", 1)
     assert min(map(len, found.train)) >= least
 
     # Every test sample of a class that somebody trains on goes to exactly one client, which has that class.
@@ -90,9 +109,7 @@ def test_shards_by_hand() -> None:
 
 def test_shards_are_dealt_at_random() -> None:
     train = np.repeat(np.arange(10), 10)
-    deals = {
-        tuple(train[own[0]] for own in split(Shards(), train, train, 10, seed).train) for seed in range(5)
-    }
+    deals = {tuple(train[own[0]] for own in split(Shards(), train, train, 10, seed).train) for seed in range(5)}
     assert len(deals) == 5
 
 
@@ -162,7 +179,7 @@ def test_proportions_have_the_moments_of_a_dirichlet_distribution(alpha: float) 
 
 def test_seeds_differ() -> None:
     train = labels(0, 200, 10)
-    for partition in (Iid(), Shards(), Dirichlet()):
+    for partition in (Iid(), Shards(), Classes(), Dirichlet(), Unbalanced(), Unbalanced(sorted=True), Pachinko()):
         first, second = (split(partition, train, train, 10, seed).train for seed in (1, 2))
         assert not all(map(np.array_equal, first, second))
 
@@ -172,26 +189,168 @@ def test_values_can_only_be_split_iid() -> None:
     found = split(Iid(), values, values[:8], 4)
     assert [len(own) for own in found.train] == [5, 5, 5, 5]
     assert [len(own) for own in found.test] == [2, 2, 2, 2]
-    for partition in (Shards(), Dirichlet()):
+    assert len(split(Unbalanced(), values, values[:8], 4).train) == 4
+    for partition in (Shards(), Classes(), Dirichlet(), Unbalanced(sorted=True), Pachinko()):
         with pytest.raises(DataError, match=r"data\.partition\.name: .* values, not classes; use 'iid'"):
             split(partition, values, values, 4)
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
+@pytest.mark.parametrize("kind", [kind for kind in PARTITIONS if kind is not Natural])
 def test_more_clients_than_samples(kind: type[Partition]) -> None:
     with pytest.raises(DataError, match=r"data\.clients: 11 clients .* 10 training samples; at most 10"):
         split(kind(), np.arange(10), np.arange(10), 11)
 
 
 def test_more_shards_than_samples() -> None:
-    with pytest.raises(
-        DataError, match=r"data\.partition\.per_client: 4 shards .* 12, .* only 10 .* at most 3 "
-    ):
+    with pytest.raises(DataError, match=r"data\.partition\.per_client: 4 shards .* 12, .* only 10 .* at most 3 "):
         split(Shards(per_client=4), np.arange(10), np.arange(10), 3)
 
 
 def test_a_min_size_that_is_too_large() -> None:
-    with pytest.raises(
-        DataError, match=r"data\.partition\.min_size: 4 samples .* 12, .* only 10 .* at most 3 "
-    ):
+    with pytest.raises(DataError, match=r"data\.partition\.min_size: 4 samples .* 12, .* only 10 .* at most 3 "):
         split(Dirichlet(min_size=4), np.arange(10), np.arange(10), 3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(1, 6),
+    st.integers(1, 30),
+    st.lists(st.integers(1, 60), min_size=1, max_size=10),
+    st.integers(0, 10**6),
+)
+def test_classes_are_k_for_each_client(k: int, num_clients: int, sizes: list[int], seed: int) -> None:
+    parts = sum(min(size, num_clients) for size in sizes)
+    assume(k <= len(sizes) <= k * num_clients <= parts)
+    train = np.repeat(np.arange(len(sizes)), sizes)
+    found = split(Classes(k=k), train, train, num_clients, seed)
+    assert np.array_equal(np.sort(np.concatenate(found.train)), np.arange(len(train)))
+    assert [len(set(train[own])) for own in found.train] == [k] * num_clients
+    counts = np.stack([np.bincount(train[own], minlength=len(sizes)) for own in found.train])
+    cut_into = np.count_nonzero(counts, axis=0)
+    for label in range(len(sizes)):
+        held = counts[counts[:, label] > 0, label]
+        assert held.max() - held.min() <= 1  # a class is cut into equal parts
+    # As many parts of each class, but where a class has too few samples for that.
+    free = [n for n, size in zip(cut_into, sizes, strict=True) if n < min(size, num_clients)]
+    assert not free or cut_into.max() - min(free) <= 1
+
+
+def test_classes_of_equal_size_make_clients_of_equal_size() -> None:
+    # 10 clients of 2 classes are 20 parts: two halves, of 30 samples, of each of 10 classes.
+    train, test = np.repeat(np.arange(10), 60), np.repeat(np.arange(10), 6)
+    found = split(Classes(k=2), train, test, 10)
+    for own_train, own_test in zip(found.train, found.test, strict=True):
+        held, tested = (np.bincount(side, minlength=10) for side in (train[own_train], test[own_test]))
+        assert sorted(held)[-3:] == [0, 30, 30]
+        assert np.array_equal(tested * 10, held)
+
+
+def test_clients_have_different_pairs_of_classes() -> None:
+    train = np.repeat(np.arange(10), 100)
+    found = split(Classes(k=2), train, train, 50)
+    assert len({tuple(np.unique(train[own])) for own in found.train}) > 15  # of 45 pairs
+
+
+@pytest.mark.parametrize(
+    ("k", "num_clients", "message"),
+    [
+        (4, 2, r"data\.partition\.k: expected at most the 3 classes of the training set, got 4"),
+        (1, 2, r"2 clients of 1 classes leave some of the 3 classes to nobody; at least 2 are needed"),
+        (2, 7, r"7 clients of 2 classes need 14 parts, but the samples of the classes make only 12"),
+    ],
+)
+def test_classes_that_cannot_be(k: int, num_clients: int, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        split(Classes(k=k), np.repeat(np.arange(3), 4), np.arange(3), num_clients)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 30), st.integers(0, 200), st.integers(2, 8), st.integers(0, 10**6))
+def test_sorted_clients_have_two_classes(num_clients: int, more: int, num_classes: int, seed: int) -> None:
+    train = labels(seed, 3 * num_clients + more, num_classes)
+    assume(len(train) - np.bincount(train).max() >= num_clients)
+    found = split(Unbalanced(sorted=True), train, train[::3], num_clients, seed)
+    assert np.array_equal(np.sort(np.concatenate(found.train)), np.arange(len(train)))
+    assert min(len(set(train[own])) for own in found.train) >= 2
+
+
+def test_sorted_cuts_leave_most_clients_with_neighbouring_classes() -> None:
+    # Ten clients cut ten classes at nine places; a swap adds one sample of a class that is not a neighbour.
+    train = np.repeat(np.arange(10), 100)
+    found = split(Unbalanced(sorted=True), train, train, 10)
+    sizes = list(map(len, found.train))
+    assert max(sizes) > 2 * min(sizes)
+    for own in found.train:
+        counts = np.bincount(train[own], minlength=10)
+        whole = np.flatnonzero(counts > 10)
+        assert len(whole) == 0 or whole.max() - whole.min() == len(whole) - 1
+
+
+def test_two_classes_for_each_need_enough_samples() -> None:
+    with pytest.raises(DataError, match=r"data\.partition\.sorted: .* 4 clients .* there are 3; lower data\.clients"):
+        split(Unbalanced(sorted=True), np.repeat([0, 1], [9, 3]), np.arange(2), 4)
+
+
+def test_pachinko_keeps_to_few_coarse_classes_and_equal_sizes() -> None:
+    train = np.repeat(np.arange(30), 40)  # ten coarse classes
+    found = split(Pachinko(alpha=0.01, beta=1e3), train, train, 12)
+    assert [len(own) for own in found.train] == [100] * 12
+    first = np.bincount(train[found.train[0]] // 3, minlength=10)
+    assert first.max() >= 95  # nearly one coarse class, which has 120 samples
+    fine = np.bincount(train[found.train[0]], minlength=30).reshape(10, 3)[first.argmax()]
+    assert fine.min() > 20  # and all of its fine ones
+
+
+def test_pachinko_needs_coarse_classes() -> None:
+    plain, rng = Labels(np.arange(6) % 3), generator(1, "partition")
+    with pytest.raises(DataError, match=r"'pachinko' needs a column 'coarse' of the data set, which has none"):
+        Pachinko().split(plain, plain, 2, rng)
+    mixed = Labels(np.arange(6) % 3, {"coarse": np.arange(6)})
+    with pytest.raises(DataError, match="every class must belong to one coarse class"):
+        Pachinko().split(mixed, mixed, 2, rng)
+
+
+WRITERS = Labels(np.arange(7) % 2, {"writer": np.array(["b", "a", "b", "c", "b", "a", "b"])})
+TESTS = Labels(np.arange(3) % 2, {"writer": np.array(["b", "d", "b"])})
+
+
+def by_writer(natural: Natural, num_clients: int | None = None, seed: int = 1) -> list[list[list[int]]]:
+    found = natural.split(WRITERS, TESTS, num_clients, generator(seed, "partition"))
+    return [[own.tolist() for own in side] for side in found]
+
+
+def test_natural_clients_in_order_of_their_keys() -> None:
+    assert by_writer(Natural()) == [[[1, 5], [0, 2, 4, 6], [3]], [[], [0, 2], []]]
+    assert by_writer(Natural(column="writer")) == by_writer(Natural())
+
+
+def test_natural_clients_can_be_fewer() -> None:
+    assert by_writer(Natural(min_size=2)) == [[[1, 5], [0, 2, 4, 6]], [[], [0, 2]]]
+    assert by_writer(Natural(pick="largest"), 1) == [[[0, 2, 4, 6]], [[0, 2]]]
+    drawn = {tuple(map(tuple, by_writer(Natural(), 2, seed)[0])) for seed in range(20)}
+    assert drawn == {((1, 5), (0, 2, 4, 6)), ((1, 5), (3,)), ((0, 2, 4, 6), (3,))}
+
+
+def test_natural_needs_a_column() -> None:
+    rng = generator(1, "partition")
+    with pytest.raises(DataError, match=r"data\.clients: 4 clients were asked for, but 'writer' has 3 keys"):
+        by_writer(Natural(), 4)
+    with pytest.raises(DataError, match=r"'natural' needs a column 'writr' .* has writer, did you mean 'writer'\?"):
+        by_writer(Natural(column="writr"))
+    with pytest.raises(DataError, match=r"'natural' needs a column of the data set, which has none"):
+        Natural().split(Labels(np.arange(3)), Labels(np.arange(3)), None, rng)
+    several = Labels(np.arange(2), {"a": np.arange(2), "b": np.arange(2)})
+    with pytest.raises(DataError, match=r"data\.partition\.column: the data set has several columns, a, b"):
+        Natural().split(several, several, None, rng)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.floats(0, 0.99))
+def test_the_last_of_each_key_are_held_out(keys: list[int], fraction: float) -> None:
+    train, test = hold_out(np.array(keys), fraction)
+    assert sorted([*train, *test]) == list(range(len(keys)))
+    for key in set(keys):
+        rows = [row for row, own in enumerate(keys) if own == key]
+        num_test = int(len(rows) * fraction)
+        assert [row for row in test if keys[row] == key] == rows[len(rows) - num_test :]
+        assert num_test < len(rows)

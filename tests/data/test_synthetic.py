@@ -30,9 +30,7 @@ def test_a_quadratic_is_a_regression() -> None:
 
 @pytest.mark.parametrize("kind", ["mixture", "quadratic"])
 def test_a_client_is_the_same_whoever_asks_and_when(kind: str) -> None:
-    few, many = (
-        read({"kind": kind, "clients": n, "name": "synthetic"}, Synthetic).build(seed=3) for n in (5, 5000)
-    )
+    few, many = (read({"kind": kind, "clients": n, "name": "synthetic"}, Synthetic).build(seed=3) for n in (5, 5000))
     many.train(4000)
     for give in ("train", "test"):
         first, second = getattr(few, give)(4), getattr(many, give)(4)
@@ -64,9 +62,7 @@ def test_the_pooled_test_set_is_of_evenly_spaced_clients() -> None:
 
 
 def test_alike_clients_share_class_means() -> None:
-    alike = Synthetic(heterogeneity=0, alpha=1e6, classes=2, features=4, samples=4000, clients=2).build(
-        seed=1
-    )
+    alike = Synthetic(heterogeneity=0, alpha=1e6, classes=2, features=4, samples=4000, clients=2).build(seed=1)
     first, second = alike.train(0), alike.train(1)
     for label in (0, 1):
         means = [part.x[part.y == label].mean(0) for part in (first, second)]

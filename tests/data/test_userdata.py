@@ -44,14 +44,10 @@ def test_what_is_wrong_is_said_with_the_function(tmp_path: Path) -> None:
     name = write(tmp_path, "return 1")
     with pytest.raises(DataError) as caught:
         UserData(name=name).build(seed=1)
-    assert str(caught.value) == (
-        f"data.name: {name}: expected a tuple (x_train, y_train, x_test, y_test), got int"
-    )
+    assert str(caught.value) == (f"data.name: {name}: expected a tuple (x_train, y_train, x_test, y_test), got int")
 
 
-@pytest.mark.parametrize(
-    "y", [Y, Y.astype(np.uint8), torch.from_numpy(Y), Y.tolist(), Y.astype(">i4")], ids=str
-)
+@pytest.mark.parametrize("y", [Y, Y.astype(np.uint8), torch.from_numpy(Y), Y.tolist(), Y.astype(">i4")], ids=str)
 def test_integers_are_classes(y: Any) -> None:
     whole = check_arrays((X, y, X[:3], y[:3]))
     assert whole.num_outputs == 3
@@ -124,3 +120,64 @@ WRONG = [
 def test_what_cannot_be_trained_on_is_refused(loaded: tuple[Any, ...], message: str) -> None:
     with pytest.raises(DataError, match=message):
         check_arrays(loaded)
+
+
+class Pairs:
+    """A map-style data set, without being one of torch's."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        return torch.full((1, 2), float(row)), row % 3
+
+
+def test_map_style_data_sets_are_stacked() -> None:
+    whole = check_arrays((Pairs(6), Pairs(3)))
+    assert whole.num_outputs == 3
+    assert whole.train.x.shape == (6, 1, 2)
+    assert whole.train.x[:, 0, 1].tolist() == [0, 1, 2, 3, 4, 5]
+    assert whole.test.y.tolist() == [0, 1, 2]
+
+
+def test_a_data_set_of_torch_will_do() -> None:
+    from torch.utils.data import TensorDataset
+
+    made = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    assert torch.equal(check_arrays((made, made)).train.x, torch.arange(24.0).view(12, 2))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "message"),
+    [
+        ((Pairs(3), iter([])), "test: expected a map-style data set with a length and items, got list_iterator"),
+        ((Pairs(3), Pairs(0)), "test: expected a data set with at least one item"),
+        (([1, 2], Pairs(3)), r"train: expected a data set .* each a pair \(input, target\)"),
+        (([([1], 0), ([1, 2], 0)], Pairs(3)), "train: expected inputs and targets of one shape each"),
+    ],
+)
+def test_what_is_no_map_style_data_set(loaded: tuple[Any, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_arrays(loaded)
+
+
+def test_columns_can_be_split_by() -> None:
+    users = np.array(["a", "b"] * 6)
+    whole = check_arrays((X, Y, X[:3], Y[:3], {"user": (users, users[:3])}))
+    assert whole.columns["user"][1].tolist() == ["a", "b", "a"]
+    assert check_arrays((Pairs(2), Pairs(2), {"user": ([1, 2], [1, 2])})).columns["user"][0].tolist() == [1, 2]
+    with pytest.raises(DataError, match=r"column 'user': expected 12 and 3 entries, got \[12, 2\]"):
+        check_arrays((X, Y, X[:3], Y[:3], {"user": (users, users[:2])}))
+    with pytest.raises(DataError, match="column 'user': expected a pair"):
+        check_arrays((X, Y, X[:3], Y[:3], {"user": users}))
+
+
+def test_words_stay_integers(tmp_path: Path) -> None:
+    name = write(tmp_path, "x = np.arange(24).reshape(12, 2); y = np.arange(12) % 3; return x, y, x, y")
+    clients = UserData(name=name, words=True, clients=2).build(seed=1)
+    assert clients.train(0).x.dtype == torch.int64
+    with pytest.raises(DataError, match=r"x_train: data\.words expects integers from 0 on, got float64"):
+        check_arrays((X, Y, X, Y), words=True)

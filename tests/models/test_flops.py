@@ -3,9 +3,10 @@ import torch
 from torch import Tensor, nn
 
 from fedge.core.errors import ModelError
-from fedge.models.convolutional import MtflCnn
+from fedge.models.convolutional import FemnistCnn, MtflCnn
 from fedge.models.dense import Logistic, Mnist2nn, Mtfl2nn
 from fedge.models.flops import count_flops
+from fedge.models.recurrent import ShakespeareGru
 
 
 def test_logistic() -> None:
@@ -20,8 +21,32 @@ def test_normalisation_costs_nothing() -> None:
 
 def test_the_femnist_cnn_of_the_literature() -> None:
     # 26*26*32 * (9 + 1), 11*11*64 * (9*32 + 1), 1600*512 and 512*62 multiply-accumulates: 3,305,280.
-    module = MtflCnn().build((1, 28, 28), 62)
-    assert count_flops(module, (1, 28, 28)) == 9_915_840
+    for model in (FemnistCnn(), MtflCnn()):
+        assert count_flops(model.build((1, 28, 28), 62), (1, 28, 28)) == 9_915_840
+
+
+def test_a_gru_counts_every_step_and_its_head_once() -> None:
+    # A step is 3h(i+h) + 13h: 3*128*136 + 1664 = 53,888 and 3*128*256 + 1664 = 99,968 multiply-accumulates; 80 of
+    # them, and 128*79 for the head.
+    module = ShakespeareGru().build((80,), 79)
+    assert count_flops(module, (80,)) == 3 * (80 * (53_888 + 99_968) + 128 * 79)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_gru_in_both_directions(batch_first: bool) -> None:
+    # Two directions of 3*5*(4+5) + 65 and, on ten inputs, of 3*5*(10+5) + 65; seven steps.
+    gru = nn.GRU(4, 5, num_layers=2, bidirectional=True, batch_first=batch_first)
+    shape = (7, 4) if batch_first else (1, 4)
+
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru = gru
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.gru(x if batch_first else x.expand(7, 1, 4))[0]
+
+    assert count_flops(Steps(), shape) == 3 * 7 * 2 * (200 + 290)
 
 
 def test_a_convolution_by_hand() -> None:

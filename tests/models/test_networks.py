@@ -1,22 +1,24 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from fedge.core.errors import ConfigError, ModelError
+from fedge.core.layout import Layout
 from fedge.core.schema import choose, tag
 from fedge.models import MODELS
+from fedge.models.mobilenet import InvertedResidual
 from fedge.models.usermodel import UserModel
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
-NAMES = [name for name in map(tag, MODELS) if name is not None]
+TEXT = "shakespeare_gru"
+NAMES = [name for name in map(tag, MODELS) if name is not None and name != TEXT]
 
 
-def build(name: str, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-    module = choose(name, MODELS, "model.name")().build(shape, num_outputs)  # type: ignore[attr-defined]
-    assert isinstance(module, nn.Sequential)
-    return module
+def build(name: str, shape: tuple[int, ...], num_outputs: int, **options: Any) -> nn.Module:
+    return choose(name, MODELS, "model.name")(**options).build(shape, num_outputs)  # type: ignore[attr-defined]
 
 
 def count(module: nn.Module) -> int:
@@ -34,6 +36,20 @@ def count(module: nn.Module) -> int:
         ("mtfl_cnn", CIFAR, 10, 1_204_874),
         # 10 * 32 + 64, 289 * 64 + 128, 64 channels of 5x5: 1601 * 512, 513 * 10
         ("mtfl_cnn", MNIST, 10, 843_850),
+        # 26 * 32, 801 * 64, 64 channels of 7x7: 3137 * 512, 513 * 10
+        ("mnist_cnn", MNIST, 10, 1_663_370),
+        # 28 * 32, 289 * 32, 289 * 64, 577 * 64, 577 * 128, 1153 * 128, 2 * 448 and 128 channels of 32x32: 131073 * 10
+        ("cifar_cnn", CIFAR, 10, 1_598_634),
+        ("femnist_dnn", MNIST, 62, 209_662),  # 785 * 200 + 201 * 200 + 201 * 62
+        ("femnist_cnn", MNIST, 62, 870_334),  # 10 * 32, 289 * 64, 64 channels of 5x5: 1601 * 512, 513 * 62
+        ("cifar100_cnn", CIFAR, 100, 1_250_852),  # 28 * 32, 289 * 64, 64 channels of 6x6: 2305 * 512, 513 * 100
+        ("hfl_cnn", MNIST, 10, 56_900),  # 26 * 10, 251 * 30, 30 channels of 4x4: 481 * 100, 101 * 10
+        ("dynavg_cnn", MNIST, 10, 693_962),  # 10 * 32, 32 channels of 13x13: 5409 * 128, 129 * 10
+        # Embedding 79 * 8; layers 3 * 128 * (8 + 128) and 3 * 128 * 256, each with six biases a unit; 129 * 79
+        (TEXT, (80,), 79, 162_887),
+        ("bag_of_words", (5000,), 2, 10_002),
+        ("bag_of_words", (10_000,), 500, 5_000_500),
+        ("mobilenet_v2", CIFAR, 10, 3_504_872 + 1001 * 10),  # the article's network, and one layer more
         ("linear", (5000,), 2, 10_000),
     ],
 )
@@ -41,8 +57,55 @@ def test_parameters_are_counted(name: str, shape: tuple[int, ...], num_outputs: 
     assert count(build(name, shape, num_outputs)) == expected
 
 
+def test_variants_are_counted() -> None:
+    assert count(build("mtfl_cnn", CIFAR, 10, dense_norm=True)) == 1_204_874 + 2 * 512
+    # Embedding 77 * 8; layers 3 * 256 * (8 + 256) and 3 * 256 * 512, each with six biases a unit; 257 * 77
+    assert count(build(TEXT, (80,), 77, units=256)) == 619_445
+
+
+def test_statistics_are_counted() -> None:
+    assert Layout.of(build("cifar_cnn", CIFAR, 10)).num_stats == 896  # a mean and a variance of 448 channels
+
+
+def test_mobilenet_looks_at_4x4_pixels_in_the_end() -> None:
+    module = build("mobilenet_v2", CIFAR, 10)
+    assert module.features(torch.rand(2, *CIFAR)).shape == (2, 1280, 4, 4)  # type: ignore[operator]
+    names = set(module.state_dict())
+    assert {"features.0.0.weight", "features.1.conv.0.0.weight", "features.2.conv.3.weight"} <= names
+    assert {"features.18.1.running_var", "classifier.1.bias", "output.weight"} <= names
+
+
+def test_a_residual_block_adds_its_input() -> None:
+    block = InvertedResidual(4, 4, expansion=6, stride=1).eval()
+    x = torch.rand(2, 4, 5, 5)
+    assert torch.allclose(block(x), x + block.conv(x))
+    assert InvertedResidual(4, 4, expansion=6, stride=2)(x).shape == (2, 4, 3, 3)
+
+
+def test_dropout_is_for_training_alone() -> None:
+    module = build("dynavg_cnn", MNIST, 10).eval()
+    x = torch.rand(3, *MNIST)
+    assert torch.equal(module(x), module(x))
+    rates = [part.p for part in build("cifar_cnn", CIFAR, 10).modules() if isinstance(part, nn.Dropout)]
+    assert rates == [0.2, 0.3, 0.4]
+
+
+def test_text_decides_after_its_last_character() -> None:
+    module = build(TEXT, (6,), 11, units=5)
+    x = torch.randint(11, (4, 6))
+    logits = module(x)
+    assert logits.shape == (4, 11)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+    changed = x.clone()
+    changed[:, 0] = (x[:, 0] + 1) % 11
+    assert not torch.equal(module(changed), logits)  # the first still counts
+    with pytest.raises(ModelError, match=r"shakespeare_gru takes sequences of characters .* shape \(1, 28"):
+        build(TEXT, MNIST, 10)
+
+
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shape", [MNIST, CIFAR, (2, 10, 13)])
+@pytest.mark.parametrize("shape", [MNIST, CIFAR, (2, 16, 19)])
 def test_every_model_trains_on_images(name: str, shape: tuple[int, ...]) -> None:
     module = build(name, shape, 7)
     output = module(torch.rand(4, *shape))
@@ -66,16 +129,30 @@ def test_mtfl_normalises_before_the_first_activation() -> None:
     assert kinds == ["Flatten", "Linear", "BatchNorm1d", "ReLU", "Linear", "ReLU", "Linear"]
 
 
-@pytest.mark.parametrize("shape", [(784,), (28, 28), (1, 9, 28), (0, 28, 28)])
-def test_a_cnn_wants_images(shape: tuple[int, ...]) -> None:
-    with pytest.raises(
-        ModelError, match=r"model\.name: mtfl_cnn takes images .* at least 10x10 .* got inputs of shape"
-    ):
-        build("mtfl_cnn", shape, 10)
+SMALLEST = {
+    "mnist_cnn": 4,
+    "cifar_cnn": 1,
+    "mtfl_cnn": 10,
+    "femnist_cnn": 10,
+    "cifar100_cnn": 10,
+    "hfl_cnn": 16,
+    "dynavg_cnn": 4,
+    "mobilenet_v2": 8,
+}
+
+
+@pytest.mark.parametrize(("name", "side"), SMALLEST.items())
+def test_a_cnn_wants_images_that_are_large_enough(name: str, side: int) -> None:
+    module = build(name, (1, side, side), 3).eval()
+    assert module(torch.rand(2, 1, side, side)).shape == (2, 3)
+    for shape in ((784,), (28, 28), (1, side - 1, 28), (0, 28, 28)):
+        said = rf"model\.name: {name} takes images .* at least {side}x{side} pixels, got inputs of shape"
+        with pytest.raises(ModelError, match=said):
+            build(name, shape, 10)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "mtfl_cnn"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SMALLEST])
 def test_an_input_without_numbers_fits_nothing(name: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(ModelError, match="expected inputs of at least one number"):
         build(name, shape, 10)

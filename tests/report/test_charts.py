@@ -130,7 +130,7 @@ def test_png_is_dense_enough_for_print(make_groups, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["chart.jpg", "chart"])
 def test_an_unknown_suffix_names_the_valid_ones(make_groups, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"\.svg or \.png"):
+    with pytest.raises(ConfigError, match=r"\.svg, \.png, \.pdf or \.html"):
         save(curves(make_groups(1)), tmp_path / name)
 
 

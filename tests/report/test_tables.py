@@ -145,9 +145,7 @@ def test_a_full_table_fits_eighty_columns(make_run) -> None:
             cost = scale * shift
             rounds = [{"round": 1, "accuracy": 0.93 * shift, "user_accuracy": 0.94 * shift}]
             summary = reached(round(150 * cost), int(4e9 * cost), int(4e9 * cost), 7e12 * cost, 9e3 * cost)
-            runs.append(
-                make_run(name, seed, rounds, MISSED if (name, seed) == ("FedAvg", 0) else summary, TARGET)
-            )
+            runs.append(make_run(name, seed, rounds, MISSED if (name, seed) == ("FedAvg", 0) else summary, TARGET))
     text = shown(compare(group_runs(runs)), width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text

@@ -18,9 +18,7 @@ def example() -> Checkpoint:
         "count": torch.tensor(3),
         "none": torch.zeros(0),
     }
-    return Checkpoint(
-        state, {"rows": torch.tensor([4, 2])}, {"round": 7, "time": 0.1, "loss": float("nan")}, 123
-    )
+    return Checkpoint(state, {"rows": torch.tensor([4, 2])}, {"round": 7, "time": 0.1, "loss": float("nan")}, 123)
 
 
 def test_comes_back_as_it_was(tmp_path: Path) -> None:

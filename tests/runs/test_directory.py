@@ -174,9 +174,7 @@ def test_record_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_refuses_to_create_twice(tmp_path: Path) -> None:
     saved_run(tmp_path).close()
-    with pytest.raises(
-        RunError, match=rf"there is a run at {tmp_path} already; .* `fedge resume {tmp_path}`"
-    ):
+    with pytest.raises(RunError, match=rf"there is a run at {tmp_path} already; .* `fedge resume {tmp_path}`"):
         RunDirectory.create(tmp_path, {"name": "second"})
     check_usable(tmp_path)
     assert read_config(tmp_path) == CONFIG
@@ -185,9 +183,7 @@ def test_refuses_to_create_twice(tmp_path: Path) -> None:
 def test_refuses_to_create_over_remains(tmp_path: Path) -> None:
     saved_run(tmp_path).close()
     (tmp_path / "config.json").unlink()
-    with pytest.raises(
-        RunError, match=r"has the remains of a run: checkpoint/state\.safetensors without config"
-    ):
+    with pytest.raises(RunError, match=r"has the remains of a run: checkpoint/state\.safetensors without config"):
         RunDirectory.create(tmp_path, CONFIG)
 
 
@@ -222,9 +218,7 @@ def test_repeats(tmp_path: Path) -> None:
     create_repeats(tmp_path / "many", {"name": "first", "seeds": [4, 9]})
     assert read_config(tmp_path / "many") == {"name": "first", "seeds": [4, 9]}
     assert seed_path(tmp_path / "many", 9) == tmp_path / "many" / "seed-9"
-    with pytest.raises(
-        RunError, match=r"holds repeats, not one run; open one of them, such as .*/many/seed-4"
-    ):
+    with pytest.raises(RunError, match=r"holds repeats, not one run; open one of them, such as .*/many/seed-4"):
         RunDirectory.open(tmp_path / "many")
     with pytest.raises(RunError, match="there is a run at"):
         create_repeats(tmp_path / "many", {"seeds": [1]})
@@ -281,9 +275,7 @@ def test_every_refusal_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monke
 def test_creation_where_a_file_stands(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(
-            StorageError, match=rf"cannot write {path}: Not a directory; move away .* `--runs`"
-        ):
+        with pytest.raises(StorageError, match=rf"cannot write {path}: Not a directory; move away .* `--runs`"):
             RunDirectory.create(path, CONFIG)
 
 
@@ -325,9 +317,7 @@ def test_full_disk(small_disk: Path) -> None:
     path = small_disk / "run"
     with saved_run(path) as run:
         kept = run.kept_store({"c": torch.zeros(2)})
-        with pytest.raises(
-            StorageError, match=r"kept\.bin: No space left on device; free space on that disk"
-        ):
+        with pytest.raises(StorageError, match=r"kept\.bin: No space left on device; free space on that disk"):
             kept.write(1, {"c": torch.ones(2)})
         with pytest.raises(StorageError, match=r"state\.safetensors: No space left on device"):
             run.save({"x": torch.zeros(200_000)}, {"round": 3})

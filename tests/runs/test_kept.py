@@ -68,9 +68,7 @@ def test_what_was_written_is_a_copy() -> None:
     assert value(store.read(3)) == 5
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.bool, torch.uint8, torch.int32]
-)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.bool, torch.uint8, torch.int32])
 def test_any_dtype_and_shape(dtype: torch.dtype) -> None:
     template = {
         "odd": torch.zeros(3, dtype=torch.uint8),
@@ -235,9 +233,7 @@ def test_full_disk_leaves_all_as_it_was(tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
         for _ in range(3):
-            with pytest.raises(
-                StorageError, match=r"kept\.bin: No space .*; free space .* `fedge resume here`"
-            ):
+            with pytest.raises(StorageError, match=r"kept\.bin: No space .*; free space .* `fedge resume here`"):
                 store.write(1, tree(11))
     assert value(store.read(1)) == 10
     store.write(1, tree(12))

@@ -70,7 +70,9 @@ def test_released_lock_names_nobody(tmp_path: Path) -> None:
     Lock(tmp_path / "lock").release()
 
 
-@pytest.mark.parametrize("content", ["", "who?", "0", "9" * 30, f"{os.getpid()} 1\n"])
+@pytest.mark.parametrize(
+    "content", ["", "who?", "0", "9" * 30, f"{os.getpid()} 1\n"], ids=["empty", "word", "zero", "huge", "reused"]
+)
 def test_holder_must_be_the_process_named(tmp_path: Path, content: str) -> None:
     """The last one: a process id that has been given to another process since."""
     (tmp_path / "lock").write_text(content)

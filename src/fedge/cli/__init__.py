@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli import config, info, list, resume, run, show
+from fedge.cli import config, data, export, info, list, plot, report, resume, run, show, sweep
 from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
 _HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
 
   fedge info algorithms      what there is to choose from
   fedge run first.toml       train what an experiment file says
+  fedge sweep grid.toml      the same for every combination of settings
   fedge list                 the runs there are
   fedge show runs            how they compare
 """
@@ -34,10 +35,15 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("resume")(resume.resume)
+app.command("sweep")(sweep.sweep)
 app.command("list")(list.list_runs)
 app.command("show")(show.show)
+app.command("plot")(plot.plot)
+app.command("report")(report.report)
+app.command("export")(export.export)
 app.command("config")(config.config)
 app.command("info")(info.info)
+app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

@@ -19,15 +19,14 @@ def entry(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {"path": str(run.path), "status": run.status, "problem": run.problem}
     if run.problem is not None:
         return found
-    config, rounds = run.config, run.rounds
-    accuracies = [record["accuracy"] for record in rounds if record.get("accuracy") is not None]
+    config = run.config
     return found | {
         "name": config.get("name"),
         "algorithm": config.get("algorithm", {}).get("name"),
         "seed": config.get("seed"),
-        "rounds": rounds[-1]["round"] if rounds else 0,
+        "rounds": run.last("round") or 0,
         "num_rounds": config.get("rounds"),
-        "accuracy": accuracies[-1] if accuracies else None,
+        "accuracy": run.last("accuracy"),
     }
 
 

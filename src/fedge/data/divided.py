@@ -2,82 +2,202 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor
 
+from fedge.core.errors import DataError
 from fedge.core.keys import generator
 from fedge.core.schema import Options
+from fedge.data.augment import Augment
 from fedge.data.clients import Samples
-from fedge.data.partition import Iid, Partition, Split
+from fedge.data.partition import Iid, Labels, Natural, Partition, Split
+
+NUM_CLIENTS = 100
+Count = Annotated[int, Meta(ge=1)]
+_CHUNK = 4096  # samples that are looked at together
+
+
+class Inputs(Protocol):
+    """Inputs of samples: a tensor, or what makes its rows when they are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __getitem__(self, rows: Tensor) -> Tensor: ...
+
+
+class Pool(NamedTuple):
+    """Samples of which some are given out: inputs, and targets as a tensor."""
+
+    x: Inputs
+    y: Tensor
+
+
+class Whole(NamedTuple):
+    """A data set before it is divided. Images may stay bytes, which take a quarter of the memory."""
+
+    train: Pool
+    test: Pool
+    num_outputs: int
+    full_scale: int = 1  # inputs are divided by it when they are given out
+    words: bool = False  # inputs are numbers of words or characters, and given out as integers
+    multilabel: bool = False  # a sample may have several of the classes, each a value 0 or 1
+    columns: Mapping[str, tuple[np.ndarray, np.ndarray]] = {}  # more about training and test samples: who wrote them
+
+    def labels(self) -> tuple[Labels, Labels]:
+        """What partitioners know of the training and the test samples."""
+        return (
+            Labels(self.train.y.numpy(), {name: column[0] for name, column in self.columns.items()}),
+            Labels(self.test.y.numpy(), {name: column[1] for name, column in self.columns.items()}),
+        )
 
 
 class Noise(Options, tag=False, kw_only=True):
     """Gaussian noise on the training inputs of some clients, clipped to the range of the training data."""
 
     fraction: Annotated[float, Meta(ge=0, le=1, description="Share of the clients that are noisy.")]
-    std: Annotated[float, Meta(ge=0, le=1e6, description="Standard deviation, in units of the model's inputs.")]
-
-
-class Whole(NamedTuple):
-    """A data set before it is divided. Images may stay bytes, which take a quarter of the memory."""
-
-    train: Samples
-    test: Samples
-    num_outputs: int
-    full_scale: int = 1  # inputs are divided by it when they are given out
+    std: Annotated[
+        float, Meta(ge=0, le=1e6, description="Standard deviation, in units of the inputs before they are normalised.")
+    ]
 
 
 class DividedClients:
     """Clients whose samples are cut out of a whole data set."""
 
-    def __init__(self, whole: Whole, split: Split, noise: Noise | None, seed: int) -> None:
-        self.shape: tuple[int, ...] = tuple(whole.train.x.shape[1:])
+    def __init__(self, whole: Whole, split: Split, options: Divided, seed: int) -> None:
+        self._whole, self._split, self._options, self._seed = whole, split, options, seed
+        shape = tuple(whole.train.x.shape[1:])
+        self.shape: tuple[int, ...] = options.augment.shape(shape) if options.augment else shape
         self.num_outputs = whole.num_outputs
         self.regression = whole.train.y.is_floating_point()
+        self.multilabel = whole.multilabel
         self.sizes = np.array([len(indices) for indices in split.train])
-        self.noisy = _draw_noisy(len(self.sizes), noise.fraction if noise else 0.0, seed)
-        self._whole, self._split, self._seed = whole, split, seed
-        self._std = noise.std if noise else 0.0
-        self._low, self._high = (extreme / whole.full_scale for extreme in whole.train.x.aminmax())
+        self.noisy = _draw_noisy(len(self.sizes), options.noise.fraction if options.noise else 0.0, seed)
+        if whole.words and (options.noise or options.augment or options.normalise):
+            raise DataError(
+                "data.noise, data.augment and data.normalise change numbers, but the inputs of this data set are "
+                "words or characters; leave them out"
+            )
+        self._low, self._high = self._extremes() if options.noise else (0.0, 0.0)
+        self._mean, self._std = self._moments() if options.normalise else (torch.zeros(()), torch.ones(()))
 
-    def train(self, client: int) -> Samples:
-        x, y = self._cut(self._whole.train, self._split.train[client])
-        if client in self.noisy:
+    def train(self, client: int, round: int = 0) -> Samples:
+        """The client's training set; the round matters to `augment` alone."""
+        rows, options = self._split.train[client], self._options
+        x, y = self._cut(self._whole.train, rows)
+        if options.augment:
+            x = options.augment.train(x, rows, len(self._whole.train.y), self._seed, round)
+        if options.noise and client in self.noisy:
             rng = generator(self._seed, "noise", client)
             noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
-            x = x.add(noise, alpha=self._std).clamp_(self._low, self._high)
-        return Samples(x, y)
+            x = x.add(noise, alpha=options.noise.std).clamp_(self._low, self._high)
+        return Samples(self._normalised(x), y)
 
     def test(self, client: int) -> Samples:
-        return self._cut(self._whole.test, self._split.test[client])
+        return self._prepared_test(self._split.test[client])
 
     def pooled_test(self) -> Samples:
-        x, y = self._whole.test
-        return Samples(self._scale(x), y)
+        return self._prepared_test(np.arange(len(self._whole.test.y)))
 
-    def _cut(self, samples: Samples, indices: np.ndarray) -> Samples:
-        chosen = torch.from_numpy(indices)
-        return Samples(self._scale(samples.x[chosen]), samples.y[chosen])
+    def num_test(self, client: int) -> int:
+        """The size of the client's own test set."""
+        return len(self._split.test[client])
+
+    def labels(self, client: int) -> Tensor:
+        """The targets of the client's training set."""
+        return self._whole.train.y[torch.from_numpy(self._split.train[client])]
+
+    def _prepared_test(self, rows: np.ndarray) -> Samples:
+        x, y = self._cut(self._whole.test, rows)
+        return Samples(self._normalised(self._options.augment.test(x) if self._options.augment else x), y)
+
+    def _cut(self, pool: Pool, rows: np.ndarray) -> Samples:
+        chosen = torch.from_numpy(rows)
+        return Samples(self._scale(pool.x[chosen]), pool.y[chosen])
 
     def _scale(self, x: Tensor) -> Tensor:
+        if self._whole.words:
+            return x.to(torch.int64)
         return x.to(torch.float32) / self._whole.full_scale
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        return (x - self._mean) / self._std if self._options.normalise else x
+
+    def _extremes(self) -> tuple[float, float]:
+        """The range of the training inputs."""
+        parts = [self._scale(part).aminmax() for part in _chunks(self._whole.train.x)]
+        return min(float(part.min) for part in parts), max(float(part.max) for part in parts)
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the training inputs: of each channel of images, of each feature of rows."""
+        count, total, square = 0, torch.zeros(()), torch.zeros(())
+        for part in _chunks(self._whole.train.x):
+            x = self._scale(part).to(torch.float64)
+            axes = [0, *range(2, x.dim())]
+            count += x[:, 0].numel() if x.dim() > 2 else len(x)
+            total, square = total + x.sum(axes), square + (x * x).sum(axes)
+        mean = total / count
+        std = (square / count - mean * mean).clamp(min=0).sqrt()
+        std = torch.where(std > 1e-6, std, 1.0)  # what is always the same becomes zero, not infinite
+        shape = (-1,) + (1,) * (len(self.shape) - 1)
+        return mean.view(shape).to(torch.float32), std.view(shape).to(torch.float32)
 
 
 class Divided(Options):
     """What every data set that is divided over clients can be told."""
 
-    clients: Annotated[int, Meta(ge=1, description="Number of clients.")] = 100
+    clients: Annotated[
+        Count | None, Meta(description=f"Number of clients: {NUM_CLIENTS} if not given, all if they are natural.")
+    ] = None
     partition: Annotated[Partition, Meta(description="How samples are dealt to clients.")] = Iid()
     noise: Annotated[Noise | None, Meta(description="Noise on the training inputs of some clients.")] = None
+    augment: Annotated[Augment | None, Meta(description="Random changes of the training images.")] = None
+    normalise: Annotated[
+        bool, Meta(description="Shift and scale inputs to the training set's mean 0 and deviation 1, by channel.")
+    ] = False
+    shared_fraction: Annotated[
+        float, Meta(ge=0, lt=1, description="Share of the training set that is given to all clients, not dealt.")
+    ] = 0.0
+    oversample: Annotated[
+        bool, Meta(description="Repeat a client's samples of its rarer classes until all its classes are as frequent.")
+    ] = False
 
     def divide(self, whole: Whole, seed: int) -> DividedClients:
-        rng = generator(seed, "partition")
-        split = self.partition.split(whole.train.y.numpy(), whole.test.y.numpy(), self.clients, rng)
-        return DividedClients(whole, split, self.noise, seed)
+        split = self._split(*whole.labels(), generator(seed, "partition"), seed)
+        if self.oversample:
+            if whole.train.y.is_floating_point():
+                raise DataError("data.oversample: repeats samples of rare classes, but the targets here are values")
+            labels = whole.train.y.numpy()
+            split = split._replace(train=[_balanced(rows, labels[rows]) for rows in split.train])
+        return DividedClients(whole, split, self, seed)
+
+    def _split(self, train: Labels, test: Labels, rng: np.random.Generator, seed: int) -> Split:
+        num_shared = int(self.shared_fraction * len(train.y) + 0.5)
+        order = generator(seed, "shared samples").permutation(len(train.y)) if num_shared else np.arange(len(train.y))
+        shared, dealt = order[:num_shared], np.sort(order[num_shared:])
+        if num_shared:
+            train = train.take(dealt)
+        if isinstance(self.partition, Natural):
+            split = self.partition.split(train, test, self.clients, rng)
+        else:
+            split = self.partition.split(train, test, self.clients or NUM_CLIENTS, rng)
+        if not num_shared:
+            return split
+        return split._replace(train=[np.sort(np.concatenate([shared, dealt[rows]])) for rows in split.train])
+
+
+def _chunks(x: Inputs) -> Iterator[Tensor]:
+    return (x[rows] for rows in torch.split(torch.arange(x.shape[0]), _CHUNK))
+
+
+def _balanced(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The samples, repeated in turn until every class has as many as the largest."""
+    classes, counts = np.unique(labels, return_counts=True)
+    return np.sort(np.concatenate([np.resize(rows[labels == label], counts.max()) for label in classes]))
 
 
 def _draw_noisy(num_clients: int, fraction: float, seed: int) -> np.ndarray:

@@ -1,14 +1,109 @@
-"""Data files: where they are looked for, and whether they are what was published."""
+"""Data files: where they are looked for, whether they are what was published, and how to get them."""
 
 from __future__ import annotations
 
+import gzip
 import os
-from collections.abc import Iterable, Sequence
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import md5
 from itertools import product
 from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
-from fedge.core.errors import DataError
+from msgspec import Meta
+
+from fedge.core.errors import DataError, StorageError
+
+Dir = Annotated[
+    str | None,
+    Meta(description="Where data files are, as such or in a folder by name; else FEDGE_DATA, else the user's cache."),
+]
+
+
+class Source(NamedTuple):
+    """One file of a data set, or one folder of files (`train/*.json`), in one of several forms."""
+
+    forms: Mapping[str, str | None]  # name -> published MD5, if there is one; the first is the one to get
+    how: str  # to get it; {path} stands for where it belongs, {folder} for the folder of all
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.forms))
+
+
+class Finding(NamedTuple):
+    """What there is of a source in a data directory."""
+
+    source: Source
+    status: Literal["right", "missing", "wrong"]
+    path: Path  # where it is, or belongs
+    problem: str = ""
+
+
+class Collection(NamedTuple):
+    """Files that a data set is read from."""
+
+    folders: tuple[str, ...]  # below the data directory, where they are looked for; the first is where they belong
+    files: tuple[Source, ...]
+    purpose: str = ""  # what they are for, if the data set can do without them
+
+    def find(self, root: Path, name: str) -> list[list[Path]]:
+        """The paths of each file; a DataError that says what is missing, where it goes and how to get it."""
+        found = [self.matches(source, root) for source in self.files]
+        missing = [source for source, paths in zip(self.files, found, strict=True) if not paths]
+        if missing:
+            names = ", ".join(dict.fromkeys(source.name for source in missing))
+            looked = " and ".join(str(place) for place in self.places(root))
+            ways = "\n".join(dict.fromkeys(f"  {self.how(source, root)}" for source in missing))
+            raise DataError(
+                f"data.name: {name} needs {names}, looked for in {looked}; put them into {self.places(root)[0]}:\n"
+                f"{ways}\nor set data.dir or the environment variable FEDGE_DATA to the directory that has them"
+            )
+        return found
+
+    def places(self, root: Path) -> list[Path]:
+        return [root / folder for folder in self.folders]
+
+    def matches(self, source: Source, root: Path) -> list[Path]:
+        """The files of a source, in its first form that is there, the first folder first."""
+        for place, form in product(self.places(root), source.forms):
+            if found := sorted(path for path in place.glob(form) if path.is_file()):
+                return found
+        return []
+
+    def how(self, source: Source, root: Path) -> str:
+        """What to do to get a file."""
+        folder = self.places(root)[0]
+        return source.how.format(path=folder / source.name, folder=folder)
+
+    def check(self, root: Path) -> Iterator[Finding]:
+        """Whether each file is there, and as published where that is known."""
+        found: dict[Path, Source] = {}  # a file may serve as several
+        for source in self.files:
+            paths = self.matches(source, root)
+            found |= dict.fromkeys(paths or [self.places(root)[0] / source.name], source)
+        for path, source in found.items():
+            if not path.is_file():
+                yield Finding(source, "missing", path, self.how(source, root))
+                continue
+            try:
+                read_checked(path, checksum(source, path))
+                yield Finding(source, "right", path)
+            except DataError as error:
+                yield Finding(source, "wrong", path, str(error))
+
+    def copy(self, origin: Path, root: Path) -> Iterator[Path]:
+        """Bring missing files from another directory, each checked before it is put in place."""
+        elsewhere = self._replace(folders=(*self.folders, "."))
+        for source in self.files:
+            if self.matches(source, root):
+                continue
+            for path in elsewhere.matches(source, origin):
+                read_checked(path, checksum(source, path))
+                form = next(form for form in source.forms if path.match(form))
+                yield _place(path, self.places(root)[0] / Path(form).parent / path.name)
 
 
 def data_dir(option: str | None) -> Path:
@@ -19,22 +114,69 @@ def data_dir(option: str | None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedge"
 
 
-def find_file(folders: Sequence[Path], names: Iterable[str]) -> Path | None:
-    """The first of these names that is a file in one of the folders, the first folder first."""
-    paths = (folder / name for folder, name in product(folders, names))
-    return next((path for path in paths if path.is_file()), None)
+def download(url: str) -> str:
+    """How to get a file that is to be had as it is."""
+    return f"curl -L --create-dirs -o {{path}} {url}"
 
 
-def read_checked(path: Path, expected: str) -> bytes:
-    """The bytes of a file whose MD5 is as published."""
+def checksum(source: Source, path: Path) -> str | None:
+    """The MD5 that a file of this source should have."""
+    return source.forms.get(path.name)
+
+
+def read_files(collection: Collection, root: Path, name: str) -> list[bytes]:
+    """The contents of the files of a data set, checked and unzipped."""
+    found = collection.find(root, name)
+    pairs = zip(collection.files, found, strict=True)
+    return [read_unzipped(paths[0], checksum(source, paths[0])) for source, paths in pairs]
+
+
+def read_unzipped(path: Path, expected: str | None = None) -> bytes:
+    """The bytes of a file, checked, and unzipped if its name ends in .gz."""
+    content = read_checked(path, expected)
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is truncated or corrupt: {error}; delete it and get it again") from error
+
+
+def read_checked(path: Path, expected: str | None = None) -> bytes:
+    """The bytes of a file whose MD5 is as published, if one was."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
+        raise DataError(f"{path} cannot be read: {error.strerror}; check its name and permissions") from error
     found = md5(content, usedforsecurity=False).hexdigest()
-    if found != expected:
+    if expected is not None and found != expected:
         raise DataError(
             f"{path} is truncated or corrupt: expected MD5 {expected}, got {found} ({len(content)} bytes); "
             "delete it and get it again"
         )
     return content
+
+
+def read_rows(path: Path, form: Sequence[str], expected: str | None = None) -> Iterator[list[str]]:
+    """The fields of each line of a text whose columns, separated by tabs, are as `form` names them."""
+    try:
+        text = read_unzipped(path, expected).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8: {error}; convert it") from error
+    for number, line in enumerate(text.split("\n"), 1):
+        fields = line.rstrip("\r").split("\t")
+        if len(fields) == len(form):
+            yield fields
+        elif line.strip():
+            raise DataError(f"{path}, line {number}: expected {'<TAB>'.join(form)}, got {len(fields)} columns")
+
+
+def _place(path: Path, target: Path) -> Path:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f"{target.name}.part")  # a copy that is cut short must not look whole
+        shutil.copyfile(path, partial)
+        partial.replace(target)
+    except OSError as error:
+        raise StorageError(f"{target} cannot be written: {error.strerror}; choose another --dir") from error
+    return target

@@ -1,82 +1,120 @@
-"""MNIST from its four canonical files."""
+"""MNIST and Fashion-MNIST from their four canonical files, and MNIST by its writers."""
 
 from __future__ import annotations
 
-import gzip
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from msgspec import Meta
-from torch import Tensor
 
 from fedge.core.errors import DataError
-from fedge.data.clients import Samples
-from fedge.data.divided import Divided, DividedClients, Whole
-from fedge.data.files import data_dir, find_file, read_checked
+from fedge.data.dealing import hold_out
+from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.files import Collection, Dir, Source, data_dir, download, read_files
+from fedge.data.idx import read_idx
+from fedge.data.partition import Natural
 
-SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_WRITER = 2  # column of the extended labels
 
-CHECKSUMS = {
-    "train-images-idx3-ubyte": {
-        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-    },
-    "train-labels-idx1-ubyte": {
-        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-    },
-    "t10k-images-idx3-ubyte": {
-        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-    },
-    "t10k-labels-idx1-ubyte": {
-        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
-    },
-}
-"""MD5 of each file, as published and unzipped."""
+
+def _source(url: str, name: str, zipped: str, plain: str | None = None) -> Source:
+    return Source({f"{name}.gz": zipped, name: plain}, download(f"{url}/{name}.gz"))
+
+
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
+MNIST = Collection(
+    ("mnist", "."),
+    (
+        _source(_MNIST, _FILES[0], "f68b3c2dcbeaaa9fbdd348bbdeb94873", "6bbc9ace898e44ae57da46a324031adb"),
+        _source(_MNIST, _FILES[1], "d53e105ee54ea40749a09fcbcd1e9432", "a25bea736e30d166cdddb491f175f624"),
+        _source(_MNIST, _FILES[2], "9fb629c4189551a2d022fa330f9573f3", "2646ac647ad5339dbf082846283269ea"),
+        _source(_MNIST, _FILES[3], "ec29112dd5afa0611ce80d1b7f02629c", "27ae3e4e09519cfbb04c329615203637"),
+    ),
+)
+
+_QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/master"
+WRITERS = Collection(
+    ("mnist-writers", "mnist", "."),
+    (
+        _source(_QMNIST, "qmnist-train-labels-idx2-int", "0058f8dd561b90ffdd0f734c6a30e5e4"),
+        _source(_QMNIST, "qmnist-test-labels-idx2-int", "5b5b05890a5e13444e108efe57b788aa"),
+    ),
+    purpose='partition = "natural"',
+)
+
+_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+FASHION = Collection(
+    ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
+    (
+        _source(_FASHION, _FILES[0], "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        _source(_FASHION, _FILES[1], "25c81989df183df01b3e8a0aad5dffbe"),
+        _source(_FASHION, _FILES[2], "bef4ecab320f06d8554ea6380940ec79"),
+        _source(_FASHION, _FILES[3], "bb300cfdad3c16e7a12a480ee83cd310"),
+    ),
+)
 
 
 class Mnist(Divided, tag="mnist"):
-    """60,000 training and 10,000 test images of digits in 10 classes, 1x28x28, values from 0 to 1."""
+    """60,000 training and 10,000 test images of digits in 10 classes, 1x28x28, values from 0 to 1.
 
-    dir: Annotated[
-        str | None,
-        Meta(description="Where data files are, as such or in mnist/; else FEDGE_DATA, else the user's cache."),
-    ] = None
+    With partition = "natural" a client is one of 539 writers. The test set is by others, so the last digits of
+    each writer are held out as their own test set, and join the common one.
+    """
+
+    sources: ClassVar[tuple[Collection, ...]] = (MNIST, WRITERS)
+
+    dir: Dir = None
+    test_fraction: Annotated[
+        float, Meta(ge=0, lt=1, description="By writer: share of a writer's digits that is held out.")
+    ] = 0.2
 
     def build(self, seed: int) -> DividedClients:
-        return self.divide(_load(data_dir(self.dir)), seed)
+        whole = _load(self.sources[0], self.dir, "mnist")
+        if isinstance(self.partition, Natural):
+            whole = self._by_writer(whole)
+        return self.divide(whole, seed)
 
-
-def _load(root: Path) -> Whole:
-    folders = [root / "mnist", root]
-    found = {file: find_file(folders, forms) for file, forms in CHECKSUMS.items()}
-    missing = [f"{file}.gz" for file, path in found.items() if path is None]
-    if missing:
-        raise DataError(
-            f"data.name: mnist needs {', '.join(missing)}, looked for in {folders[0]} and {folders[1]}; "
-            f"get each with `curl -L --create-dirs -o {folders[0]}/NAME {SOURCE}/NAME`, "
-            "or set data.dir or the environment variable FEDGE_DATA to the directory that has them"
+    def _by_writer(self, whole: Whole) -> Whole:
+        contents = read_files(self.sources[1], data_dir(self.dir), "mnist by writer")
+        tables = [read_idx(content, "the labels of QMNIST") for content in contents]
+        pools = (whole.train, whole.test)
+        for table, pool in zip(tables, pools, strict=True):
+            if table.ndim != 2 or not np.array_equal(table[: len(pool.y), 0], pool.y.numpy()):
+                raise DataError("the labels of QMNIST are not those of these images; get both as published")
+        writers = [table[: len(pool.y), _WRITER].astype(np.int64) for table, pool in zip(tables, pools, strict=True)]
+        x, y = (torch.cat([whole.train[side], whole.test[side]]) for side in range(2))  # type: ignore[list-item]
+        train, held = hold_out(writers[0], self.test_fraction)
+        test = np.concatenate([held, np.arange(len(writers[0]), len(y))])
+        writer = np.concatenate(writers)
+        return whole._replace(
+            train=Pool(x[train], y[train]),
+            test=Pool(x[test], y[test]),
+            columns={"writer": (writer[train], writer[test])},
         )
-    content = {file: _unzipped(path, CHECKSUMS[file][path.name]) for file, path in found.items() if path}
-    train = Samples(_images(content["train-images-idx3-ubyte"]), _labels(content["train-labels-idx1-ubyte"]))
-    test = Samples(_images(content["t10k-images-idx3-ubyte"]), _labels(content["t10k-labels-idx1-ubyte"]))
+
+
+class FashionMnist(Divided, tag="fashion_mnist"):
+    """60,000 training and 10,000 test images of clothes in 10 classes, 1x28x28, values from 0 to 1."""
+
+    sources: ClassVar[tuple[Collection, ...]] = (FASHION,)
+
+    dir: Dir = None
+
+    def build(self, seed: int) -> DividedClients:
+        return self.divide(_load(self.sources[0], self.dir, "fashion_mnist"), seed)
+
+
+def _load(files: Collection, dir: str | None, name: str) -> Whole:
+    contents = read_files(files, data_dir(dir), name)
+    arrays = [read_idx(content, source.name) for content, source in zip(contents, files.files, strict=True)]
+    train, test = _pool(arrays[0], arrays[1], name), _pool(arrays[2], arrays[3], name)
     return Whole(train, test, num_outputs=10, full_scale=255)
 
 
-def _unzipped(path: Path, checksum: str) -> bytes:
-    content = read_checked(path, checksum)
-    return gzip.decompress(content) if path.suffix == ".gz" else content
-
-
-def _images(content: bytes) -> Tensor:
-    """Magic, count, height and width of four bytes each, then the pixels."""
-    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=16).copy()).view(-1, 1, 28, 28)
-
-
-def _labels(content: bytes) -> Tensor:
-    """Magic and count of four bytes each, then the labels."""
-    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=8).astype(np.int64))
+def _pool(images: np.ndarray, labels: np.ndarray, name: str) -> Pool:
+    if images.shape != (len(labels), 28, 28) or labels.ndim != 1 or labels.max(initial=0) > 9:
+        shapes = f"{images.shape} and {labels.shape}"
+        raise DataError(f"{name}: expected images of 28x28 with a class from 0 to 9 each, got shapes {shapes}")
+    return Pool(torch.from_numpy(images.copy())[:, None], torch.from_numpy(labels.astype(np.int64)))

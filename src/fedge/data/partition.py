@@ -1,20 +1,46 @@
 """How samples are dealt to clients.
 
-Every training sample goes to exactly one client. The test set follows: a client is tested on classes it has.
+Every training sample goes to exactly one client, but where `natural` is asked for fewer clients than there are.
+The test set follows: a client is tested on classes it has, or on samples of the same key.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heapreplace
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.core.schema import Options
+from fedge.core.schema import Options, nearest
+from fedge.data.dealing import (
+    MAX_ALPHA,
+    MIN_ALPHA,
+    apportion,
+    choose_classes,
+    count,
+    cut_alike,
+    deal_counts,
+    deal_shards,
+    draw_proportions,
+    fill_up,
+    follow,
+    mix,
+    normalised,
+)
 
-MIN_ALPHA, MAX_ALPHA = 1e-6, 1e6
+Rng = np.random.Generator
+
+
+class Labels(NamedTuple):
+    """What is known of samples when they are dealt: targets, and columns such as who wrote them."""
+
+    y: np.ndarray
+    columns: Mapping[str, np.ndarray] = {}
+
+    def take(self, rows: np.ndarray) -> Labels:
+        return Labels(self.y[rows], {name: column[rows] for name, column in self.columns.items()})
 
 
 class Split(NamedTuple):
@@ -27,14 +53,10 @@ class Split(NamedTuple):
 class Iid(Options, tag="iid"):
     """Shuffled, equal parts."""
 
-    def split(
-        self, labels_train: np.ndarray, labels_test: np.ndarray, num_clients: int, rng: np.random.Generator
-    ) -> Split:
-        _check_clients(num_clients, len(labels_train))
-        train = [np.sort(part) for part in np.array_split(rng.permutation(len(labels_train)), num_clients)]
-        if not _is_classes(labels_train):
-            labels_train, labels_test = (np.zeros(len(labels), int) for labels in (labels_train, labels_test))
-        return Split(train, _follow(train, labels_train, labels_test, rng))
+    def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
+        _check_clients(num_clients, len(train.y))
+        parts = np.array_split(rng.permutation(len(train.y)), num_clients)
+        return _followed([np.sort(part) for part in parts], train, test, rng)
 
 
 class Shards(Options, tag="shards"):
@@ -45,24 +67,72 @@ class Shards(Options, tag="shards"):
 
     per_client: Annotated[int, Meta(ge=1, description="Shards that each client is dealt.")] = 2
 
-    def split(
-        self, labels_train: np.ndarray, labels_test: np.ndarray, num_clients: int, rng: np.random.Generator
-    ) -> Split:
-        _check_clients(num_clients, len(labels_train))
-        _check_classes(labels_train, "shards")
+    def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
+        num_samples = len(train.y)
+        _check_clients(num_clients, num_samples)
+        _check_classes(train.y, "shards")
         num_shards = self.per_client * num_clients
-        if num_shards > len(labels_train):
+        if num_shards > num_samples:
             raise DataError(
                 f"data.partition.per_client: {self.per_client} shards for each of {num_clients} clients are "
-                f"{num_shards}, but there are only {len(labels_train)} training samples; "
-                f"at most {len(labels_train) // num_clients} are possible with this data.clients"
+                f"{num_shards}, but there are only {num_samples} training samples; "
+                f"at most {num_samples // num_clients} are possible with this data.clients"
             )
-        cuts = np.arange(1, num_shards) * len(labels_train) // num_shards
+        cuts = np.arange(1, num_shards) * num_samples // num_shards
         deal = rng.permutation(num_shards).reshape(num_clients, self.per_client)
         return Split(
-            _deal_shards(labels_train, np.arange(len(labels_train)), cuts, deal),
-            _deal_shards(labels_test, *_cut_alike(labels_train, labels_test, cuts), deal),
+            deal_shards(train.y, np.arange(num_samples), cuts, deal),
+            deal_shards(test.y, *cut_alike(train.y, test.y, cuts), deal),
         )
+
+
+class Classes(Options, tag="classes"):
+    """Exactly `k` classes for each client: every class is cut into equal parts, and a client is dealt k different ones.
+
+    There are k parts for each client in all, as many of one class as of another, as far as that is possible.
+    """
+
+    k: Annotated[int, Meta(ge=1, description="Classes that each client has.")] = 2
+
+    def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
+        _check_clients(num_clients, len(train.y))
+        _check_classes(train.y, "classes")
+        classes, totals = np.unique(train.y, return_counts=True)
+        parts = self._parts(totals, num_clients)
+        chosen = choose_classes(parts, self.k, num_clients, rng)
+        counts = np.zeros(chosen.shape, int)
+        for label, total in enumerate(totals):
+            owners = rng.permutation(np.flatnonzero(chosen[:, label]))
+            counts[owners, label] = [len(part) for part in np.array_split(np.arange(total), len(owners))]
+        return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
+
+    def _parts(self, totals: np.ndarray, num_clients: int) -> np.ndarray:
+        """How many parts each class is cut into: none empty, and no more than there are clients."""
+        num_classes, wanted = len(totals), self.k * num_clients
+        if self.k > num_classes:
+            raise DataError(
+                f"data.partition.k: expected at most the {num_classes} classes of the training set, got {self.k}"
+            )
+        if wanted < num_classes:
+            raise DataError(
+                f"data.partition.k: {num_clients} clients of {self.k} classes leave some of the {num_classes} classes "
+                f"to nobody; at least {-(-num_classes // num_clients)} are needed with this data.clients"
+            )
+        most = np.minimum(totals, num_clients)
+        if most.sum() < wanted:
+            raise DataError(
+                f"data.partition.k: {num_clients} clients of {self.k} classes need {wanted} parts, but the samples "
+                f"of the classes make only {most.sum()}; lower data.partition.k or data.clients"
+            )
+        parts = np.zeros(num_classes, int)
+        while wanted:  # the largest classes get what does not divide evenly
+            open_classes = np.flatnonzero(parts < most)
+            each = max(1, wanted // len(open_classes))
+            largest = open_classes[np.argsort(-totals[open_classes], kind="stable")][:wanted]
+            added = np.minimum(each, (most - parts)[largest])
+            parts[largest] += added
+            wanted -= int(added.sum())
+        return parts
 
 
 class Dirichlet(Options, tag="dirichlet"):
@@ -74,39 +144,136 @@ class Dirichlet(Options, tag="dirichlet"):
     ] = 0.5
     min_size: Annotated[int, Meta(ge=1, description="Training samples that each client has at least.")] = 1
 
-    def split(
-        self, labels_train: np.ndarray, labels_test: np.ndarray, num_clients: int, rng: np.random.Generator
-    ) -> Split:
-        num_samples = len(labels_train)
-        _check_clients(num_clients, num_samples)
-        _check_classes(labels_train, "dirichlet")
-        if self.min_size * num_clients > num_samples:
-            raise DataError(
-                f"data.partition.min_size: {self.min_size} samples for each of {num_clients} clients are "
-                f"{self.min_size * num_clients}, but there are only {num_samples} training samples; "
-                f"at most {num_samples // num_clients} are possible with this data.clients"
-            )
-        classes, totals = np.unique(labels_train, return_counts=True)
+    def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
+        _check_clients(num_clients, len(train.y))
+        _check_classes(train.y, "dirichlet")
+        _check_min_size(self.min_size, num_clients, len(train.y))
+        classes, totals = np.unique(train.y, return_counts=True)
         shares = np.stack([draw_proportions(self.alpha, num_clients, rng) for _ in classes], axis=1)
-        counts = _apportion(totals, shares)
-        _fill_up(counts, self.min_size)
-        train = _deal_counts(labels_train, classes, counts, rng)
-        return Split(train, _follow(train, labels_train, labels_test, rng))
+        counts = apportion(totals, shares)
+        fill_up(counts, self.min_size)
+        return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
 
 
-Partition = Iid | Shards | Dirichlet
-PARTITIONS = (Iid, Shards, Dirichlet)
+class Unbalanced(Options, tag="unbalanced"):
+    """Parts of random sizes: shuffled samples, or samples sorted by class, cut at random places.
 
-
-def draw_proportions(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
-    """One draw of a symmetric Dirichlet distribution.
-
-    A gamma variable with a small shape underflows to zero, and zeros divided by their sum give NaN. Its
-    logarithm does not: Gamma(a) = Gamma(a + 1) * U^(1/a), and log U is minus an exponential variable.
+    Sorted, every client has two classes at least: one that would have a single class swaps a sample with another.
     """
-    logs = np.log(rng.standard_gamma(alpha + 1, size)) - rng.standard_exponential(size) / alpha
-    weights = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.sum())
+
+    sorted: Annotated[bool, Meta(description="Cut samples that are sorted by class, not shuffled.")] = False
+    min_size: Annotated[
+        int, Meta(ge=1, description="Training samples that each client has at least; sorted, never under 2.")
+    ] = 1
+
+    def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
+        num_samples = len(train.y)
+        min_size = max(self.min_size, 2) if self.sorted else self.min_size
+        _check_clients(num_clients, num_samples)
+        _check_min_size(min_size, num_clients, num_samples)
+        spare = num_samples - min_size * num_clients
+        cuts = np.sort(rng.integers(0, spare, num_clients - 1, endpoint=True)) + min_size * np.arange(1, num_clients)
+        if not self.sorted:
+            parts = np.split(rng.permutation(num_samples), cuts)
+            return _followed([np.sort(part) for part in parts], train, test, rng)
+        _check_classes(train.y, "unbalanced")
+        classes, totals = np.unique(train.y, return_counts=True)
+        if num_samples - totals.max() < num_clients:
+            raise DataError(
+                f"data.partition.sorted: two classes for each of {num_clients} clients need as many samples outside "
+                f"the largest class, but there are {num_samples - totals.max()}; lower data.clients"
+            )
+        counts = np.stack([count(part, classes) for part in np.split(np.sort(train.y), cuts)])
+        mix(counts)
+        return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
+
+
+class Pachinko(Options, tag="pachinko"):
+    """Pachinko allocation: a client draws coarse classes, and fine classes within them, until they are used up.
+
+    For classes that come in groups, such as those of CIFAR-100; all clients have the same number of samples.
+    """
+
+    alpha: Annotated[
+        float, Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="Concentration of a client's coarse classes.")
+    ] = 0.1
+    beta: Annotated[
+        float, Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="Concentration of the fine classes within a coarse one.")
+    ] = 10.0
+    column: Annotated[str, Meta(description="The data set's column with the coarse class.")] = "coarse"
+
+    def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
+        _check_clients(num_clients, len(train.y))
+        _check_classes(train.y, "pachinko")
+        coarse = _column(train, self.column, "pachinko")
+        classes, first, left = np.unique(train.y, return_index=True, return_counts=True)
+        groups = np.unique(coarse, return_inverse=True)[1].reshape(-1)
+        group = groups[first]
+        if not np.array_equal(group[np.searchsorted(classes, train.y)], groups):
+            raise DataError(
+                f"data.partition.column: every class must belong to one coarse class, but in {self.column!r} "
+                "some have several; name another column"
+            )
+        counts = np.zeros((num_clients, len(classes)), int)
+        for client, size in enumerate(np.diff(np.arange(num_clients + 1) * len(train.y) // num_clients)):
+            counts[client] = self._draw(size, left, group, rng)
+            left = left - counts[client]
+        return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
+
+    def _draw(self, size: int, left: np.ndarray, group: np.ndarray, rng: Rng) -> np.ndarray:
+        """How many samples of each class a client gets; a class or group that is used up leaves its share to others."""
+        num_groups = int(group.max()) + 1
+        theta = draw_proportions(self.alpha, num_groups, rng)
+        phi = np.zeros(len(group))
+        for number in range(num_groups):
+            phi[group == number] = draw_proportions(self.beta, int(np.count_nonzero(group == number)), rng)
+        drawn = np.zeros(len(group), int)
+        while (missing := size - drawn.sum()) > 0:
+            live = left > drawn
+            inner = normalised(np.where(live, phi, 0), live, group)
+            outer = normalised(np.where(np.bincount(group, live) > 0, theta, 0), np.bincount(group, live) > 0)
+            tried = rng.multinomial(missing, normalised(outer[group] * inner, live))
+            drawn += np.minimum(tried, left - drawn)
+        return drawn
+
+
+class Natural(Options, tag="natural"):
+    """By whom the samples are from: a client is a writer, a speaker, a user. Its test set is by the same key.
+
+    With data.clients, that many are taken of those there are; without, all.
+    """
+
+    column: Annotated[
+        str | None, Meta(description="The data set's column that says it; may be left out if there is only one.")
+    ] = None
+    min_size: Annotated[int, Meta(ge=1, description="Keys with fewer training samples are left out.")] = 1
+    pick: Annotated[
+        Literal["random", "largest"], Meta(description="Which are taken if data.clients are fewer than there are.")
+    ] = "random"
+
+    def split(self, train: Labels, test: Labels, num_clients: int | None, rng: Rng) -> Split:
+        name = self.column or next(iter(train.columns), None)
+        if self.column is None and len(train.columns) > 1:
+            names = ", ".join(sorted(train.columns))
+            raise DataError(f"data.partition.column: the data set has several columns, {names}; name one of them")
+        keys, sizes = np.unique(_column(train, name, "natural"), return_counts=True)
+        large = np.flatnonzero(sizes >= self.min_size)
+        num_clients = len(large) if num_clients is None else num_clients
+        if not 0 < num_clients <= len(large):
+            raise DataError(
+                f"data.clients: {num_clients} clients were asked for, but {name!r} has {len(large)} keys with at least "
+                f"{self.min_size} training samples; lower data.clients or data.partition.min_size"
+            )
+        if self.pick == "largest":
+            large = large[np.argsort(-sizes[large], kind="stable")]
+        elif num_clients < len(large):
+            large = rng.permutation(large)
+        chosen = keys[np.sort(large[:num_clients])]
+        return Split(_by_key(train, str(name), chosen), _by_key(test, str(name), chosen))
+
+
+Partition = Iid | Shards | Classes | Dirichlet | Unbalanced | Pachinko | Natural
+PARTITIONS = (Iid, Shards, Classes, Dirichlet, Unbalanced, Pachinko, Natural)
 
 
 def _is_classes(labels: np.ndarray) -> bool:
@@ -129,86 +296,36 @@ def _check_clients(num_clients: int, num_samples: int) -> None:
         )
 
 
-def _cut_alike(labels_train: np.ndarray, labels_test: np.ndarray, cuts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The test samples of trained classes, and where to cut them when sorted.
-
-    A cut through the training samples of a class goes through its test samples at the same place. Equal parts
-    would drift apart where classes are not equally frequent in the two sets, and test clients on classes that
-    they do not have.
-    """
-    classes, counts = np.unique(labels_train, return_counts=True)
-    known = np.flatnonzero(np.isin(labels_test, classes))
-    ends_train, ends_test = (np.append(0, c.cumsum()) for c in (counts, _count(labels_test, classes)))
-    return known, np.interp(cuts, ends_train, ends_test).astype(int)
+def _check_min_size(min_size: int, num_clients: int, num_samples: int) -> None:
+    if min_size * num_clients > num_samples:
+        raise DataError(
+            f"data.partition.min_size: {min_size} samples for each of {num_clients} clients are "
+            f"{min_size * num_clients}, but there are only {num_samples} training samples; "
+            f"at most {num_samples // num_clients} are possible with this data.clients"
+        )
 
 
-def _deal_shards(labels: np.ndarray, samples: np.ndarray, cuts: np.ndarray, deal: np.ndarray) -> list[np.ndarray]:
-    ordered = samples[np.argsort(labels[samples], kind="stable")]
-    shards = np.split(ordered, cuts)
-    return [np.sort(np.concatenate([shards[i] for i in hand])) for hand in deal]
+def _column(labels: Labels, name: str | None, partition: str) -> np.ndarray:
+    if name is None or name not in labels.columns:
+        known = ", ".join(sorted(labels.columns)) or "none"
+        asked = f" {name!r}" if name else ""
+        raise DataError(
+            f"data.partition: {partition!r} needs a column{asked} of the data set, which has {known}"
+            f"{nearest(name, labels.columns) if name else ''}; choose another column, partition or data set"
+        )
+    return labels.columns[name]
 
 
-def _follow(
-    train: list[np.ndarray], labels_train: np.ndarray, labels_test: np.ndarray, rng: np.random.Generator
-) -> list[np.ndarray]:
-    """The test set in each client's training class proportions; a class nobody trains on is not dealt."""
-    classes = np.unique(labels_train)
-    owner = np.empty(len(labels_train), int)
-    for client, indices in enumerate(train):
-        owner[indices] = client
-    held = np.zeros((len(train), len(classes)))
-    np.add.at(held, (owner, np.searchsorted(classes, labels_train)), 1)
-    counts = _apportion(_count(labels_test, classes), held / held.sum(0))
-    return _deal_counts(labels_test, classes, counts, rng)
+def _followed(parts: list[np.ndarray], train: Labels, test: Labels, rng: Rng) -> Split:
+    """A split whose test set follows the training set; values count as one class."""
+    if _is_classes(train.y):
+        return Split(parts, follow(parts, train.y, test.y, rng))
+    return Split(parts, follow(parts, np.zeros(len(train.y), int), np.zeros(len(test.y), int), rng))
 
 
-def _count(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """How many samples of each class there are."""
-    return np.array([np.count_nonzero(labels == label) for label in classes])
-
-
-def _apportion(totals: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Whole numbers in proportion to the columns of `shares`, each column adding up to its total.
-
-    By largest remainders, added up over the columns: what rounding takes from a client in one class it gets
-    back in another, so that equal clients get equal numbers in all.
-    """
-    counts = np.zeros(shares.shape, int)
-    owed = np.zeros(len(shares))
-    for k, total in enumerate(totals):
-        quota = shares[:, k] * total
-        counts[:, k] = np.floor(quota)
-        remainder = quota - counts[:, k]
-        owed += remainder
-        num_left = total - counts[:, k].sum()
-        rank = np.where(remainder > 1e-9, owed, -np.inf)  # less is a rounding error of a whole number
-        lucky = np.argsort(-rank, kind="stable")[:num_left]
-        counts[lucky, k] += 1
-        owed[lucky] -= 1
-    return counts
-
-
-def _fill_up(counts: np.ndarray, min_size: int) -> None:
-    """Move samples from the largest clients, out of their largest classes, until all have `min_size`."""
-    sizes = counts.sum(1)
-    richest = [(-size, client) for client, size in enumerate(sizes)]
-    heapify(richest)
-    for poor in np.flatnonzero(sizes < min_size):
-        for _ in range(min_size - sizes[poor]):
-            size, donor = richest[0]
-            label = counts[donor].argmax()
-            counts[donor, label] -= 1
-            counts[poor, label] += 1
-            heapreplace(richest, (size + 1, donor))
-
-
-def _deal_counts(
-    labels: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator
-) -> list[np.ndarray]:
-    """Random samples of each class, as many for each client as its row of `counts` says."""
-    hands: list[list[np.ndarray]] = [[] for _ in counts]
-    for k, label in enumerate(classes):
-        samples = rng.permutation(np.flatnonzero(labels == label))
-        for hand, part in zip(hands, np.split(samples, counts[:, k].cumsum()), strict=False):
-            hand.append(part)
-    return [np.sort(np.concatenate(hand)) for hand in hands]
+def _by_key(labels: Labels, name: str, keys: np.ndarray) -> list[np.ndarray]:
+    """The samples of each key; the keys are ascending."""
+    column = labels.columns[name]
+    known = np.flatnonzero(np.isin(column, keys))
+    ordered = known[np.argsort(column[known], kind="stable")]
+    return np.split(ordered, np.searchsorted(column[ordered], keys[1:]))

@@ -11,7 +11,7 @@ from msgspec import Meta
 from fedge.core.keys import generator
 from fedge.core.schema import Options
 from fedge.data.clients import Samples
-from fedge.data.partition import MAX_ALPHA, MIN_ALPHA, draw_proportions
+from fedge.data.dealing import MAX_ALPHA, MIN_ALPHA, draw_proportions
 
 MAX_POOLED = 100
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fedge.core.errors import DataError
 from fedge.core.userfile import describe, load_function
-from fedge.data.clients import Samples
-from fedge.data.divided import Divided, DividedClients, Whole
+from fedge.data.divided import Divided, DividedClients, Pool, Whole
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
@@ -21,12 +20,17 @@ class UserData(Divided, tag=False, kw_only=True):
     """Arrays or tensors (x_train, y_train, x_test, y_test) that a function in a file of one's own returns.
 
     Integer targets `[n]` are classes, counted from 0; floating ones `[n]` or `[n, k]` are values to predict.
+    The function may return map-style PyTorch data sets (train, test) of (input, target) instead. A dictionary in
+    fifth or third place names columns to split by: `{"user": (train_users, test_users)}`.
     """
 
     name: Annotated[str, Meta(description="The function, as path/to/file.py:function.")]
     options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
         default_factory=dict
     )
+    words: Annotated[
+        bool, Meta(description="Inputs are numbers of words or characters, and stay integers for an embedding.")
+    ] = False
 
     def build(self, seed: int) -> DividedClients:
         function = load_function(self.name, "data.name")
@@ -35,31 +39,62 @@ class UserData(Divided, tag=False, kw_only=True):
         except Exception as error:
             raise DataError(f"data.name: {self.name} failed: {describe(error, self.name)}") from error
         try:
-            whole = check_arrays(loaded)
+            whole = check_arrays(loaded, self.words)
         except DataError as error:
             raise DataError(f"data.name: {self.name}: {error}") from error
         return self.divide(whole, seed)
 
 
-def check_arrays(loaded: object) -> Whole:
+def check_arrays(loaded: object, words: bool = False) -> Whole:
     """The whole data set, if it is one that can be trained on; a DataError that says what is wrong."""
+    loaded, columns = _without_columns(loaded)
+    if isinstance(loaded, tuple | list) and len(loaded) == 2:
+        loaded = [side for part, name in zip(loaded, ("train", "test"), strict=True) for side in _stack(part, name)]
     if not isinstance(loaded, tuple | list) or len(loaded) != len(NAMES):
         count = f" of {len(loaded)}" if isinstance(loaded, tuple | list) else ""
         raise DataError(f"expected a tuple ({', '.join(NAMES)}), got {type(loaded).__name__}{count}")
     arrays = {name: _array(value, name) for name, value in zip(NAMES, loaded, strict=True)}
-    train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"], part) for part in ("train", "test"))
+    train, test = (_pool(arrays[f"x_{part}"], arrays[f"y_{part}"], part, words) for part in ("train", "test"))
     if train.x.shape[1:] != test.x.shape[1:]:
         shapes = f"{list(train.x.shape)} and {list(test.x.shape)}"
         raise DataError(f"the inputs of x_train and x_test must have one shape, got {shapes}")
     if train.y.dtype != test.y.dtype or train.y.shape[1:] != test.y.shape[1:]:
         kinds = " and ".join(f"{array.dtype} {list(array.shape)}" for array in (arrays["y_train"], arrays["y_test"]))
         raise DataError(f"y_train and y_test must both be classes, or values of one shape, got {kinds}")
+    for name, pair in columns.items():
+        lengths = [len(column) for column in pair]
+        if lengths != [len(train.y), len(test.y)]:
+            raise DataError(f"column {name!r}: expected {len(train.y)} and {len(test.y)} entries, got {lengths}")
     if train.y.is_floating_point():
-        return Whole(train, test, num_outputs=train.y.shape[1])
+        return Whole(train, test, num_outputs=train.y.shape[1], words=words, columns=columns)
     highest, highest_test = int(train.y.max()), int(test.y.max())
     if highest_test > highest:
         raise DataError(f"y_test has class {highest_test}, but the highest class of y_train is {highest}")
-    return Whole(train, test, num_outputs=highest + 1)
+    return Whole(train, test, num_outputs=highest + 1, words=words, columns=columns)
+
+
+def _without_columns(loaded: object) -> tuple[object, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    if not isinstance(loaded, tuple | list) or not loaded or not isinstance(loaded[-1], dict):
+        return loaded, {}
+    columns = {}
+    for name, pair in loaded[-1].items():
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise DataError(f"column {name!r}: expected a pair, of the training and of the test samples")
+        columns[str(name)] = (np.asarray(pair[0]), np.asarray(pair[1]))
+    return loaded[:-1], columns
+
+
+def _stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """All of a map-style data set, which is asked for its length and its items."""
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise DataError(f"{name}: expected a map-style data set with a length and items, got {type(dataset).__name__}")
+    items = [dataset[row] for row in range(len(dataset))]
+    if not items or any(not isinstance(item, tuple | list) or len(item) != 2 for item in items):
+        raise DataError(f"{name}: expected a data set with at least one item, each a pair (input, target)")
+    try:
+        return np.stack([np.asarray(x) for x, _ in items]), np.stack([np.asarray(y) for _, y in items])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{name}: expected inputs and targets of one shape each, such as tensors: {error}") from error
 
 
 def _array(value: object, name: str) -> np.ndarray:
@@ -72,7 +107,7 @@ def _array(value: object, name: str) -> np.ndarray:
     return array
 
 
-def _samples(x: np.ndarray, y: np.ndarray, part: str) -> Samples:
+def _pool(x: np.ndarray, y: np.ndarray, part: str, words: bool) -> Pool:
     if x.ndim < 2:
         raise DataError(f"x_{part}: expected one row for each sample, [n, ...], got shape {list(x.shape)}")
     if y.ndim == 0 or len(x) != len(y):
@@ -80,7 +115,13 @@ def _samples(x: np.ndarray, y: np.ndarray, part: str) -> Samples:
         raise DataError(f"x_{part} and y_{part} must have one entry for each sample, got shapes {shapes}")
     if 0 in x.shape:
         raise DataError(f"x_{part}: expected at least one sample and one feature, got shape {list(x.shape)}")
-    return Samples(_finite(x, f"x_{part}"), _targets(y, f"y_{part}"))
+    return Pool(_words(x, f"x_{part}") if words else _finite(x, f"x_{part}"), _targets(y, f"y_{part}"))
+
+
+def _words(x: np.ndarray, name: str) -> Tensor:
+    if x.dtype.kind not in "iu" or x.min() < 0:
+        raise DataError(f"{name}: data.words expects integers from 0 on, got {x.dtype} from {x.min()}")
+    return torch.from_numpy(x.astype(np.int64))
 
 
 def _targets(y: np.ndarray, name: str) -> Tensor:

@@ -3,11 +3,31 @@
 from typing import get_args
 
 from fedge.core.schema import Options
-from fedge.models.convolutional import MtflCnn
-from fedge.models.dense import Linear, Logistic, Mnist2nn, Mtfl2nn, Nn
+from fedge.models.convolutional import Cifar100Cnn, CifarCnn, DynavgCnn, FemnistCnn, HflCnn, MnistCnn, MtflCnn
+from fedge.models.dense import BagOfWords, FemnistDnn, Linear, Logistic, Mnist2nn, Mtfl2nn, Nn
+from fedge.models.mobilenet import MobilenetV2
+from fedge.models.recurrent import ShakespeareGru
 from fedge.models.usermodel import UserModel
 
-ModelOptions = Logistic | Nn | Mnist2nn | Mtfl2nn | MtflCnn | Linear | UserModel
+ModelOptions = (
+    Logistic
+    | Nn
+    | Mnist2nn
+    | MnistCnn
+    | CifarCnn
+    | Mtfl2nn
+    | MtflCnn
+    | FemnistDnn
+    | FemnistCnn
+    | Cifar100Cnn
+    | ShakespeareGru
+    | BagOfWords
+    | DynavgCnn
+    | HflCnn
+    | MobilenetV2
+    | Linear
+    | UserModel
+)
 MODELS: tuple[type[Options], ...] = get_args(ModelOptions)
 """The kinds of model; a user's own is chosen by the path of its function."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from fedge.models.probe import probe
 
@@ -12,14 +13,17 @@ from fedge.models.probe import probe
 def count_flops(module: nn.Module, shape: tuple[int, ...]) -> int:
     """FLOPs of a forward and a backward pass for one sample: three times the forward multiply-accumulates.
 
-    Counted are linear layers, without their bias, and convolutions, whose bias is one more for each output.
-    Normalisation, pooling, activations and what is no layer of the module count nothing.
+    Counted are linear layers, without their bias, convolutions, whose bias is one more for each output, and
+    GRU layers, 3h(i+h) + 13h a step for input i and width h. Normalisation, pooling, activations, embeddings and
+    what is no layer of the module count nothing.
     """
     total = 0
 
-    def count(layer: nn.Module, _: object, output: Tensor) -> None:
+    def count(layer: nn.Module, _: object, output: Any) -> None:
         nonlocal total
-        if cost := _per_output(layer):
+        if isinstance(layer, nn.GRU):
+            total += _per_step(layer) * output[0].shape[int(layer.batch_first)]
+        elif cost := _per_output(layer):
             total += cost * output.numel()
 
     hooks = [layer.register_forward_hook(count) for layer in module.modules()]
@@ -38,3 +42,10 @@ def _per_output(layer: nn.Module) -> int:
     if isinstance(layer, nn.Conv2d):
         return prod(layer.kernel_size) * layer.in_channels // layer.groups + (layer.bias is not None)
     return 0
+
+
+def _per_step(gru: nn.GRU) -> int:
+    """Multiply-accumulates of all layers for one step of one sequence."""
+    h, directions = gru.hidden_size, 1 + gru.bidirectional
+    inputs = [gru.input_size] + [h * directions] * (gru.num_layers - 1)
+    return directions * sum(3 * h * (i + h) + 13 * h for i in inputs)

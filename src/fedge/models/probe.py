@@ -14,13 +14,18 @@ from fedge.core.errors import ModelError
 def probe(module: nn.Module, shape: tuple[int, ...], num_samples: int = 1) -> object:
     """The module's answer to zeros, in eval mode without gradients; a ModelError if it has none."""
     parameter = next(module.parameters(), torch.empty(0))
-    x = torch.zeros(num_samples, *shape, dtype=parameter.dtype, device=parameter.device)
+    dtype = torch.int64 if _takes_words(module) else parameter.dtype
+    x = torch.zeros(num_samples, *shape, dtype=dtype, device=parameter.device)
     with _evaluating(module), torch.no_grad():
         try:
             return module(x)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise ModelError(f"model.name: the model does not take inputs of shape {shape}: {reason}") from error
+
+
+def _takes_words(module: nn.Module) -> bool:
+    return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
 
 
 @contextmanager

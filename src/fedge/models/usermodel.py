@@ -8,12 +8,12 @@ from msgspec import Meta, field
 from torch import Tensor, nn
 
 from fedge.core.errors import ModelError
-from fedge.core.schema import Options
 from fedge.core.userfile import describe, load_function
+from fedge.models.model import Model
 from fedge.models.probe import probe
 
 
-class UserModel(Options, tag=False, kw_only=True):
+class UserModel(Model, tag=False, kw_only=True):
     """An nn.Module that a function in a file of one's own returns for (shape, num_outputs, **options)."""
 
     name: Annotated[str, Meta(description="The function, as path/to/file.py:function.")]
@@ -21,7 +21,7 @@ class UserModel(Options, tag=False, kw_only=True):
         default_factory=dict
     )
 
-    def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         function = load_function(self.name, "model.name")
         try:
             module = function(shape, num_outputs, **self.options)

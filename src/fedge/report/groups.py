@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fedge.core.errors import ConfigError
+from fedge.core.schema import nearest
 from fedge.report.quantities import metric
 
 
@@ -39,16 +41,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Group:
-    """A label and the seeds behind it."""
+    """A label and the runs behind it, which differ in the seed alone, or else are `mixed`."""
 
     label: str
     runs: Sequence[Run]
+    mixed: bool = False
 
     @property
     def target(self) -> Target | None:
-        """What the runs of the group are to reach; all have the same configuration."""
-        target = self.runs[0].config.get("target")
-        return Target(target["metric"], target["value"]) if target else None
+        """What the runs of the group are to reach; None if they have not one and the same target."""
+        targets = {_target(run) for run in self.runs}
+        return targets.pop() if len(targets) == 1 else None
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
@@ -58,16 +61,47 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     """
     groups: list[tuple[dict[str, Any], dict[Any, Run]]] = []
     for run in runs:
-        settings = {key: value for key, value in run.config.items() if key not in ("seed", "seeds")}
-        seeds = next((seeds for known, seeds in groups if known == settings), None)
+        config = {key: value for key, value in run.config.items() if key not in ("seed", "seeds")}
+        seeds = next((seeds for known, seeds in groups if known == config), None)
         if seeds is None:
             seeds = {}
-            groups.append((settings, seeds))
+            groups.append((config, seeds))
         seed = run.config.get("seed")
         if seed not in seeds or run.summary is not None or seeds[seed].summary is None:
             seeds[seed] = run
-    labels = _labels([settings for settings, _ in groups])
+    labels = _labels([config for config, _ in groups])
     return [Group(label, list(seeds.values())) for label, (_, seeds) in zip(labels, groups, strict=True)]
+
+
+def regroup(groups: Sequence[Group], keys: Sequence[str]) -> list[Group]:
+    """Groups together whose runs have the same values of these settings, labelled by them."""
+    merged: dict[str, list[Group]] = {}
+    for group in groups:
+        values = dict(settings(group.runs[0].config))
+        for key in keys:
+            _check_key(key, groups)
+        merged.setdefault(", ".join(_detail(key, values.get(key)) for key in keys), []).append(group)
+    return [
+        Group(label, [run for group in alike for run in group.runs], len(alike) > 1 or alike[0].mixed)
+        for label, alike in merged.items()
+    ]
+
+
+def varied(runs: Iterable[Run]) -> dict[str, list[Any]]:
+    """The settings in which runs differ, beside name and seed, each with its value in every run."""
+    found = [dict(settings(run.config)) for run in runs]
+    keys = dict.fromkeys(key for one in found for key in one if key not in ("name", "seed", "seeds"))
+    columns = {key: [one.get(key) for one in found] for key in keys}
+    return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
+
+
+def settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All settings by their path: `algorithm.learning_rate`."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from settings(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def has(record: Mapping[str, Any], field: str) -> bool:
@@ -80,7 +114,7 @@ def _labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [str(config.get("name", "unnamed")) for config in configs]
     details: dict[int, str] = {}
     for name in names:
-        alike = {i: dict(_settings(configs[i])) for i in range(len(configs)) if names[i] == name}
+        alike = {i: dict(settings(configs[i])) for i in range(len(configs)) if names[i] == name}
         details.update(zip(alike, _details(list(alike.values())), strict=True))
     return [f"{name} ({details[i]})" if details[i] else name for i, name in enumerate(names)]
 
@@ -95,14 +129,17 @@ def _details(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [", ".join(part) for part in parts]
 
 
-def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from _settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def _detail(path: str, value: Any) -> str:
     key = path.rpartition(".")[2]
     return str(value) if key == "name" else f"{key}={value}"
+
+
+def _check_key(key: str, groups: Sequence[Group]) -> None:
+    known = sorted({path for group in groups for path, _ in settings(group.runs[0].config)})
+    if key not in known:
+        raise ConfigError(f"no run has a setting {key!r}{nearest(key, known)}; settings: {', '.join(known)}")
+
+
+def _target(run: Run) -> Target | None:
+    target = run.config.get("target")
+    return Target(target["metric"], target["value"]) if target else None

@@ -47,29 +47,37 @@ def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """The rows for a terminal. Columns of which nothing is known are left out."""
+def grid(rows: Sequence[Row]) -> Grid:
+    """The rows as written. Columns of which nothing is known are left out."""
     targets = list(dict.fromkeys(row.target for row in rows if row.target))
     goal = targets[0].written if len(targets) == 1 else "target"
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), pad_edge=False)
-    shown.caption, shown.caption_justify = _caption(rows, targets), "left"
-    shown.add_column("name", min_width=10, overflow="fold")
-    shown.add_column("seeds", justify="right", no_wrap=True)
-    cells = [[_name(row), Text(str(row.seeds))] for row in rows]
+    head = ["name", "seeds"]
+    cells = [[_name(row), str(row.seeds)] for row in rows]
     for column in _COLUMNS:
         estimates = [getattr(row, column.field) for row in rows]
         says_reached = column.field == "rounds_to_target" and bool(targets)
         if not any(estimates) and not says_reached:
             continue
         unit = fitting(column.units, max((estimate.mean for estimate in estimates if estimate), default=0.0))
-        shown.add_column(
-            Text(column.header.format(unit=unit.name, goal=goal)), justify="right", no_wrap=not says_reached
-        )
+        head.append(column.header.format(unit=unit.name, goal=goal))
         for row, line, estimate in zip(rows, cells, estimates, strict=True):
             written = write(estimate, unit) if estimate else "–"
-            line.append(Text(_with_reached(written, row) if says_reached else written))
-    for line in cells:
-        shown.add_row(*line)
+            line.append(_with_reached(written, row) if says_reached else written)
+    return Grid("Results", head, cells, _caption(rows, targets))
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows for a terminal."""
+    found = grid(rows)
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), pad_edge=False)
+    if found.notes:
+        shown.caption, shown.caption_justify = Text("\n".join(["", *found.notes])), "left"
+    shown.add_column("name", min_width=10, overflow="fold")
+    shown.add_column("seeds", justify="right", no_wrap=True)
+    for title in found.head[2:]:
+        shown.add_column(Text(title), justify="right", no_wrap=not title.startswith("rounds"))
+    for (name, *values), row in zip(found.rows, rows, strict=True):
+        shown.add_row(_dim_rest(name) if row.unfinished else Text(name), *(Text(value) for value in values))
     return shown
 
 
@@ -86,6 +94,15 @@ def write(estimate: Estimate, unit: Unit) -> str:
         return f"{_rounded(mean, place)}±{_rounded(half, place)}"
     text = _rounded(mean, 0 if mean.is_integer() else finest)
     return f"{text}±0" if estimate.half == 0 else text
+
+
+class Grid(NamedTuple):
+    """A table as text: the first column names the row, and notes say what the numbers mean."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
 
 
 class _Column(NamedTuple):
@@ -141,9 +158,13 @@ def _sum(summary: Mapping[str, Any], fields: Sequence[str]) -> float | None:
     return sum(values) if len(values) == len(fields) else None
 
 
-def _name(row: Row) -> Text:
-    name = Text(row.label)
-    return name.append(f"\n{row.unfinished} unfinished", style="dim") if row.unfinished else name
+def _name(row: Row) -> str:
+    return f"{row.label}\n{row.unfinished} unfinished" if row.unfinished else row.label
+
+
+def _dim_rest(name: str) -> Text:
+    label, _, rest = name.rpartition("\n")
+    return Text(label).append(f"\n{rest}", style="dim")
 
 
 def _with_reached(written: str, row: Row) -> str:
@@ -152,7 +173,7 @@ def _with_reached(written: str, row: Row) -> str:
     return f"{written}\n{row.reached}/{row.seeds} reached" if row.reached else "not reached"
 
 
-def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> Text | None:
+def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
     """What the numbers mean, as far as it applies to these rows."""
     if len(targets) == 1:
         said = [f"target: {targets[0]}"]
@@ -162,7 +183,7 @@ def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> Text | None:
         said.append("costs to target: of the seeds that reached it")
     if any(row.seeds > 1 for row in rows):
         said.append(f"±: half the {100 * LEVEL:g}% confidence interval of the mean over seeds")
-    return Text("\n".join(["", *said])) if said else None
+    return said
 
 
 def _last_place(half: float) -> int:

@@ -7,14 +7,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from fedge.core.errors import FedgeError, RunError
 from fedge.runs import files
 from fedge.runs.lock import holder
+from fedge.runs.storage import reading
 
 if TYPE_CHECKING:
     from fedge.core.layout import Tree
 
 Status = Literal["complete", "running", "unfinished", "damaged"]
+
+_LINES = msgspec.json.Decoder(dict[str, Any])
+_TAIL_BYTES = 8_192
 
 
 class Run:
@@ -41,6 +47,15 @@ class Run:
         """What was recorded of each round so far."""
         return self._lines(files.ROUNDS)
 
+    def last(self, field: str) -> Any:
+        """The value of a field when it was last measured; None if it never was. Reads all only if it must."""
+        found = _last(self._tail, field)
+        return _last(self.rounds, field) if found is None else found
+
+    def round_lines(self) -> bytes:
+        """The records of the rounds as they are stored, for those who decode them in a way of their own."""
+        return self._whole_lines(files.ROUNDS)
+
     @cached_property
     def clients(self) -> list[dict[str, Any]]:
         """What each client did; empty until the run is complete."""
@@ -62,11 +77,15 @@ class Run:
 
     @cached_property
     def problem(self) -> str | None:
-        """Why it cannot be read; None if it can."""
+        """Why it cannot be read; None if it can.
+
+        Of long records only the end is looked at, which is where a crash leaves its marks: reading all takes long.
+        Damage further up is said by `rounds`.
+        """
         try:
             if files.holds_repeats(self.path, self.config):
                 return f"{self.path} holds repeats, not one run"
-            _ = self.rounds, self.summary
+            _ = self._tail, self.summary
         except FedgeError as error:
             return str(error)
         return None
@@ -79,14 +98,31 @@ class Run:
             return "running"
         return "unfinished" if self.summary is None else "complete"
 
+    @cached_property
+    def _tail(self) -> list[dict[str, Any]]:
+        """The last rounds."""
+        file = self.path / files.ROUNDS
+        with reading(file):
+            try:
+                with file.open("rb") as opened:
+                    start = max(0, os.fstat(opened.fileno()).st_size - _TAIL_BYTES)
+                    opened.seek(start)
+                    data = opened.read()
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        first = data.find(b"\n") + 1 if start else 0  # the first line was cut
+        return _decode_lines(file, data[first : data.rfind(b"\n") + 1])
+
     def _object(self, name: str) -> dict[str, Any] | None:
         data = files.read_bytes(self.path / name)
         return None if data is None else files.decode(self.path / name, data)
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
+        return _decode_lines(self.path / name, self._whole_lines(name))
+
+    def _whole_lines(self, name: str) -> bytes:
         data = files.read_bytes(self.path / name) or b""
-        whole = data.split(b"\n")[:-1]  # what follows the last line end is a line being written
-        return [files.decode(self.path / name, line) for line in whole]
+        return data[: data.rfind(b"\n") + 1]  # what follows the last line end is a line being written
 
 
 def find_runs(path: Path) -> list[Run]:
@@ -113,3 +149,14 @@ def _holds_repeats(run: Run) -> bool:
         return files.holds_repeats(run.path, run.config)
     except FedgeError:
         return False
+
+
+def _last(records: list[dict[str, Any]], field: str) -> Any:
+    return next((record[field] for record in reversed(records) if record.get(field) is not None), None)
+
+
+def _decode_lines(file: Path, lines: bytes) -> list[dict[str, Any]]:
+    try:
+        return _LINES.decode_lines(lines)
+    except ValueError:  # speaks of a place in all the lines; of a single line it is easier to find
+        return [files.decode(file, line) for line in lines.split(b"\n")[:-1]]

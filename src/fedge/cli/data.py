@@ -1,0 +1,316 @@
+"""`fedge data`"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedge.cli.parameters import Changes, Format, complete_experiment
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedge.data.clients import Clients
+    from fedge.data.files import Collection
+    from fedge.data.overview import ClientSize
+
+NUM_SHOWN = 20
+MOST_DRAWN = 100
+"""Clients in a heat map: more could not be told apart."""
+_MOST_CLASSES = 3
+_NUM_MARKS = 10
+_NUM_BARS = 20
+_HISTOGRAM = 200  # pixels
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Get, check and look at data.
+
+    Files are looked for in --dir or data.dir, else in the directory that the environment
+    variable FEDGE_DATA names, else in the user's cache.
+
+    Examples:
+
+      fedge data get mnist
+      fedge data check mnist
+      fedge data show first.toml --chart division.svg
+    """,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; fedge info datasets lists them.")]
+Dir = Annotated[str | None, typer.Option("--dir", metavar="DIR", help="The data directory, as data.dir.")]
+
+
+@app.command("get")
+def get(
+    name: Name,
+    origin: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Copy from this directory what it has, and check it.")
+    ] = None,
+    dir: Dir = None,
+    format: Format = "text",
+) -> None:
+    """Say where the files of a data set come from and go, or copy them.
+
+    What is there already is left alone; a copy is checked against the published MD5 before
+    it is put in place. Nothing is downloaded: the commands that do so are printed. The exit
+    code is 0 once all files are there.
+
+    Examples:
+
+      fedge data get cifar10
+      fedge data get mnist --from ~/Downloads
+    """
+    from fedge.cli.output import say
+    from fedge.core.errors import DataError
+    from fedge.data.files import data_dir
+
+    root = data_dir(dir)
+    collections = _collections(name)
+    if origin is not None:
+        if not origin.is_dir():
+            raise DataError(f"--from: there is no directory {origin}")
+        copied = [path for collection in collections for path in collection.copy(origin, root)]
+        if format == "text":
+            say(*(f"copied {path}" for path in copied))
+    _report(name, collections, root, format)
+
+
+@app.command("check")
+def check(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE", help="A data set, or an experiment file.", autocompletion=complete_experiment
+        ),
+    ],
+    dir: Dir = None,
+    format: Format = "text",
+) -> None:
+    """Check that the files of a data set are there and as published.
+
+    Of an experiment file, also that its data can be divided over its clients as it says.
+
+    Examples:
+
+      fedge data check mnist
+      fedge data check cifar10 --dir ~/data
+      fedge data check first.toml
+    """
+    from fedge.data.files import data_dir
+
+    if not name.endswith(".toml"):
+        _report(name, _collections(name), data_dir(dir), format)
+        return
+    from fedge.cli.output import say, say_json
+    from fedge.config import load
+
+    options: Any = load(Path(name), [f"data.dir={dir}"] if dir else ()).data
+    clients = options.build(1)
+    found = {"clients": len(clients.sizes), "samples": int(clients.sizes.sum()), "shape": clients.shape}
+    if format == "json":
+        say_json(found)
+    else:
+        shape = "x".join(map(str, clients.shape))
+        say(f"{found['clients']} clients with {found['samples']} training samples of shape {shape}: all is there")
+
+
+@app.command("show")
+def show(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An experiment file.", autocompletion=complete_experiment)
+    ],
+    changes: Changes = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, help="Clients in the table; 0 for all.")
+    ] = NUM_SHOWN,
+    chart: Annotated[
+        Path | None,
+        typer.Option(
+            "--chart",
+            metavar="FILE",
+            help="Save a picture of classes and sizes as .svg, .png, .pdf or .html; needs fedge\\[view].",
+        ),
+    ] = None,
+    format: Format = "text",
+) -> None:
+    """Show how the data of an experiment is divided over its clients.
+
+    The division is that of the experiment's first seed.
+
+    Examples:
+
+      fedge data show first.toml
+      fedge data show first.toml --set data.partition.name=dirichlet --chart division.svg
+    """
+    from fedge.cli.output import say, say_json
+    from fedge.config import load
+    from fedge.data.overview import evenly, measure
+
+    config = load(file, changes or ())
+    options: Any = config.data
+    seed = config.seeds[0] if config.seeds else config.seed
+    clients: Clients = options.build(1 if seed is None else seed)
+    num_clients = len(clients.sizes)
+    shown = list(measure(clients, range(min(limit or num_clients, num_clients))))
+    if chart is not None:
+        from fedge.report.style import save
+
+        drawn = list(measure(clients, evenly(num_clients, MOST_DRAWN)))
+        save(picture(drawn, clients.sizes.tolist(), clients.num_outputs), chart)
+    totals = _totals(clients)
+    if format == "json":
+        say_json(totals | {"shown": [client._asdict() for client in shown]})
+    else:
+        say(_table(shown), "", _line(totals))
+
+
+def picture(clients: Sequence[ClientSize], sizes: Sequence[int], num_classes: int) -> Any:
+    """How many samples of each class clients have, beside a histogram of all clients' sizes."""
+    from fedge.report.style import STYLE, need
+
+    alt = need("altair")
+    cells = [
+        {"client": str(client.client), "class": str(label), "samples": count}
+        for client in clients
+        for label, count in enumerate(client.classes or ())
+        if count
+    ]
+    names = [str(client.client) for client in clients]
+    parts = [_heat(alt, cells, names, [str(label) for label in range(num_classes)])] if cells else []
+    return alt.hconcat(*parts, _histogram(alt, sizes), config=STYLE).resolve_legend(color="independent")
+
+
+def _heat(alt: Any, cells: Sequence[dict[str, Any]], clients: Sequence[str], classes: Sequence[str]) -> Any:
+    from fedge.report.style import SIZE
+
+    def along(name: str, values: Sequence[str]) -> dict[str, Any]:
+        marked = values[:: -(-len(values) // _NUM_MARKS)]
+        axis = alt.Axis(values=marked, tickCount=len(marked), labelAngle=0, domain=False, ticks=False)
+        scale = alt.Scale(domain=values, padding=0, reverse=name == "class")  # as on paper, from the bottom up
+        return {"shorthand": f"{name}:N", "title": name, "axis": axis, "scale": scale}
+
+    legend = alt.Legend(
+        title="samples", orient="right", symbolType="square", gradientLength=120, titleFontWeight="normal"
+    )
+    return (
+        alt.Chart(alt.Data(values=cells), **SIZE)
+        .mark_rect()
+        .encode(
+            alt.X(**along("client", clients)),
+            alt.Y(**along("class", classes)),
+            # White is none: even a single sample has a tint.
+            alt.Color("samples:Q", scale=alt.Scale(scheme="blues", domainMin=0), legend=legend),
+        )
+    )
+
+
+def _histogram(alt: Any, sizes: Sequence[int]) -> Any:
+    from fedge.report.style import COLOURS, SIZE, TICKS
+
+    width = -(-(max(sizes) - min(sizes) + 1) // _NUM_BARS)
+    counts = Counter((size - min(sizes)) // width for size in sizes)
+    bars = [
+        {"from": min(sizes) + bar * width, "to": min(sizes) + (bar + 1) * width, "clients": count}
+        for bar, count in sorted(counts.items())
+    ]
+    whole = alt.Axis(tickCount=min(TICKS, max(counts.values())), format=",d")
+    return (
+        alt.Chart(alt.Data(values=bars), width=_HISTOGRAM, height=SIZE["height"])
+        .mark_bar(color=COLOURS[0], stroke="white", strokeWidth=0.5)
+        .encode(
+            alt.X("from:Q", title="training samples of a client", scale=alt.Scale(zero=False)),
+            alt.X2("to:Q"),
+            alt.Y("clients:Q", title="clients", axis=whole),
+            alt.Y2(datum=0),
+        )
+    )
+
+
+def _collections(name: str) -> tuple[Collection, ...]:
+    """The files of a data set by its name."""
+    from fedge.core.errors import ConfigError
+    from fedge.core.schema import choose, tag
+    from fedge.data import DATASETS
+
+    kind: Any = choose(name, [kind for kind in DATASETS if tag(kind)], "data.name")
+    found: tuple[Collection, ...] = getattr(kind, "sources", ())
+    if not found:
+        raise ConfigError(
+            f"{name} has no files of its own; `fedge data check FILE` checks the data of an experiment file"
+        )
+    return found
+
+
+def _report(name: str, collections: Sequence[Collection], root: Path, format: str) -> None:
+    """Print what there is of each file; a DataError if one that is needed is not there or not right."""
+    from fedge.cli.output import say, say_json
+    from fedge.core.errors import DataError
+
+    findings = [(collection, finding) for collection in collections for finding in collection.check(root)]
+    if format == "json":
+        say_json(
+            [
+                {
+                    "file": finding.source.name,
+                    "status": finding.status,
+                    "path": str(finding.path),
+                    "problem": finding.problem or None,
+                    "purpose": collection.purpose or None,
+                }
+                for collection, finding in findings
+            ]
+        )
+    else:
+        for collection, finding in findings:
+            purpose = f" (only for {collection.purpose})" if collection.purpose else ""
+            problem = f"\n         {finding.problem}" if finding.problem else ""
+            say(f"{finding.status:8} {finding.path}{purpose}{problem}")
+    bad = [finding.source.name for collection, finding in findings if finding.status != "right"]
+    needed = [f.source.name for collection, f in findings if f.status == "wrong" or not collection.purpose]
+    if missing := [file for file in bad if file in needed]:
+        raise DataError(f"{name}: missing or wrong: {', '.join(missing)}; the lines above say how to get them")
+
+
+def _totals(clients: Clients) -> dict[str, Any]:
+    import numpy as np
+
+    sizes = clients.sizes
+    return {
+        "clients": len(sizes),
+        "samples": int(sizes.sum()),
+        "smallest": int(sizes.min()),
+        "median": float(np.median(sizes)),
+        "largest": int(sizes.max()),
+        "shape": clients.shape,
+        "outputs": clients.num_outputs,
+    }
+
+
+def _line(totals: dict[str, Any]) -> str:
+    shape = "x".join(map(str, totals["shape"]))
+    return (
+        f"{totals['clients']:,} clients, {totals['samples']:,} training samples of shape {shape}; "
+        f"{totals['smallest']:,} to {totals['largest']:,} a client, median {totals['median']:g}"
+    )
+
+
+def _table(clients: Sequence[ClientSize]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in ("client", "train", "test", "classes"):
+        shown.add_column(title, justify="right")
+    shown.add_column("most frequent")
+    for client in clients:
+        ranked = sorted(enumerate(client.classes or ()), key=lambda pair: -pair[1])
+        held = [(label, count) for label, count in ranked if count]
+        most = ", ".join(f"{label}: {count / client.train:.0%}" for label, count in held[:_MOST_CLASSES])
+        classes = "–" if client.classes is None else str(len(held))
+        shown.add_row(str(client.client), str(client.train), str(client.test), classes, most or "–")
+    return shown

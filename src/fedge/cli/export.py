@@ -1,0 +1,57 @@
+"""`fedge export`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedge.cli.parameters import complete_run
+
+
+def export(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Runs, or folders of runs.", autocompletion=complete_run),
+    ],
+    to: Annotated[
+        Literal["csv", "parquet", "tensorboard", "mlflow", "wandb", "hfl-json"],
+        typer.Option(
+            "--to",
+            metavar="csv|parquet|tensorboard|mlflow|wandb|hfl-json",
+            help="Which tool; each but hfl-json needs an extra, which is named if it is missing.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="A file (csv, parquet, mlflow), or a folder (tensorboard, wandb; hfl-json unless it ends in .json).",
+        ),
+    ],
+) -> None:
+    """Write runs in the form of another tool.
+
+    csv and parquet are tables with a row for each round. tensorboard, mlflow
+    (an SQLite file) and wandb (offline runs) are what these open. hfl-json is
+    the result file of the hierarchical document, with the mean over seeds.
+    Nothing is sent anywhere.
+
+    Examples:
+
+      fedge export runs --to csv -o runs.csv
+      fedge export runs/fedavg --to tensorboard -o events
+      fedge export runs --to hfl-json -o results
+    """
+    from fedge.cli.output import say, warn
+    from fedge.report.collect import collect
+    from fedge.sinks import SINKS
+
+    runs, problems = collect(paths)
+    for problem in problems:
+        warn(problem)
+    SINKS[to](runs, output)
+    say(f"exported: {output}")

@@ -1,0 +1,52 @@
+"""`fedge report`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedge.cli.parameters import complete_run
+from fedge.core.errors import ConfigError
+
+
+def report(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Runs, or folders of runs.", autocompletion=complete_run),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="A page (.html), Markdown (.md), or LaTeX tables (.tex)."),
+    ],
+    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="What it is called.")] = "Fedge report",
+) -> None:
+    """Write up runs: tables, charts, settings, environment, and how to get each again.
+
+    A page is one file that needs no network, with its charts in it, which
+    needs fedge\\[view]. Markdown has all but the charts, LaTeX the tables.
+
+    Examples:
+
+      fedge report runs -o report.html
+      fedge report runs/fedavg runs/scaffold -o report.md --title 'Two algorithms'
+      fedge report runs -o tables.tex
+    """
+    from fedge.cli.output import say, warn
+    from fedge.report.collect import collect
+    from fedge.report.document import describe_runs
+    from fedge.report.writers import latex, markdown, page
+    from fedge.runs.storage import write_atomic, writing
+
+    writers = {".html": page, ".md": markdown, ".tex": latex}
+    if output.suffix not in writers:
+        raise ConfigError(f"-o {output}: expected .html, .md or .tex, got {output.suffix or 'no suffix'}")
+    runs, problems = collect(paths)
+    for problem in problems:
+        warn(problem)
+    text = writers[output.suffix](describe_runs(runs, problems, title))
+    with writing(output, "write the report again"):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(output, text.encode())
+    say(f"report: {output}")

@@ -1,0 +1,265 @@
+"""`fedge sweep`"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fedge.cli.parameters import Changes, Format, Quiet, complete_experiment
+from fedge.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from fedge.report.groups import Group
+    from fedge.sweep.board import Board, Line, Listener
+    from fedge.sweep.execute import Outcome
+    from fedge.sweep.plan import Sweep
+
+_MANY = 1_000
+"""Runs; more than these are not started by mistake."""
+
+_NUM_BEST = 10
+_INTERVAL_S = 10.0  # between two lines where nothing has ended
+_FRAME_S = 0.1  # between two pictures
+
+
+def sweep(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment),
+    ],
+    changes: Changes = None,
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs are kept.")] = Path("runs"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many runs there are.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Say which runs it would be, and do nothing.")] = False,
+    quiet: Quiet = False,
+    format: Format = "text",
+) -> None:
+    """Train a file in which settings have several values, every combination.
+
+    A list where one value is expected is an axis; the table `sweep` adds
+    ranges, zipped and conditional axes, exclusions and limits. Runs go to a
+    directory of the sweep's name, several at a time. The same command goes
+    on with what was stopped, in whatever way, and skips what is complete.
+    A run that fails does not stop the others; the exit code is then that of
+    the failure, or 1 if there were several kinds.
+
+    Examples:
+
+      fedge sweep grid.toml
+      fedge sweep first.toml --set 'algorithm.learning_rate=[0.01,0.1,1.0]' --set sweep.workers=2
+      fedge sweep grid.toml --plan
+      fedge sweep grid.toml --quiet --yes --format json | jq .failures
+    """
+    from fedge.sweep.execute import execute
+    from fedge.sweep.plan import load, work_out
+
+    asked = load(file, changes or ())
+    if plan:
+        _say_plan(asked, format)
+        return
+    if asked.num_runs > _MANY and not yes:
+        _confirm(asked.num_runs)
+    with _watching(quiet) as listener:
+        outcome = execute(work_out(asked), runs, listener)
+    _say_outcome(outcome, format, quiet)
+    codes = {ended.exit_code for ended in outcome.failures.values()}
+    if codes:
+        raise typer.Exit(codes.pop() if len(codes) == 1 else 1)
+
+
+def _confirm(num_runs: int) -> None:
+    if not _can_ask():
+        raise ConfigError(f"this sweep makes {num_runs:,} runs; if that is what you want, say --yes")
+    if not typer.confirm(f"This sweep makes {num_runs:,} runs. Start them?", err=True):
+        raise ConfigError(f"the sweep was not started: it makes {num_runs:,} runs; sweep.fraction takes some of them")
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
+
+
+def _say_plan(asked: Sweep, format: Literal["text", "json"]) -> None:
+    from fedge.cli.output import say, say_json
+    from fedge.sweep.plan import work_out
+
+    trials = work_out(asked).trials
+    if format == "json":
+        points = [{"name": trial.name, "values": trial.values, "problems": list(trial.problems)} for trial in trials]
+        say_json({"name": asked.name, "num_runs": asked.num_runs, "points": points})
+        return
+    said = [f"{trial.name}{': ' if trial.problems else ''}{'; '.join(trial.problems)}" for trial in trials]
+    say(*said, "", f"{len(trials):,} points, {asked.num_runs:,} runs")
+
+
+def _say_outcome(outcome: Outcome, format: Literal["text", "json"], quiet: bool) -> None:
+    from fedge.cli.entries import entry
+    from fedge.cli.output import say, say_json
+    from fedge.report.groups import group_runs
+    from fedge.report.tables import compare, records, table
+    from fedge.runs import Run
+
+    trained = [Run(path) for path in outcome.runs]
+    groups = sorted(group_runs(trained), key=lambda group: _rank(group, outcome.board))
+    rows = compare(groups)
+    if format == "json":
+        failures = [
+            {"name": name, "reason": ended.reason, "exit_code": ended.exit_code}
+            for name, ended in outcome.failures.items()
+        ]
+        said: dict[str, Any] = {"sweep": str(outcome.folder), "failures": failures}
+        say_json(said | {"comparison": records(rows), "runs": [entry(run) for run in trained]})
+    elif not quiet:
+        if rows:
+            say(table(rows[:_NUM_BEST]), "")
+        if len(rows) > _NUM_BEST:
+            say(f"the best {_NUM_BEST} of {len(rows)} by {outcome.board.metric}; all: fedge show {outcome.folder}")
+        say(f"sweep: {outcome.folder}")
+    for name, ended in outcome.failures.items():
+        typer.echo(f"failed: {name}: {ended.reason}", err=True)
+    if outcome.failures:
+        total = len(outcome.failures) + len(outcome.runs)
+        typer.echo(
+            f"error: {len(outcome.failures)} of {total} runs failed; the same command tries them again", err=True
+        )
+
+
+def _rank(group: Group, board: Board) -> float:
+    """By the mean over seeds, the best first."""
+    return fmean(board.rank((run.summary or {}).get(board.metric)) for run in group.runs)
+
+
+@contextmanager
+def _watching(quiet: bool) -> Iterator[Listener]:
+    """Someone to tell how the sweep goes; if it is interrupted, how to go on."""
+    from rich.console import Console
+
+    from fedge.sweep.board import Unwatched
+
+    console = Console(stderr=True)
+    fit = sys.stderr.isatty() and not console.is_dumb_terminal
+    screen = Unwatched() if quiet else Picture(console) if fit else Lines()
+    try:
+        yield screen
+    except KeyboardInterrupt:
+        if isinstance(screen, Picture):
+            screen.close()
+        print(f"interrupted: {shlex.join(['fedge', *sys.argv[1:]])} goes on", file=sys.stderr)
+        raise
+    finally:
+        if isinstance(screen, Picture):
+            screen.close()
+
+
+class Lines:
+    """A line for every run that ends, and now and then one for all."""
+
+    def __init__(self) -> None:
+        self._said_s = time.monotonic()
+
+    def notice(self, text: str) -> None:
+        self._said_s = time.monotonic()
+        print(text, file=sys.stderr, flush=True)
+
+    def ended(self, line: Line, board: Board) -> None:
+        number = len(board.lines("complete", "failed"))
+        value = _value(line, board)
+        said = _sentence(f"{line.name}: {line.status}", f"{board.metric} {value}" if value else "", _left(board))
+        self.notice(f"{number}/{board.num_runs} {said}")
+
+    def show(self, board: Board) -> None:
+        if time.monotonic() - self._said_s >= _INTERVAL_S:
+            self.notice(_summary(board))
+
+
+class Picture:
+    """All runs at a glance, drawn over and over: the whole, the best, and those under way."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        # Drawn when told to: a thread of its own would be in the way of forking.
+        self._live = Live(console=console, auto_refresh=False)
+        self._console = console
+        self._board: Board | None = None
+        self._drawn_s = 0.0
+        self._live.start()
+
+    def notice(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def ended(self, line: Line, board: Board) -> None:
+        if line.status == "failed":
+            self.notice(f"{line.name}: failed")
+
+    def show(self, board: Board) -> None:
+        self._board = board
+        if time.monotonic() - self._drawn_s >= _FRAME_S:
+            self._draw()
+
+    def close(self) -> None:
+        """The last picture stays."""
+        self._draw()
+        self._live.stop()
+
+    def _draw(self) -> None:
+        self._drawn_s = time.monotonic()
+        if self._board is not None:
+            self._live.update(_draw(self._board), refresh=True)
+
+
+def _draw(board: Board) -> RenderableType:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    head = Table.grid(padding=(0, 1))
+    head.add_row(ProgressBar(total=1.0, completed=board.share, width=24), _sentence(_counts(board), _left(board)))
+    best = Text(f"  {_best(board)}", no_wrap=True, overflow="ellipsis")
+    under_way = Table.grid(padding=(0, 2))
+    for line in board.lines("running"):
+        name = Text(line.name, no_wrap=True, overflow="ellipsis")
+        under_way.add_row(f"  round {line.round}/{line.num_rounds}", _value(line, board), name)
+    return Group(head, best, under_way)
+
+
+def _summary(board: Board) -> str:
+    """`12/48 complete, 2 running, best accuracy 91.2% (fedavg+learning_rate-0.1), 1:23 left`"""
+    return _sentence(_counts(board), _best(board), _left(board))
+
+
+def _counts(board: Board) -> str:
+    running, failed = len(board.lines("running")), len(board.lines("failed"))
+    complete = f"{len(board.lines('complete'))}/{board.num_runs} complete"
+    return _sentence(complete, f"{running} running", f"{failed} failed" if failed else "")
+
+
+def _best(board: Board) -> str:
+    best = board.best
+    return "" if best is None else f"best {board.metric} {_value(best, board)} ({best.name})"
+
+
+def _value(line: Line, board: Board) -> str:
+    if line.value is None:
+        return ""
+    return f"{line.value:.4g}" if board.metric == "loss" else f"{line.value:.1%}"
+
+
+def _left(board: Board) -> str:
+    from fedge.cli.tally import duration
+
+    return "" if board.left_s is None else f"{duration(board.left_s)} left"
+
+
+def _sentence(*parts: str) -> str:
+    return ", ".join(filter(None, parts))

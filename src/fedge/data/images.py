@@ -1,0 +1,85 @@
+"""Folders of images, one for each class."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from msgspec import Meta
+
+from fedge.core.errors import DataError, FedgeError
+from fedge.data.dealing import hold_out
+from fedge.data.divided import Divided, DividedClients, Pool, Whole
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+class Images(Divided, tag="images", kw_only=True):
+    """Image files in a folder for each class, values from 0 to 1; classes are in alphabetical order.
+
+    With `train/CLASS/` and `test/CLASS/` these are the two sets. With `CLASS/` alone the last files of each class,
+    by name, are for the test.
+    """
+
+    folder: Annotated[str, Meta(description="The folder of folders.")]
+    size: Annotated[int, Meta(ge=1, description="Pixels a side that images are scaled to.")] = 32
+    colours: Annotated[Literal["rgb", "grey"], Meta(description="Three channels or one.")] = "rgb"
+    test_fraction: Annotated[
+        float, Meta(ge=0, lt=1, description="Share of each class for the test, if there is no test/.")
+    ] = 0.2
+
+    def build(self, seed: int) -> DividedClients:
+        root = Path(self.folder).expanduser()
+        if (root / "train").is_dir():
+            classes = _folders(root / "train")
+            train, test = (_files(root / part, classes) for part in ("train", "test"))
+        else:
+            classes = _folders(root)
+            found = _files(root, classes)
+            rows = hold_out(np.array([label for _, label in found]), self.test_fraction)
+            train, test = ([found[row] for row in part] for part in rows)
+        whole = Whole(self._pool(train), self._pool(test), num_outputs=len(classes), full_scale=255)
+        return self.divide(whole, seed)
+
+    def _pool(self, files: list[tuple[Path, int]]) -> Pool:
+        channels = 3 if self.colours == "rgb" else 1
+        x = np.empty((len(files), channels, self.size, self.size), np.uint8)
+        for row, (path, _) in enumerate(files):
+            x[row] = self._read(path).reshape(self.size, self.size, channels).transpose(2, 0, 1)
+        return Pool(torch.from_numpy(x), torch.tensor([label for _, label in files], dtype=torch.int64))
+
+    def _read(self, path: Path) -> np.ndarray:
+        try:
+            image: Any = import_module("PIL.Image")
+        except ImportError:
+            raise FedgeError("images need Pillow, which is not installed; pip install 'fedge[images]'") from None
+        try:
+            with image.open(path) as opened:
+                converted = opened.convert("RGB" if self.colours == "rgb" else "L")
+                return np.asarray(converted.resize((self.size, self.size), image.Resampling.BILINEAR))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} cannot be read as an image: {error}; remove or replace it") from error
+
+
+def _folders(root: Path) -> list[str]:
+    names = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    if not names:
+        raise DataError(f"data.folder: expected a folder with one folder for each class, got {root}")
+    return names
+
+
+def _files(root: Path, classes: list[str]) -> list[tuple[Path, int]]:
+    if root.is_dir() and (unknown := sorted(set(_folders(root)) - set(classes))):
+        raise DataError(f"{root} has a class {unknown[0]!r} that the training set has not; remove its folder")
+    found = [
+        (path, label)
+        for label, name in enumerate(classes)
+        for path in sorted((root / name).glob("*"))
+        if path.suffix.lower() in SUFFIXES
+    ]
+    if not found:
+        raise DataError(f"{root}: expected image files ({', '.join(SUFFIXES)}) in folders by class, found none")
+    return found

@@ -1,0 +1,70 @@
+"""Sentiment 140: tweets by user as bags of words, from LEAF's files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import torch
+from msgspec import Meta
+
+from fedge.core.errors import DataError
+from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.files import Collection, Dir, data_dir
+from fedge.data.leaf import Users, leaf_files, read_leaf
+from fedge.data.partition import Natural, Partition
+from fedge.data.text import Bags, most_frequent, split_words
+
+_TEXT = 4  # of the fields of a tweet: number, date, query, user, text
+
+
+class Sent140(Divided, tag="sent140"):
+    """Tweets by user, positive or negative, as bags of the most frequent words; LEAF's JSON files.
+
+    An input has an equal value for each word of the vocabulary that the tweet has, adding up to one. Tweets
+    without any are left out.
+    """
+
+    sources: ClassVar[tuple[Collection, ...]] = (leaf_files("sent140"),)
+
+    partition: Annotated[Partition, Meta(description="How samples are dealt to clients.")] = Natural(min_size=8)
+    dir: Dir = None
+    words: Annotated[int, Meta(ge=1, description="Size of the vocabulary: the training set's most frequent.")] = 5000
+    test_fraction: Annotated[
+        float,
+        Meta(
+            ge=0,
+            lt=1,
+            description="Share of a user's last tweets that is held out, if the files are not split already.",
+        ),
+    ] = 0.2
+
+    def build(self, seed: int) -> DividedClients:
+        found = self.sources[0].find(data_dir(self.dir), "sent140")
+        train, test = (_tokenised(part) for part in read_leaf(found, self.test_fraction))
+        numbers = most_frequent(train.x, self.words)
+        train, test = (part.where(lambda words: any(word in numbers for word in words)) for part in (train, test))
+        whole = Whole(
+            _pool(train, numbers, self.words),
+            _pool(test, numbers, self.words),
+            num_outputs=2,
+            columns={"user": (train.users, test.users)},
+        )
+        return self.divide(whole, seed)
+
+
+def _tokenised(samples: Users) -> Users:
+    return samples._replace(x=[split_words(_text(tweet)) for tweet in samples.x])
+
+
+def _text(tweet: Any) -> str:
+    text = tweet[_TEXT] if isinstance(tweet, list) and len(tweet) > _TEXT else tweet
+    if not isinstance(text, str):
+        raise DataError(f"sent140: expected a tweet as text, or as a list with the text in fifth place, got {tweet!r}")
+    return text
+
+
+def _pool(samples: Users, numbers: dict[str, int], size: int) -> Pool:
+    if not set(samples.y) <= {0, 1}:
+        raise DataError(f"sent140: expected targets 0 and 1, got {sorted(set(samples.y), key=str)[:5]}")
+    bags = [[numbers[word] for word in words if word in numbers] for words in samples.x]
+    return Pool(Bags(bags, size), torch.tensor(samples.y, dtype=torch.int64))

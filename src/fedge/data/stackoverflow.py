@@ -1,0 +1,78 @@
+"""Tags of Stack Overflow questions by user, from tables of text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from msgspec import Meta
+
+from fedge.core.errors import DataError
+from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.files import Collection, Dir, Source, data_dir, read_rows
+from fedge.data.partition import Natural, Partition
+from fedge.data.text import Bags, most_frequent, split_words
+
+_HOW = (
+    "write {path}, a line `user<TAB>text<TAB>tag|tag|...` for each question "
+    "(from https://archive.org/details/stackexchange, or TensorFlow Federated's stackoverflow)"
+)
+FILES = Collection(
+    ("stackoverflow",),
+    tuple(Source({f"{part}.tsv": None, f"{part}.tsv.gz": None}, _HOW) for part in ("train", "test")),
+)
+
+
+class StackOverflow(Divided, tag="stackoverflow"):
+    """Questions by user as bags of the most frequent words, with those of the most frequent tags that they have.
+
+    From `train.tsv` and `test.tsv`, UTF-8, a line `user<TAB>text<TAB>tag|tag|...` for each question. A target has
+    the value 1 for each tag of the question, 0 for the others. Questions without any known word are left out.
+    """
+
+    sources: ClassVar[tuple[Collection, ...]] = (FILES,)
+
+    partition: Annotated[Partition, Meta(description="How samples are dealt to clients.")] = Natural()
+    dir: Dir = None
+    words: Annotated[int, Meta(ge=1, description="Size of the vocabulary: the training set's most frequent.")] = 10_000
+    tags: Annotated[int, Meta(ge=1, description="Number of tags: the training set's most frequent.")] = 500
+
+    def build(self, seed: int) -> DividedClients:
+        train, test = (_read(paths) for paths in self.sources[0].find(data_dir(self.dir), "stackoverflow"))
+        words = most_frequent((question.words for question in train), self.words)
+        tags = most_frequent((question.tags for question in train), self.tags)
+        train, test = ([q for q in part if not words.keys().isdisjoint(q.words)] for part in (train, test))
+        whole = Whole(
+            self._pool(train, words, tags),
+            self._pool(test, words, tags),
+            num_outputs=self.tags,
+            multilabel=True,
+            columns={"user": (_users(train), _users(test))},
+        )
+        return self.divide(whole, seed)
+
+    def _pool(self, questions: list[_Question], words: dict[str, int], tags: dict[str, int]) -> Pool:
+        y = torch.zeros(len(questions), self.tags)
+        for row, question in enumerate(questions):
+            y[row, [tags[tag] for tag in question.tags if tag in tags]] = 1
+        return Pool(Bags([[words[w] for w in q.words if w in words] for q in questions], self.words), y)
+
+
+class _Question(NamedTuple):
+    user: str
+    words: list[str]
+    tags: list[str]
+
+
+def _read(paths: list[Path]) -> list[_Question]:
+    rows = read_rows(paths[0], ("user", "text", "tag|tag|..."))
+    found = [_Question(user, split_words(text), list(filter(None, tags.split("|")))) for user, text, tags in rows]
+    if not found:
+        raise DataError(f"{paths[0]}: expected at least one question, got none")
+    return found
+
+
+def _users(questions: list[_Question]) -> np.ndarray:
+    return np.array([question.user for question in questions], str)

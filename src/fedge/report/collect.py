@@ -1,0 +1,42 @@
+"""The runs that a report is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedge.core.errors import FedgeError, RunError
+from fedge.runs import Run, find_runs
+
+
+def collect(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs at and below these paths that can be read in full, and of all others why they are left out."""
+    found = {run.path: run for path in paths for run in sorted(find_runs(path), key=_order)}
+    runs, problems = [], []
+    for run in found.values():
+        if (problem := _problem(run)) is None:
+            runs.append(run)
+        else:
+            problems.append(f"left out: {problem}")
+    if not runs:
+        said = "".join(f"\n{problem}" for problem in problems)
+        raise RunError(f"no runs in {', '.join(map(str, paths))}; start one with `fedge run FILE`{said}")
+    return runs, problems
+
+
+def _order(run: Run) -> list[list[tuple[int, str]]]:
+    """By path, folder by folder, with numbers by their size: run-2 before run-10."""
+    return [
+        [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", folder)]
+        for folder in run.path.parts
+    ]
+
+
+def _problem(run: Run) -> str | None:
+    if run.problem is None:
+        try:
+            _ = run.rounds
+        except FedgeError as error:  # damage that a look at the end of the records does not show
+            return str(error)
+    return run.problem

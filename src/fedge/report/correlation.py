@@ -1,0 +1,92 @@
+"""How results go with the settings that were varied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum, sqrt
+from typing import Any
+
+from fedge.report.groups import Run, varied
+from fedge.report.outcomes import outcome
+from fedge.report.statistics import Reached, to_target
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson's coefficient over so many runs; None where the setting or the result did not vary among them."""
+
+    setting: str
+    outcome: str
+    coefficient: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """The runs that share one value of a setting that is no number."""
+
+    setting: str
+    value: str
+    outcome: str
+    result: Reached
+
+
+def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """The linear correlation of two series; None if there are fewer than two values, or if one is constant."""
+    if len(xs) != len(ys):
+        raise ValueError(f"expected two series of one length, got {len(xs)} and {len(ys)}")
+    if len(xs) < 2 or len(set(xs)) == 1 or len(set(ys)) == 1:
+        return None
+    x_mean, y_mean = fsum(xs) / len(xs), fsum(ys) / len(ys)
+    # scaled, since squares of bytes or FLOPs may leave the range of floats
+    x_size, y_size = max(abs(x - x_mean) for x in xs), max(abs(y - y_mean) for y in ys)
+    dx, dy = [(x - x_mean) / x_size for x in xs], [(y - y_mean) / y_size for y in ys]
+    product = fsum(a * b for a, b in zip(dx, dy, strict=True))
+    found = product / (sqrt(fsum(a * a for a in dx)) * sqrt(fsum(b * b for b in dy)))
+    return max(-1.0, min(1.0, found))
+
+
+def correlate(runs: Sequence[Run], outcomes: Sequence[str]) -> list[Correlation]:
+    """Every varied setting that is a number, or a switch (as 0 and 1), against every outcome.
+
+    A run counts where it has both: one without a target reached says nothing about the cost of reaching it.
+    """
+    found = []
+    for setting, values in varied(runs).items():
+        if not _numeric(values) or len({value for value in values if value is not None}) < 2:
+            continue
+        for name in outcomes:
+            pairs = [
+                (float(value), result)
+                for value, run in zip(values, runs, strict=True)
+                if value is not None and (result := outcome(run, name)) is not None
+            ]
+            xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+            found.append(Correlation(setting, name, pearson(xs, ys), len(pairs)))
+    return found
+
+
+def levels(runs: Sequence[Run], outcomes: Sequence[str]) -> list[Level]:
+    """The outcomes by each value of every varied setting that is no number.
+
+    One that parts the runs as an earlier one does, such as an option that one algorithm alone has, says nothing new.
+    """
+    found, seen = [], []
+    for setting, values in varied(runs).items():
+        split = [list(map(str, values)).index(str(value)) for value in values]
+        if _numeric(values) or split in seen:
+            continue
+        seen.append(split)
+        for value in dict.fromkeys(map(str, values)):
+            alike = [
+                run for run, own in zip(runs, values, strict=True) if str(own) == value and run.summary is not None
+            ]
+            found += [
+                Level(setting, value, name, to_target([outcome(run, name) for run in alike])) for name in outcomes
+            ]
+    return found
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    return all(value is None or isinstance(value, int | float) for value in values)

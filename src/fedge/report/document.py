@@ -1,0 +1,259 @@
+"""What a report says, before it is written as a page, as Markdown or as LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fedge.core.errors import FedgeError
+from fedge.report.charts import curves
+from fedge.report.correlation import correlate, levels
+from fedge.report.groups import Group, group_runs, regroup, varied
+from fedge.report.outcomes import describe, is_to_target, outcome
+from fedge.report.overviews import bars, heatmap, pareto
+from fedge.report.pairs import Pairing, pair_all
+from fedge.report.quantities import fitting, titled
+from fedge.report.recipe import command, common_toml
+from fedge.report.statistics import LEVEL
+from fedge.report.tables import Grid, compare, grid, write
+from fedge.runs import Run
+
+_MAX_LINES = 8
+"""Curves of more settings than this are drawn by one setting instead: there are no more colours."""
+
+_OUTCOMES = (
+    "accuracy",
+    "user_accuracy",
+    "rounds_to_target",
+    "bytes_to_target",
+    "flops_to_target",
+    "sim_seconds_to_target",
+    "energy_j_to_target",
+    "mean_weight_divergence",
+    "median_sim_seconds",
+)
+
+
+class Figure(NamedTuple):
+    """A chart with a name, drawn when it is asked for."""
+
+    title: str
+    draw: Callable[[], Any]
+
+
+class Listing(NamedTuple):
+    """Text to be copied as it is."""
+
+    title: str
+    text: str
+
+
+class Section(NamedTuple):
+    """A heading and what stands below it."""
+
+    title: str
+    parts: Sequence[Grid | Figure | Listing | str]
+
+
+class Document(NamedTuple):
+    """A report."""
+
+    title: str
+    sections: Sequence[Section]
+
+
+def describe_runs(runs: Sequence[Run], problems: Sequence[str] = (), title: str = "Fedge report") -> Document:
+    """All that a report says about these runs; problems say what was left out of it."""
+    groups = group_runs(runs)
+    finished = [run for run in runs if run.summary is not None]
+    outcomes = [name for name in _OUTCOMES if any(outcome(run, name) is not None for run in finished)]
+    sections = [
+        Section("Results", [_counted(runs, groups), grid(compare(groups)), *_figures(groups, outcomes)]),
+        Section("Paired comparison", [_pairings(groups, name) for name in outcomes[:1] + _to_target(outcomes)[:1]])
+        if len(groups) > 1
+        else None,
+        Section("Settings and results", list(_relations(finished, outcomes))),
+        Section("Configuration", _configuration(runs)),
+        Section("Environment", [_environment(runs)]),
+        Section("Reproduce", _commands(runs)),
+        Section("Left out", list(problems)),
+    ]
+    return Document(title, [section for section in sections if section and section.parts])
+
+
+def _counted(runs: Sequence[Run], groups: Sequence[Group]) -> str:
+    finished = sum(run.summary is not None for run in runs)
+    rest = f", {len(runs) - finished} of them unfinished" if finished < len(runs) else ""
+    return f"{len(runs)} runs of {len(groups)} settings{rest}."
+
+
+def _figures(groups: Sequence[Group], outcomes: Sequence[str]) -> Iterator[Figure]:
+    lines, by = _lines(groups)
+    said = f", by {by}" if by else ""
+    for x, over in (("round", "rounds"), ("bytes_up", "upload")):
+        if all(_measures(group, x) for group in lines):
+            yield Figure(f"Accuracy over {over}{said}", _drawing(curves, lines, x, "accuracy"))
+    costs = _to_target(outcomes)
+    for cost in costs[:2]:
+        yield Figure(_capital(describe(cost).title), _drawing(bars, groups, cost))
+    if "bytes_to_target" in costs and "accuracy" in outcomes and len(groups) > 1:
+        yield Figure("Traffic against accuracy", _drawing(pareto, groups, "bytes_to_target", "accuracy"))
+    if len(varied([group.runs[0] for group in groups])) > 1 and "accuracy" in outcomes:
+        yield Figure("Accuracy over two settings", _drawing(heatmap, groups, "accuracy", _two(groups)))
+
+
+def _drawing(draw: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    return lambda: draw(*arguments)
+
+
+def _lines(groups: Sequence[Group]) -> tuple[Sequence[Group], str | None]:
+    """The groups that curves are drawn of, and the setting they were merged by."""
+    if len(groups) <= _MAX_LINES:
+        return groups, None
+    for key in varied([group.runs[0] for group in groups]):
+        merged = regroup(groups, [key])
+        if len(merged) <= _MAX_LINES:
+            return merged, key
+    return groups[:_MAX_LINES], f"their order, the first {_MAX_LINES}"
+
+
+def _two(groups: Sequence[Group]) -> tuple[str, str]:
+    """Two settings for a heat map: numbers rather than names, as numbers have an order."""
+    found = varied([group.runs[0] for group in groups])
+    numbers = [key for key, values in found.items() if all(isinstance(value, int | float) for value in values)]
+    first, second, *_ = [*numbers, *(key for key in found if key not in numbers)]
+    return first, second
+
+
+def _measures(group: Group, x: str) -> bool:
+    return any("accuracy" in record for run in group.runs for record in run.rounds) and all(
+        x in record for run in group.runs for record in run.rounds
+    )
+
+
+def _pairings(groups: Sequence[Group], name: str) -> Grid | str:
+    found = pair_all(groups, name)
+    quantity = describe(name)
+    if not found:
+        return f"{_capital(quantity.title)}: no two settings share a seed, so none can be compared pair by pair."
+    unit = fitting(quantity.units, max(abs(p.difference.mean) if p.difference else 0.0 for p in found))
+    rows = [
+        [
+            pairing.first,
+            str(pairing.pairs),
+            write(pairing.difference, unit) if pairing.difference else "–",
+            f"{pairing.wins}:{pairing.losses}",
+            pairing.verdict,
+        ]
+        for pairing in found
+    ]
+    head = ["setting", "pairs", f"difference in {titled(quantity.title, unit)}", "wins", "verdict"]
+    return Grid(f"{_capital(quantity.title)} against {groups[0].label}", head, rows, _pairing_notes(found))
+
+
+def _pairing_notes(found: Sequence[Pairing]) -> list[str]:
+    notes = [f"better, worse: the {LEVEL:.0%} confidence interval of the mean difference over seeds leaves out 0"]
+    if any(pairing.by == "wins" for pairing in found):
+        notes.append(
+            "where a seed did not reach the target the difference is of the other pairs only, and the verdict is "
+            f"that of a sign test over all pairs (p <= {1 - LEVEL:.2g})"
+        )
+    if len(found) > 1:
+        notes.append(f"of {len(found)} comparisons some may differ by chance: no correction is made for their number")
+    return notes
+
+
+def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[Grid]:
+    correlations = correlate(runs, outcomes) if runs else []
+    if correlations:
+        known = dict.fromkeys(found.setting for found in correlations)
+        rows = [
+            [
+                setting,
+                *(_coefficient(found.coefficient, found.count) for found in correlations if found.setting == setting),
+            ]
+            for setting in known
+        ]
+        notes = ["Pearson's coefficient, with the number of runs; a cost to target is of the runs that reached it"]
+        yield Grid("Correlation", ["setting", *(describe(name).title for name in outcomes)], rows, notes)
+    found = levels(runs, outcomes) if runs else []
+    units = {
+        name: fitting(
+            describe(name).units,
+            max(
+                (one.result.estimate.mean for one in found if one.outcome == name and one.result.estimate), default=0.0
+            ),
+        )
+        for name in outcomes
+    }
+    for setting in dict.fromkeys(one.setting for one in found):
+        own = [one for one in found if one.setting == setting]
+        rows = [
+            [
+                value,
+                str(max(one.result.count for one in own if one.value == value)),
+                *(
+                    (write(one.result.estimate, units[one.outcome]) if one.result.estimate else "–")
+                    + _reached(one.outcome, one.result.reached, one.result.count)
+                    for one in own
+                    if one.value == value
+                ),
+            ]
+            for value in dict.fromkeys(one.value for one in own)
+        ]
+        head = [setting, "runs", *(titled(describe(name).title, units[name]) for name in outcomes)]
+        yield Grid(f"By {setting}", head, rows, ["mean over all runs with that value, whatever their other settings"])
+
+
+def _coefficient(value: float | None, count: int) -> str:
+    return f"– ({count})" if value is None else f"{value:+.2f} ({count})".replace("-", "−")
+
+
+def _reached(name: str, reached: int, count: int) -> str:
+    return f" ({reached}/{count} reached)" if is_to_target(name) and 0 < reached < count else ""
+
+
+def _configuration(runs: Sequence[Run]) -> list[Grid | Figure | Listing | str]:
+    found: list[Grid | Figure | Listing | str] = [Listing("common.toml: what all runs share", common_toml(runs))]
+    differing = varied(runs)
+    if differing:
+        rows = [
+            [key, ", ".join(dict.fromkeys("not set" if value is None else str(value) for value in values))]
+            for key, values in differing.items()
+        ]
+        found.append(Grid("What differs", ["setting", "values"], rows))
+    return found
+
+
+def _environment(runs: Sequence[Run]) -> Grid:
+    keys = dict.fromkeys(key for run in runs for key in _surroundings(run) if key != "started")
+    rows = [
+        [key, ", ".join(dict.fromkeys(str(_surroundings(run).get(key, "unknown")) for run in runs))] for key in keys
+    ]
+    started = sorted(str(_surroundings(run)["started"]) for run in runs if "started" in _surroundings(run))
+    if started:
+        rows.append(["started", started[0] if started[0] == started[-1] else f"{started[0]} to {started[-1]}"])
+    return Grid("Environment", ["", "of the runs"], rows)
+
+
+def _surroundings(run: Run) -> dict[str, Any]:
+    try:
+        return run.environment
+    except FedgeError:  # the runs are what is reported on; where they ran is then not known
+        return {}
+
+
+def _commands(runs: Sequence[Run]) -> list[Grid | Figure | Listing | str]:
+    lines = [f"{command(runs, run, 'common.toml')}  # {run.path}" for run in runs]
+    return [
+        "Save the common settings above as common.toml; each line trains one run again.",
+        Listing("", "\n".join(lines)),
+    ]
+
+
+def _to_target(outcomes: Sequence[str]) -> list[str]:
+    return [name for name in outcomes if is_to_target(name)]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

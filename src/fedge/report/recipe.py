@@ -1,0 +1,63 @@
+"""How to get runs again: what their settings have in common as a file, and a command for each."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedge.report.groups import Run, settings
+
+_PLAIN = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_][A-Za-z0-9_./:-]*")
+
+
+def common(runs: Sequence[Run]) -> dict[str, Any]:
+    """The settings that all runs share, as a table that can be written as TOML."""
+    found: dict[str, Any] = {}
+    for path, value in _shared(runs).items():
+        *tables, key = path.split(".")
+        table = found
+        for name in tables:
+            table = table.setdefault(name, {})
+        table[key] = value
+    return found
+
+
+def common_toml(runs: Sequence[Run]) -> str:
+    """The same as the text of an experiment file."""
+    from tomli_w import dumps
+
+    return dumps(common(runs))
+
+
+def changes(runs: Sequence[Run], run: Run) -> dict[str, Any]:
+    """What is to be set, on top of what all share, to get this run."""
+    shared = _shared(runs)
+    return {path: value for path, value in _given(run).items() if path not in shared}
+
+
+def command(runs: Sequence[Run], run: Run, file: str) -> str:
+    """The command that trains this run again from the file of what all share."""
+    sets = [f"--set {shlex.quote(f'{path}={_value(value)}')}" for path, value in changes(runs, run).items()]
+    return " ".join(["fedge run", shlex.quote(file), *sets])
+
+
+def _shared(runs: Sequence[Run]) -> dict[str, Any]:
+    first, *others = [_given(run) for run in runs]
+    return {path: value for path, value in first.items() if all(path in one and one[path] == value for one in others)}
+
+
+def _given(run: Run) -> dict[str, Any]:
+    """TOML has no word for nothing: a setting that is null is one that is not set."""
+    return {path: value for path, value in settings(run.config) if value is not None and value != {}}
+
+
+def _value(value: Any) -> str:
+    """As `--set` reads it: a TOML value, or else a plain word."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
+    return json.dumps(value)

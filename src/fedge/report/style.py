@@ -1,0 +1,101 @@
+"""How charts look, in print and for the colour-blind, and how they are saved.
+
+Needs the extra `view`, which is imported on first use, so that the rest of `fedge.report` works without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedge.core.errors import ConfigError, FedgeError, StorageError
+
+if TYPE_CHECKING:
+    import altair
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+"""Okabe and Ito's palette, which the colour-blind can tell apart; the faintest on white paper come last."""
+
+PNG_SCALE = 3  # 288 dots an inch
+
+INK, FAINT = "#222222", "#777777"
+
+# Sizes are in pixels of 1/96 inch: with its axes a chart fills a column of a paper, in 8 point type.
+SIZE = {"width": 265, "height": 165}
+TICKS = 5
+STYLE: dict[str, Any] = {
+    "font": "Helvetica, Arial, Liberation Sans, sans-serif",
+    "background": "white",
+    "view": {"stroke": None},
+    "axis": {
+        "grid": False,
+        "domainColor": FAINT,
+        "tickColor": FAINT,
+        "tickSize": 4,
+        "tickCount": TICKS,
+        "labelColor": INK,
+        "labelFlush": False,
+        "labelFontSize": 10,
+        "titleColor": INK,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+    },
+    "legend": {
+        "orient": "bottom",
+        "title": None,
+        "offset": 6,
+        "rowPadding": 0,
+        "labelColor": INK,
+        "labelFontSize": 10,
+        "labelLimit": 0,
+        "symbolType": "stroke",
+        "symbolSize": 400,
+        "symbolStrokeWidth": 1.75,
+        "columnPadding": 14,
+    },
+    "title": {"anchor": "start", "color": FAINT, "fontSize": 10, "fontWeight": "normal", "offset": 8},
+    "line": {"strokeWidth": 1.75, "strokeJoin": "round"},
+    "concat": {"spacing": 24},
+}
+
+SUFFIXES = (".svg", ".png", ".pdf", ".html")
+
+
+def legend_style(labels: Sequence[str], width: int) -> dict[str, Any]:
+    """The style with a legend of as few rows as fit the width, equally filled."""
+    entry = 36 + 6 * max(map(len, labels))  # symbol and padding, and what a letter takes in the mean
+    rows = ceil(len(labels) / max(1, width // entry))
+    return STYLE | {"legend": STYLE["legend"] | {"columns": ceil(len(labels) / rows)}}
+
+
+def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
+    """Write a chart as the suffix of the path says. A page is one file: what draws the chart is in it."""
+    path = Path(path)
+    check_suffix(path)
+    need("vl_convert")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".html":
+            chart.save(path, inline=True)
+        else:
+            chart.save(path, scale_factor=PNG_SCALE if path.suffix == ".png" else 1)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot write the chart: {error}") from error
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a file that is no kind of chart."""
+    if path.suffix not in SUFFIXES:
+        known = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise ConfigError(f"{path}: a chart is saved as {known}, got {path.suffix or 'no suffix'}")
+
+
+def need(module: str) -> Any:
+    """The module, or what to install."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise FedgeError(f"charts need {module}, which is not installed; pip install 'fedge[view]'") from None

@@ -1,0 +1,48 @@
+"""What the machine can give."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+_UNKNOWN_MB = 4096.0  # where the system does not tell
+_SHARE = 0.8  # the rest is for others
+_KB = 1024 if sys.platform == "darwin" else 1  # units of ru_maxrss in one KB
+
+
+def num_processors() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def usable_memory_mb() -> float:
+    """Most of what is free now, on the machine and within the limit of a container."""
+    free = [found for found in (_free_mb(), _free_in_container_mb()) if found is not None]
+    return _SHARE * min(free, default=_UNKNOWN_MB)
+
+
+def peak_memory_mb() -> float:
+    """The most that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _KB / 1024
+
+
+def _free_mb() -> float | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) / 1024 if found else None
+
+
+def _free_in_container_mb() -> float | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        most, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no container, or `max`: no limit
+        return None
+    return (most - used) / 2**20

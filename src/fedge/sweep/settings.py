@@ -1,0 +1,94 @@
+"""Which settings an experiment has, and what they take: read off the types of its options."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from fedge.config import Config
+from fedge.core.errors import ConfigError
+from fedge.core.schema import nearest, structs, tag
+
+
+def kinds_at(raw: Mapping[str, Any], path: str) -> list[Any]:
+    """The types that the setting at a path may have, given what is chosen on the way; an error if there is none."""
+    found: list[Any] = [Config]
+    table: Any = raw
+    done: list[str] = []
+    for key in path.split("."):
+        if any(_is_free(kind) for kind in found):
+            return [Any]
+        tables = _chosen([inner for kind in found for inner in structs(kind)], table)
+        known = {name: kind for inner in tables for name, kind in _fields(inner)}
+        if key not in known:
+            where = ".".join([*done, key])
+            raise ConfigError(f"{where}: unknown key{nearest(key, known)}; valid here: {', '.join(known)}")
+        found = [kind for inner in tables for name, kind in _fields(inner) if name == key]
+        table = table.get(key) if isinstance(table, Mapping) else None
+        done.append(key)
+    return found
+
+
+def value_at(raw: Mapping[str, Any], path: str) -> Any:
+    """What a setting is: as the file says, or else its default; of a table that has one, its name."""
+    value = _find(raw, path.split("."))
+    return value["name"] if isinstance(value, Mapping) and "name" in value else value
+
+
+def takes_list(kinds: Iterable[Any]) -> bool:
+    """Whether a list can be a value of the setting."""
+    return any(part is Any or part is list or get_origin(part) is list for part in _parts(kinds))
+
+
+def takes_number(kinds: Iterable[Any]) -> bool:
+    return any(part in (int, float, Any) for part in _parts(kinds))
+
+
+def takes_fractions(kinds: Iterable[Any]) -> bool:
+    """Whether a number need not be whole."""
+    return any(part in (float, Any) for part in _parts(kinds))
+
+
+def _parts(kinds: Iterable[Any]) -> Iterator[Any]:
+    for kind in kinds:
+        if get_origin(kind) is Annotated:
+            yield from _parts([get_args(kind)[0]])
+        elif get_origin(kind) in (Union, types.UnionType):
+            yield from _parts(get_args(kind))
+        else:
+            yield kind
+
+
+def _is_free(kind: Any) -> bool:
+    """Whether any key may stand below it."""
+    return any(part is Any or part is dict or get_origin(part) is dict for part in _parts([kind]))
+
+
+def _fields(kind: type[Struct]) -> list[tuple[str, Any]]:
+    own = [(field.name, field.type) for field in msgspec.structs.fields(kind)]
+    return own if tag(kind) is None else [("name", str), *own]
+
+
+def _chosen(kinds: list[type[Struct]], table: Any) -> list[type[Struct]]:
+    """The kinds that the name in a table leaves; a name that is varied, or unknown, leaves several, or all."""
+    name = table.get("name") if isinstance(table, Mapping) else table
+    names = name if isinstance(name, list) else [name]
+    return [kind for kind in kinds if tag(kind) is not None and tag(kind) in names] or kinds
+
+
+def _find(raw: Mapping[str, Any], path: Sequence[str]) -> Any:
+    *tables, key = path
+    table = _find(raw, tables) if tables else raw
+    if isinstance(table, str):
+        table = {"name": table}
+    if isinstance(table, Mapping) and key in table:
+        return table[key]
+    parents = kinds_at(raw, ".".join(tables)) if tables else [Config]
+    kinds = _chosen([inner for kind in parents for inner in structs(kind)], table)
+    fields = (field for kind in kinds for field in msgspec.structs.fields(kind) if field.name == key)
+    defaults = (field.default for field in fields if field.default is not msgspec.NODEFAULT)
+    return msgspec.to_builtins(next(defaults, None))

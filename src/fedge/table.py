@@ -1,0 +1,102 @@
+"""All runs as one table: `fedge.load("runs/")`.
+
+Needs pandas or polars (the extra `table`), which is imported on first use.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedge.core.errors import ConfigError, FedgeError, RunError
+from fedge.report.columns import Array, read_rounds
+from fedge.report.groups import settings
+from fedge.runs import Run, find_runs
+from fedge.runs.files import encode
+
+What = Literal["rounds", "summary"]
+
+
+def load(path: str | Path = "runs", what: What = "rounds") -> Any:
+    """The runs at a path as a table: a row a round, or with what="summary" a row a run.
+
+    The first column is the run's path; then come its settings by their path, such as `algorithm.learning_rate`, then
+    what was recorded. A setting that has the name of a result is called `config.` and its name; one that no run
+    sets is left out. The table is a pandas DataFrame, or one of polars if there is no pandas. Directories that
+    cannot be read are left out with a warning.
+    """
+    runs = []
+    for run in find_runs(Path(path)):
+        if run.problem is None:
+            runs.append(run)
+        else:
+            warnings.warn(f"left out: {run.problem}", stacklevel=2)
+    if not runs:
+        raise RunError(f"no runs in {path}; start one with `fedge run FILE`")
+    return frame(runs, what)
+
+
+def frame(runs: Sequence[Run], what: What = "rounds") -> Any:
+    """These runs as a table."""
+    if what not in ("rounds", "summary"):
+        raise ConfigError(f'what: expected "rounds" or "summary", got {what!r}')
+    make = _maker()
+    lengths: Sequence[int]
+    results: Mapping[str, Any]
+    if what == "rounds":
+        lengths, results = read_rounds(runs)
+    else:
+        lengths, results = [1] * len(runs), _columns([{"status": run.status, **(run.summary or {})} for run in runs])
+    described = _columns([dict(settings(run.config)) for run in runs])
+    described = {f"config.{name}" if name in results else name: values for name, values in described.items()}
+    return make({"run": [str(run.path) for run in runs], **described}, lengths, results)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
+    return {name: [_cell(row.get(name)) for row in rows] for name in names}
+
+
+def _cell(value: Any) -> Any:
+    """Lists and empty tables as JSON, as a cell of a table holds one value."""
+    return encode(value).decode() if isinstance(value, list | dict) else value
+
+
+def _maker() -> Any:
+    for module, make in (("pandas", _pandas), ("polars", _polars)):
+        if find_spec(module) is not None:
+            return make
+    raise FedgeError("a table needs pandas or polars, and neither is installed; pip install 'fedge[table]'")
+
+
+def _pandas(described: Mapping[str, list[Any]], lengths: Sequence[int], results: Mapping[str, Any]) -> Any:
+    pandas = import_module("pandas")
+    row_of = np.repeat(np.arange(len(lengths)), lengths)
+    columns = {name: _repeated(pandas, values, row_of) for name, values in described.items()}
+    return pandas.DataFrame(columns | dict(results), copy=False)
+
+
+def _repeated(pandas: Any, values: list[Any], row_of: Array) -> Any:
+    """Numbers as they are; texts as categories, of which a million rows store only the numbers."""
+    plain = pandas.Series(values)
+    if plain.dtype.kind in "ifb":
+        return plain.to_numpy()[row_of]
+    codes, known = pandas.factorize(plain)
+    return pandas.Categorical.from_codes(codes.astype(np.int32)[row_of], known)
+
+
+def _polars(described: Mapping[str, list[Any]], lengths: Sequence[int], results: Mapping[str, Any]) -> Any:
+    polars = import_module("polars")
+    row_of = np.repeat(np.arange(len(lengths)), lengths)
+    columns = {name: polars.Series(name, values, strict=False).gather(row_of) for name, values in described.items()}
+    measured = {name: polars.Series(name, values, strict=False) for name, values in results.items()}
+    return polars.DataFrame(
+        columns
+        | {name: values.fill_nan(None) if values.dtype.is_float() else values for name, values in measured.items()}
+    )

@@ -1,0 +1,166 @@
+"""`fedge data`"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from hashlib import md5
+from pathlib import Path
+
+import pytest
+
+from fedge.cli.data import app, picture
+from fedge.data.files import Collection, Source
+from fedge.data.mnist import FashionMnist
+from fedge.data.overview import ClientSize
+
+COMMANDS = [command.name for command in app.registered_commands]
+
+
+@pytest.fixture
+def files(monkeypatch):
+    """A data set of one file that is needed and one that is not."""
+    needed = Collection(("set",), (Source({"a.bin": md5(b"a").hexdigest()}, "fetch {path}"),))
+    extra = Collection(("set",), (Source({"b.bin": None}, "make {path}"),), purpose="more")
+    monkeypatch.setattr(FashionMnist, "sources", (needed, extra))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(fedge, name):
+    said = fedge("data", name, "--help").output
+    assert any(line.strip().startswith(f"fedge data {name}") for line in said.partition("Examples:")[2].split("\n"))
+
+
+def test_missing_files_are_said_with_how_to_get_them(fedge, files, tmp_path):
+    result = fedge("data", "get", "fashion_mnist", "--dir", tmp_path)
+    assert result.exit_code == 3
+    assert result.stdout.splitlines() == [
+        f"missing  {tmp_path}/set/a.bin",
+        f"         fetch {tmp_path}/set/a.bin",
+        f"missing  {tmp_path}/set/b.bin (only for more)",
+        f"         make {tmp_path}/set/b.bin",
+    ]
+    assert "fashion_mnist: missing or wrong: a.bin" in result.stderr
+    assert "b.bin" not in result.stderr
+
+
+def test_files_are_copied_and_checked(fedge, files, tmp_path):
+    origin, root = tmp_path / "from", tmp_path / "to"
+    origin.mkdir()
+    (origin / "a.bin").write_bytes(b"wrong")
+    result = fedge("data", "get", "fashion_mnist", "--from", origin, "--dir", root)
+    assert (result.exit_code, root.exists()) == (3, False)
+    assert "truncated or corrupt" in result.stderr
+    (origin / "a.bin").write_bytes(b"a")
+    result = fedge("data", "get", "fashion_mnist", "--from", origin, "--dir", root)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"copied {root}/set/a.bin\nright    {root}/set/a.bin\n")
+    assert fedge("data", "check", "fashion_mnist", "--dir", root).exit_code == 0
+    result = fedge("data", "get", "fashion_mnist", "--from", tmp_path / "none", "--dir", root)
+    assert "there is no directory" in result.stderr
+
+
+def test_a_wrong_file_is_found(fedge, files, tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin").write_bytes(b"wrong")
+    result = fedge("data", "check", "fashion_mnist", "--dir", tmp_path, "--format", "json")
+    assert result.exit_code == 3
+    first, second = json.loads(result.stdout)
+    assert (first["status"], first["path"]) == ("wrong", f"{tmp_path}/set/a.bin")
+    assert "expected MD5" in first["problem"]
+    assert (second["status"], second["purpose"]) == ("missing", "more")
+
+
+def test_unknown_names_and_those_without_files(fedge):
+    result = fedge("data", "check", "mnits")
+    assert result.exit_code == 2
+    assert "did you mean 'mnist'?" in result.stderr
+    result = fedge("data", "get", "digits")
+    assert result.exit_code == 2
+    assert "digits has no files of its own" in result.stderr
+
+
+def test_the_data_of_an_experiment_is_checked(fedge, experiment_file):
+    assert fedge("data", "check", experiment_file).stdout == (
+        "10 clients with 1438 training samples of shape 1x28x28: all is there\n"
+    )
+    found = json.loads(fedge("data", "check", experiment_file, "--format", "json").stdout)
+    assert found == {"clients": 10, "samples": 1438, "shape": [1, 28, 28]}
+    experiment_file.write_text(experiment_file.read_text().replace("clients = 10", "clients = 2000"))
+    result = fedge("data", "check", experiment_file)
+    assert result.exit_code == 3
+    assert "2000 clients cannot share 1438 training samples" in result.stderr
+
+
+def test_clients_are_listed(fedge, experiment_file):
+    changes = ("--set", "data.partition={name='classes', k=1}")
+    said = fedge("data", "show", experiment_file, *changes, "--limit", 3).stdout.splitlines()
+    assert said[0].split() == ["client", "train", "test", "classes", "most", "frequent"]
+    rows = [line.split() for line in said[2:5]]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert [row[3] for row in rows] == ["1", "1", "1"]
+    assert all(row[-1] == "100%" for row in rows)
+    assert said[-1].startswith("10 clients, 1,438 training samples of shape 1x28x28;")
+
+
+def test_clients_for_programs(fedge, experiment_file):
+    found = json.loads(fedge("data", "show", experiment_file, "--format", "json", "--limit", 0).stdout)
+    assert (found["clients"], found["samples"], found["outputs"]) == (10, 1438, 10)
+    assert len(found["shown"]) == 10
+    assert sum(client["train"] for client in found["shown"]) == 1438
+    assert all(sum(client["classes"]) == client["train"] for client in found["shown"])
+
+
+def test_the_division_is_that_of_the_experiment(fedge, experiment_file):
+    from fedge.config import parse
+
+    given = fedge("data", "show", experiment_file, "--set", "seeds=[7, 8]", "--format", "json", "--limit", 1)
+    clients = parse(tomllib.loads(experiment_file.read_text())).data.build(7)
+    assert json.loads(given.stdout)["shown"][0]["classes"] == clients.labels(0).bincount(minlength=10).tolist()
+
+
+def test_a_regression_has_no_classes(fedge, tmp_path):
+    file = tmp_path / "line.toml"
+    file.write_text(
+        '[data]\nname = "synthetic"\nkind = "quadratic"\nclients = 3\n[model]\nname = "linear"\n'
+        '[algorithm]\nname = "fedavg"\n'
+    )
+    said = fedge("data", "show", file).stdout
+    assert said.splitlines()[2].split() == ["0", "100", "20", "–", "–"]
+
+
+CLIENTS = [ClientSize(0, 3, 1, [3, 0]), ClientSize(5, 2, 0, [1, 1])]
+
+
+def test_the_picture_has_a_cell_for_each_class_of_a_client():
+    pytest.importorskip("altair")
+    heat, histogram = picture(CLIENTS, [3, 2, 2, 2], 2).to_dict()["hconcat"]
+    assert heat["data"]["values"] == [
+        {"client": "0", "class": "0", "samples": 3},
+        {"client": "5", "class": "0", "samples": 1},
+        {"client": "5", "class": "1", "samples": 1},
+    ]
+    assert heat["encoding"]["x"]["scale"]["domain"] == ["0", "5"]
+    assert heat["encoding"]["y"]["scale"]["domain"] == ["0", "1"]
+    assert histogram["data"]["values"] == [
+        {"from": 2, "to": 3, "clients": 3},
+        {"from": 3, "to": 4, "clients": 1},
+    ]
+
+
+def test_bars_are_of_equal_width():
+    pytest.importorskip("altair")
+    # 41 different sizes make bars of three, the last of which ends beyond the largest.
+    bars = picture([ClientSize(0, 1, 1, None)], list(range(10, 51)), 1).to_dict()["data"]["values"]
+    assert {bar["to"] - bar["from"] for bar in bars} == {3}
+    assert (bars[0]["from"], bars[-1]["to"]) == (10, 52)
+    assert sum(bar["clients"] for bar in bars) == 41
+
+
+def test_the_picture_is_saved(fedge, experiment_file, tmp_path):
+    pytest.importorskip("vl_convert")
+    assert fedge("data", "show", experiment_file, "--chart", tmp_path / "division.svg").exit_code == 0
+    drawn = Path(tmp_path / "division.svg").read_text()
+    assert "training samples of a client" in drawn
+    result = fedge("data", "show", experiment_file, "--chart", tmp_path / "division.txt")
+    assert result.exit_code == 2

@@ -1,0 +1,68 @@
+"""`fedge report` and `fedge export`"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def runs(write_run, tmp_path):
+    for name in ("fedavg", "scaffold"):
+        write_run(tmp_path / "runs" / name, summary={"rounds": 2, "accuracy": 0.75}, algorithm={"name": name})
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize(("suffix", "starts"), [("html", "<!doctype html>"), ("md", "# My runs"), ("tex", "% needs")])
+def test_each_form(fedge, runs, tmp_path, suffix, starts):
+    if suffix == "html":
+        pytest.importorskip("vl_convert", reason="needs the extra `view`")
+    file = tmp_path / "new" / f"report.{suffix}"
+    result = fedge("report", runs, "-o", file, "--title", "My runs")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"report: {file}\n", "")
+    text = file.read_text()
+    assert text.startswith(starts)
+    for name in ("fedavg", "scaffold"):
+        assert name in text
+
+
+def test_what_was_left_out_is_in_the_report(fedge, runs, tmp_path):
+    (runs / "fedavg" / "summary.json").write_text("{")
+    result = fedge("report", runs, "-o", tmp_path / "report.md")
+    assert "summary.json is damaged" in result.stderr
+    assert "summary.json is damaged" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says"), [("report.pdf", 2, ".html, .md or .tex"), ("report", 2, "no suffix")]
+)
+def test_an_unknown_form(fedge, runs, tmp_path, name, code, says):
+    result = fedge("report", runs, "-o", tmp_path / name)
+    assert result.exit_code == code
+    assert says in result.stderr
+
+
+def test_a_place_that_cannot_be_written(fedge, runs, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = fedge("report", runs, "-o", tmp_path / "file" / "report.md")
+    assert result.exit_code == 7
+    assert "cannot write" in result.stderr
+
+
+def test_no_runs(fedge, tmp_path):
+    assert fedge("report", tmp_path, "-o", tmp_path / "report.md").exit_code == 6
+    assert fedge("export", tmp_path, "--to", "csv", "-o", tmp_path / "x.csv").exit_code == 6
+
+
+def test_export(fedge, runs, tmp_path):
+    result = fedge("export", runs, "--to", "hfl-json", "-o", tmp_path / "results")
+    assert (result.exit_code, result.stdout) == (0, f"exported: {tmp_path / 'results'}\n")
+    found = json.loads((tmp_path / "results" / "made-0.json").read_text())
+    assert found["results"]["test_accuracy"] == [0.5, 0.75]
+
+
+def test_export_to_something_unknown(fedge, runs, tmp_path):
+    result = fedge("export", runs, "--to", "excel", "-o", tmp_path / "x")
+    assert result.exit_code == 2
+    assert "excel" in result.stderr

@@ -1,0 +1,115 @@
+import pickle
+import subprocess
+import sys
+from hashlib import md5
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedge.core.errors import DataError
+from fedge.data.cifar import CIFAR10, CIFAR100, Cifar10, Cifar100
+from fedge.data.files import Collection, Source, data_dir
+from fedge.data.partition import Pachinko
+
+
+def batch(first: int, count: int, **labels: list[int]) -> bytes:
+    """Image i is all i, but for its blue channel of zeros."""
+    data = np.repeat(np.arange(first, first + count, dtype=np.uint8)[:, None], 3072, axis=1)
+    data[:, 2048:] = 0
+    return pickle.dumps({"data": data, "filenames": ["x.png"] * count, **labels}, protocol=3)
+
+
+def publish(collection: Collection, folder: Path, contents: dict[str, bytes]) -> Collection:
+    """Write files, and say that they are the published ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    files = [Source({s.name: md5(contents[s.name]).hexdigest()}, s.how) for s in collection.files]
+    return collection._replace(files=tuple(files))
+
+
+def small(folder: Path) -> Collection:
+    names = [source.name for source in CIFAR10.files]
+    return publish(CIFAR10, folder, {name: batch(4 * i, 4, labels=[i, 1, 2, 3]) for i, name in enumerate(names)})
+
+
+@pytest.mark.parametrize("folder", ["cifar-10-batches-py", "cifar-10/cifar-10-batches-py", "cifar-10", "."])
+def test_batches_are_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    monkeypatch.setattr(Cifar10, "sources", (small(tmp_path / folder),))
+    clients = Cifar10(dir=str(tmp_path), clients=1).build(seed=1)
+    assert (clients.shape, clients.num_outputs) == ((3, 32, 32), 10)
+    x, y = clients.train(0)
+    assert y.tolist() == [0, 1, 2, 3, 1, 1, 2, 3, 2, 1, 2, 3, 3, 1, 2, 3, 4, 1, 2, 3]
+    assert torch.equal(x[:, 0, 5, 7], torch.arange(20) / 255)
+    assert torch.equal(x[:, 1, 0, 0], torch.arange(20) / 255)
+    assert float(x[:, 2].abs().max()) == 0
+    assert torch.equal(clients.pooled_test().x[:, 0, 0, 0], torch.arange(20, 24) / 255)
+
+
+def test_a_wrong_batch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cifar10, "sources", (small(tmp_path),))
+    (tmp_path / "data_batch_3").write_bytes(b"short")
+    with pytest.raises(DataError, match=r"data_batch_3 is truncated or corrupt: expected MD5"):
+        Cifar10(dir=str(tmp_path)).build(seed=1)
+
+
+def test_missing_files_come_with_a_command(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        Cifar10(dir=str(tmp_path)).build(seed=1)
+    said = str(caught.value)
+    assert "data.name: cifar10 needs data_batch_1, data_batch_2" in said
+    assert said.count("curl -L https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz") == 1
+
+
+def test_coarse_labels_are_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fine, coarse = [0, 1, 2, 3] * 5, [0, 0, 1, 1] * 5
+    contents = {name: batch(0, 20, fine_labels=fine, coarse_labels=coarse) for name in ("train", "test")}
+    monkeypatch.setattr(Cifar100, "sources", (publish(CIFAR100, tmp_path / "cifar-100-python", contents),))
+    clients = Cifar100(dir=str(tmp_path), clients=2, partition=Pachinko(alpha=1e-6)).build(seed=1)
+    assert clients.num_outputs == 100
+    # Ten samples each, and ten of each coarse class: whoever draws one gets all of it.
+    assert [sorted(set(clients.labels(client).tolist())) for client in range(2)] in (
+        [[0, 1], [2, 3]],
+        [[2, 3], [0, 1]],
+    )
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return print, ("gotcha",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps({"data": Evil()}), "it asks for builtins.print"),
+        (pickle.dumps([1]), "a pickled dictionary, got list"),
+        (pickle.dumps({"labels": [1]}), "expected a CIFAR batch with 'data', got one with"),
+        (b"not a pickle", "a pickled dictionary of arrays"),
+    ],
+)
+def test_nothing_but_arrays_is_unpickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+) -> None:
+    contents = dict.fromkeys((source.name for source in CIFAR10.files), content)
+    monkeypatch.setattr(Cifar10, "sources", (publish(CIFAR10, tmp_path, contents),))
+    with pytest.raises(DataError, match=message):
+        Cifar10(dir=str(tmp_path)).build(seed=1)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.full
+def test_the_published_batches(tmp_path: Path) -> None:
+    packed = data_dir(None) / "cifar-10"
+    if not (packed / "unpack_cifar10.py").is_file():
+        pytest.skip("needs CIFAR-10 in its packed form: set FEDGE_DATA")
+    subprocess.run([sys.executable, packed / "unpack_cifar10.py", packed / "packed", tmp_path], check=True)
+    clients = Cifar10(dir=str(tmp_path)).build(seed=1)
+    labels = torch.cat([clients.labels(client) for client in range(100)])
+    assert labels.bincount().tolist() == [5000] * 10
+    assert clients.pooled_test().y.bincount().tolist() == [1000] * 10
+    means = torch.stack([clients.train(client).x.mean((0, 2, 3)) for client in range(100)]).mean(0)
+    assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-5)

@@ -1,0 +1,120 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedge.core.errors import DataError, FedgeError
+from fedge.core.schema import read
+from fedge.data.partition import Natural
+from fedge.data.table import Table, read_table
+
+ROWS = """age,income,city,label
+20,1.5,rome,yes
+30,2.5,oslo,no
+40,3.5,rome,yes
+50,4.5,oslo,maybe
+"""
+
+
+def write(folder: Path, text: str = ROWS, name: str = "t.csv") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_columns_become_inputs_and_classes(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    table = Table(file=file, test_file=file, target="label", ignore=["city"], clients=1)
+    clients = table.build(seed=1)
+    assert (clients.shape, clients.num_outputs, clients.regression) == ((2,), 3, False)
+    assert clients.train(0).x.tolist() == [[20, 1.5], [30, 2.5], [40, 3.5], [50, 4.5]]
+    assert clients.train(0).y.tolist() == [2, 1, 2, 0]  # maybe, no, yes
+
+
+def test_a_number_can_be_predicted(tmp_path: Path) -> None:
+    table = Table(file=write(tmp_path), target="income", task="values", ignore=["city", "label"], clients=1)
+    clients = table.build(seed=1)
+    assert clients.regression
+    # A fifth of four rows is none.
+    assert clients.train(0).y.tolist() == [[1.5], [2.5], [3.5], [4.5]]
+
+
+def test_a_column_may_say_who_the_clients_are(tmp_path: Path) -> None:
+    table = Table(
+        file=write(tmp_path),
+        target="age",
+        task="values",
+        ignore=["label"],
+        partition=Natural(column="city"),
+        test_fraction=0.5,
+    )
+    clients = table.build(seed=1)
+    assert clients.shape == (1,)  # the city is no input
+    assert [clients.train(client).y.tolist() for client in range(2)] == [[[30]], [[20]]]
+    assert [clients.test(client).y.tolist() for client in range(2)] == [[[50]], [[40]]]
+
+
+def test_parquet_is_read_alike(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"age": [20, 30], "income": [1.5, 2.5], "city": ["rome", "oslo"]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    found = read_table(tmp_path / "t.parquet")
+    assert {name: column.tolist() for name, column in found.items()} == columns
+    clients = Table(
+        file=str(tmp_path / "t.parquet"), target="city", test_file=str(tmp_path / "t.parquet"), clients=1
+    ).build(seed=1)
+    assert torch.equal(clients.train(0).x, torch.tensor([[20, 1.5], [30, 2.5]]))
+    assert clients.train(0).y.tolist() == [1, 0]
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match=r"t\.parquet cannot be read as Parquet"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(FedgeError, match=r"pip install 'fedge\[table\]'"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_numbers_and_words_are_told_apart(tmp_path: Path) -> None:
+    found = read_table(Path(write(tmp_path, 'a,b,c\n1,1.5,"x, y"\n2,-3e2,z\n')))
+    assert [column.dtype.kind for column in found.values()] == ["i", "f", "U"]
+    assert found["c"].tolist() == ["x, y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (ROWS, {"target": "lable"}, r"has no column 'lable', did you mean 'label'\?; it has age, income, city, label"),
+        (ROWS, {"target": "label"}, r"column 'city': expected numbers, got 'rome'; encode it, or list it in"),
+        (ROWS, {"target": "label", "ignore": ["age", "income", "city"]}, "no column is left as an input"),
+        ("a,b\n1,2\n3\n", {"target": "b"}, r"row 3: expected 2 fields as in the header, got 1"),
+        ("a,b\n1,2\nnan,1\n", {"target": "b"}, r"column 'a': 1 of 2 values are missing, infinite"),
+        ("a,b\n", {"target": "b"}, "expected a header and at least one row"),
+        ("", {"target": "b"}, "expected a header and at least one row"),
+    ],
+)
+def test_what_cannot_be_used_is_said(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
+    table = read({"file": write(tmp_path, text), "clients": 1, **options}, Table, "data")
+    with pytest.raises(DataError, match=message):
+        table.build(seed=1)
+
+
+def test_a_test_class_that_nobody_has(tmp_path: Path) -> None:
+    file, test_file = write(tmp_path, "a,b\n1,x\n"), write(tmp_path, "a,b\n1,y\n", "test.csv")
+    with pytest.raises(DataError, match=r"data\.target: the test set has classes .* such as y"):
+        Table(file=file, test_file=test_file, target="b", clients=1).build(seed=1)
+    with pytest.raises(DataError, match=r"expected a name that ends in \.csv, \.csv\.gz or \.parquet, got"):
+        Table(file="t.xls", target="b").build(seed=1)
+    with pytest.raises(DataError, match=r"none\.csv cannot be read"):
+        Table(file=str(tmp_path / "none.csv"), target="b").build(seed=1)
+
+
+def test_the_last_rows_are_for_the_test(tmp_path: Path) -> None:
+    rows = "a,b\n" + "".join(f"{i},{i % 2}\n" for i in range(10))
+    clients = Table(file=write(tmp_path, rows), target="b", clients=1, test_fraction=0.3).build(seed=1)
+    assert clients.pooled_test().x.flatten().tolist() == [7, 8, 9]
+    assert np.array_equal(clients.train(0).x.flatten(), np.arange(7))

@@ -1,0 +1,147 @@
+"""What a report says, in all three forms, and that its commands give the same runs."""
+
+import json
+import re
+import shlex
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from fedge.config import assignments, change, parse, plain
+from fedge.core.errors import RunError
+from fedge.report.collect import collect
+from fedge.report.document import describe_runs
+from fedge.report.recipe import changes, command, common_toml
+from fedge.report.writers import latex, markdown, page
+
+BASE = {
+    "rounds": 3,
+    "data": {"name": "digits", "clients": 10},
+    "model": {"name": "logistic"},
+    "target": {"metric": "accuracy", "value": 0.6},
+}
+ALGORITHMS = (
+    {"name": "fedavg", "learning_rate": 0.1, "local_steps": 2},
+    {"name": "fedavg", "learning_rate": 0.5, "local_epochs": 1},
+    {"name": "scaffold", "learning_rate": 0.1, "local_steps": 2},
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for i, algorithm in enumerate(ALGORITHMS):
+        for seed in (1, 2):
+            path = tmp_path / f"run-{i}" / f"seed-{seed}"
+            path.mkdir(parents=True)
+            config = plain(parse({**BASE, "name": "x_y", "seed": seed, "algorithm": algorithm}))
+            reached = None if (i, seed) == (2, 2) else 2
+            summary = {"rounds": 3, "accuracy": 0.5 + i / 10 + seed / 100, "rounds_to_target": reached}
+            summary |= dict.fromkeys(("bytes_up_to_target", "bytes_down_to_target"), reached and reached * 10**6)
+            records = [{"round": r, "accuracy": 0.2 * r + i / 10, "bytes_up": 10**6} for r in (1, 2, 3)]
+            (path / "config.json").write_text(json.dumps(config | {"format": 1}))
+            (path / "environment.json").write_text(json.dumps({"fedge": "1", "torch": "<2>", "started": "2026"}))
+            (path / "summary.json").write_text(json.dumps(summary))
+            (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return tmp_path
+
+
+def test_commands_give_the_same_configuration(folder: Path) -> None:
+    runs, _ = collect([folder])
+    common = tomllib.loads(common_toml(runs))
+    for run in runs:
+        words = shlex.split(command(runs, run, "common.toml"))
+        assert words[:3] == ["fedge", "run", "common.toml"]
+        sets = [word for word in words[3:] if word != "--set"]
+        assert plain(parse(change(common, assignments(sets)))) == run.config
+
+
+def test_what_differs_is_not_in_common(folder: Path) -> None:
+    runs, _ = collect([folder])
+    assert changes(runs, runs[0]) == {
+        "seed": 1,
+        "algorithm.name": "fedavg",
+        "algorithm.learning_rate": 0.1,
+        "algorithm.local_steps": 2,
+        "algorithm.weighting": runs[0].config["algorithm"]["weighting"],
+    }
+
+
+def test_markdown(folder: Path) -> None:
+    runs, problems = collect([folder])
+    text = markdown(describe_runs(runs, problems, "Two | algorithms"))
+    for part in (
+        "# Two | algorithms",
+        "6 runs of 3 settings.",
+        "## Paired comparison",
+        "### Correlation",
+        "1/2 reached",
+    ):
+        assert part in text
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert tables
+    for table in tables:
+        counts = {len(re.split(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(counts) == 1
+    # rates 0.1, 0.1, 0.5, 0.5, 0.1, 0.1 against accuracies 0.51, 0.52, 0.61, 0.62, 0.71, 0.72: no correlation
+    row = next(line for line in text.splitlines() if line.startswith("| algorithm.learning_rate"))
+    assert row.split("|")[2].strip() in ("+0.00 (6)", "−0.00 (6)")
+
+
+def test_latex_is_escaped_and_balanced(folder: Path) -> None:
+    runs, problems = collect([folder])
+    text = latex(describe_runs(runs, problems))
+    assert r"x\_y" in text
+    assert not re.search(r"(?<!\\)[_#]", text)
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") > 3
+    for body in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+        columns, lines = body[0], [line for line in body[1].splitlines() if line.endswith(r"\\")]
+        assert {len(re.split(r"(?<!\\)&", line)) for line in lines} == {len(columns)}
+
+
+def test_page_is_one_file_with_its_charts(folder: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra `view`")
+    runs, problems = collect([folder])
+    text = page(describe_runs(runs, [*problems, "left out: <b>"], "A <title>"))
+    assert "<h1>A &lt;title&gt;</h1>" in text
+    assert "left out: &lt;b&gt;" in text
+    assert "&lt;2&gt;" in text  # of the environment
+    drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(drawings) >= 4
+    for drawing in drawings:
+        ElementTree.fromstring(drawing)
+    identities = re.findall(r'\bid="([^"]+)"', text)
+    assert len(identities) == len(set(identities))
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(identities)
+    fetched = re.findall(r'(?:src|href)="([^"]*)"', text) + re.findall(r"@import|url\(['\"]?http", text)
+    assert fetched == []
+
+
+def test_a_single_unfinished_run_has_a_report_too(folder: Path) -> None:
+    (folder / "run-0" / "seed-1" / "summary.json").unlink()
+    runs, problems = collect([folder / "run-0" / "seed-1"])
+    text = markdown(describe_runs(runs, problems))
+    assert "1 runs of 1 settings, 1 of them unfinished." in text
+    assert "Paired" not in text
+
+
+def test_natural_order_and_reasons(folder: Path) -> None:
+    (folder / "run-1").rename(folder / "run-10")
+    (folder / "run-2" / "seed-1" / "rounds.jsonl").write_text("nonsense\n")
+    (folder / "run-2" / "seed-2" / "config.json").write_text('{"format": 9}')
+    runs, problems = collect([folder])
+    assert [str(run.path.relative_to(folder)) for run in runs] == [
+        "run-0/seed-1",
+        "run-0/seed-2",
+        "run-10/seed-1",
+        "run-10/seed-2",
+    ]
+    assert ["is damaged" in problems[0], "has format 9" in problems[1]] == [True, True]
+
+
+def test_nothing_but_damage_says_why(folder: Path) -> None:
+    only = folder / "run-0" / "seed-1"
+    (only / "summary.json").write_text("{")
+    with pytest.raises(RunError, match=r"no runs in .*\n.*summary\.json is damaged"):
+        collect([only])

@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+
+from fedge.core.errors import ConfigError
+from fedge.report.groups import Group, group_runs, regroup
+from fedge.report.overviews import bars, heatmap, pareto
+from fedge.report.style import save
+
+pytest.importorskip("altair", reason="needs the extra `view`")
+pytest.importorskip("vl_convert", reason="needs the extra `view`")
+
+TARGET = {"metric": "accuracy", "value": 0.9}
+
+
+@pytest.fixture
+def groups(make_run) -> list[Group]:
+    """Two rates by two step counts, two seeds each; the highest rate with many steps reaches the target only once."""
+    reached = {(1, 5): (10, 12), (1, 9): (6, 8), (2, 5): (4, 4), (2, 9): (20, None)}
+    return group_runs(
+        make_run(
+            "x",
+            seed,
+            target=TARGET,
+            summary={"accuracy": 0.5 + rate / 10, "rounds_to_target": rounds, "flops_to_target": steps * 1e9},
+            algorithm={"rate": rate, "steps": steps},
+        )
+        for (rate, steps), both in reached.items()
+        for seed, rounds in enumerate(both)
+    )
+
+
+def rows(chart):
+    return chart.to_dict()["data"]["values"]
+
+
+def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
+    never = make_run("never", target=TARGET, summary={"rounds_to_target": None})
+    found = rows(bars([*groups, Group("never", [never])]))
+    assert [row["mean"] for row in found] == [4, 7, 11, 20, None]
+    assert found[3]["said"].endswith("(1/2 reached)")
+    assert found[4]["said"] == "not reached"
+    assert found[1]["high"] == pytest.approx(7 + 12.7062, rel=1e-5)  # t of one degree of freedom times sqrt(2)/sqrt(2)
+    assert found[1]["low"] == 0  # a cost is not below nothing
+
+
+def test_of_an_accuracy_the_highest_bar_comes_first(groups) -> None:
+    found = rows(bars(groups, "accuracy"))
+    assert [round(row["mean"]) for row in found] == [70, 70, 60, 60]
+
+
+def test_pareto_marks_the_front(groups) -> None:
+    found = {row["label"]: row for row in rows(pareto(groups, "rounds_to_target", "accuracy"))}
+    front = [label for label, row in found.items() if row["front"]]
+    assert front == ["x (rate=2, steps=5)"]
+    assert found[front[0]]["x"] == 4
+    assert found[front[0]]["y"] == pytest.approx(70)
+
+
+def test_pareto_says_how_many_reached_nothing(groups, make_run) -> None:
+    never = make_run("never", target=TARGET, summary={"rounds_to_target": None, "accuracy": 0.1})
+    chart = pareto([*groups, Group("never", [never])], "rounds_to_target", "accuracy").to_dict()
+    assert "1 not shown: target not reached" in chart["title"]
+    with pytest.raises(ConfigError, match="no setting has both"):
+        pareto([Group("never", [never])], "rounds_to_target", "accuracy")
+
+
+def test_heat_map_has_a_cell_for_each_pair(groups) -> None:
+    chart = heatmap(groups, "rounds_to_target")
+    cells = {(row["a"], row["b"]): row for row in rows(chart)}
+    assert {key: cell["mean"] for key, cell in cells.items()} == {
+        ("1", "5"): 11,
+        ("1", "9"): 7,
+        ("2", "5"): 4,
+        ("2", "9"): 20,
+    }
+    assert cells["2", "5"]["dark"]
+    assert not cells["2", "9"]["dark"]  # few rounds are better, and darker
+
+
+def test_heat_map_needs_two_settings(groups) -> None:
+    with pytest.raises(ConfigError, match=r"two settings that vary, got algorithm\.rate"):
+        heatmap([group for group in groups if group.runs[0].config["algorithm"]["steps"] == 5])
+
+
+def test_regrouped_runs_are_called_mixed(groups) -> None:
+    merged = regroup(groups, ["algorithm.rate"])
+    assert [(group.label, len(group.runs), group.mixed) for group in merged] == [
+        ("rate=1", 4, True),
+        ("rate=2", 4, True),
+    ]
+    assert not any(group.mixed for group in regroup(groups, ["algorithm.rate", "algorithm.steps"]))
+    with pytest.raises(ConfigError, match=r"did you mean 'algorithm\.rate'"):
+        regroup(groups, ["algorithm.rat"])
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf", "html"])
+def test_every_kind_of_file(groups, tmp_path: Path, suffix) -> None:
+    starts = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF", "html": b"<!DOCTYPE html>"}
+    save(heatmap(groups), tmp_path / f"chart.{suffix}")
+    data = (tmp_path / f"chart.{suffix}").read_bytes()
+    assert data.lstrip().startswith(starts[suffix])
+    if suffix == "html":
+        assert b"<script src=" not in data  # what draws it is in the file
+
+
+def test_the_other_kinds_can_be_drawn(groups, tmp_path: Path) -> None:
+    for name, chart in {"bars": bars(groups), "pareto": pareto(groups, "flops_to_target", "accuracy")}.items():
+        save(chart, tmp_path / f"{name}.svg")
+        assert "to target" in (tmp_path / f"{name}.svg").read_text()
