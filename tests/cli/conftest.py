@@ -52,7 +52,9 @@ def fedge() -> Callable[..., Result]:
 @pytest.fixture
 def fedge_process() -> Callable[..., subprocess.Popen[str]]:
     """Start `fedge` as a process of its own."""
-    code = f"import sys; sys.path[:0] = {sys.path!r}; from fedge.cli import main; main()"
+    # Tests that run in the background have Ctrl-C ignored, and so would their children.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; import sys; sys.path[:0] = {sys.path!r}; from fedge.cli import main; main()"
 
     def start(*args: object, **options: Any) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", code, *map(str, args)]
