@@ -27,6 +27,8 @@ class Kernels:
     def __init__(self, layout: Layout, layers: list[Layer], regression: bool) -> None:
         self._layout, self._layers = layout, layers
         self._loss = squared_error if regression else softmax_cross_entropy
+        # Nothing before the first layer with weights needs a gradient.
+        self._first = next(i for i, layer in enumerate(layers) if isinstance(layer, Linear | BatchNorm))
 
     def gradient(self, x: Tensor, stats: Tensor, batch: Samples, out: Tensor) -> tuple[Tensor, Tensor]:
         """(loss of each client, statistics after it); the gradients are written into `out`, `[C, P]`."""
@@ -38,8 +40,8 @@ class Kernels:
             value, kept = layer.forward(value, views)
             saved.append(kept)
         losses, g = self._loss(value, batch.y)
-        for number, layer in reversed(list(enumerate(self._layers))):
-            g = layer.backward(g, saved[number], views, grads, need_input=number > 0)
+        for i in reversed(range(self._first, len(self._layers))):
+            g = self._layers[i].backward(g, saved[i], views, grads, need_input=i > self._first)
         return losses, stats
 
 
