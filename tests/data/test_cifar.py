@@ -41,12 +41,12 @@ def test_batches_are_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Cifar10, "sources", (small(tmp_path / folder),))
     clients = Cifar10(dir=str(tmp_path), clients=1).build(seed=1)
     assert (clients.shape, clients.num_outputs) == ((3, 32, 32), 10)
-    x, y = clients.train(0)
+    x, y = clients.train(0, 1)
     assert y.tolist() == [0, 1, 2, 3, 1, 1, 2, 3, 2, 1, 2, 3, 3, 1, 2, 3, 4, 1, 2, 3]
     assert torch.equal(x[:, 0, 5, 7], torch.arange(20) / 255)
     assert torch.equal(x[:, 1, 0, 0], torch.arange(20) / 255)
     assert float(x[:, 2].abs().max()) == 0
-    assert torch.equal(clients.pooled_test().x[:, 0, 0, 0], torch.arange(20, 24) / 255)
+    assert torch.equal(clients.pooled_test(1).x[:, 0, 0, 0], torch.arange(20, 24) / 255)
 
 
 def test_a_wrong_batch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_coarse_labels_are_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     clients = Cifar100(dir=str(tmp_path), clients=2, partition=Pachinko(alpha=1e-6)).build(seed=1)
     assert clients.num_outputs == 100
     # Ten samples each, and ten of each coarse class: whoever draws one gets all of it.
-    assert [sorted(set(clients.labels(client).tolist())) for client in range(2)] in (
+    assert [sorted(set(clients.labels(client, 1).tolist())) for client in range(2)] in (
         [[0, 1], [2, 3]],
         [[2, 3], [0, 1]],
     )
@@ -108,8 +108,8 @@ def test_the_published_batches(tmp_path: Path) -> None:
         pytest.skip("needs CIFAR-10 in its packed form: set FEDGE_DATA")
     subprocess.run([sys.executable, packed / "unpack_cifar10.py", packed / "packed", tmp_path], check=True)
     clients = Cifar10(dir=str(tmp_path)).build(seed=1)
-    labels = torch.cat([clients.labels(client) for client in range(100)])
+    labels = torch.cat([clients.labels(client, 1) for client in range(100)])
     assert labels.bincount().tolist() == [5000] * 10
-    assert clients.pooled_test().y.bincount().tolist() == [1000] * 10
-    means = torch.stack([clients.train(client).x.mean((0, 2, 3)) for client in range(100)]).mean(0)
+    assert clients.pooled_test(1).y.bincount().tolist() == [1000] * 10
+    means = torch.stack([clients.train(client, 1).x.mean((0, 2, 3)) for client in range(100)]).mean(0)
     assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-5)

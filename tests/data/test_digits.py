@@ -10,17 +10,17 @@ from fedge.data.partition import Shards
 
 def test_all_digits_are_there() -> None:
     clients = Digits(clients=7).build(seed=1)
-    assert (clients.shape, clients.num_outputs, clients.regression) == ((1, 28, 28), 10, False)
+    assert (clients.shape, clients.num_outputs, clients.task) == ((1, 28, 28), 10, "classes")
     assert clients.sizes.sum() == 1438  # 1797 less every fifth
-    test = clients.pooled_test()
+    test = clients.pooled_test(1)
     assert len(test) == 359
-    labels = torch.cat([clients.train(client).y for client in range(7)] + [test.y])
+    labels = torch.cat([clients.train(client, 1).y for client in range(7)] + [test.y])
     # The class distribution that the UCI repository gives for this part of the data set.
     assert labels.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 
 
 def test_a_pixel_is_a_square_of_nine_within_a_margin() -> None:
-    x, y = Digits(clients=1).build(seed=1).pooled_test()
+    x, y = Digits(clients=1).build(seed=1).pooled_test(1)
     assert x.dtype == torch.float32
     assert y.dtype == torch.int64
     assert (x.min(), x.max()) == (0, 1)
@@ -30,7 +30,7 @@ def test_a_pixel_is_a_square_of_nine_within_a_margin() -> None:
 
 
 def test_the_first_test_sample_is_the_fifth_digit() -> None:
-    x, y = Digits(clients=1).build(seed=1).pooled_test()
+    x, y = Digits(clients=1).build(seed=1).pooled_test(1)
     fifth = [0, 0, 0, 1, 11, 0, 0, 0]  # the top row of a 4, of 16 levels
     assert y[0] == 4
     assert (x[0, 0, 2, 2:26:3] * 16).tolist() == fifth
@@ -52,7 +52,7 @@ def test_the_configuration_of_the_interface_is_understood() -> None:
 def test_shards_of_digits_are_tested_on_their_own_classes() -> None:
     clients = Digits(clients=100, partition=Shards()).build(seed=1)
     for client in range(100):
-        assert set(clients.test(client).y.tolist()) <= set(clients.train(client).y.tolist())
+        assert set(clients.test(client, 1).y.tolist()) <= set(clients.train(client, 1).y.tolist())
 
 
 def test_the_file_names_its_authors() -> None:

@@ -10,6 +10,7 @@ from fedge.core.schema import read
 from fedge.data.augment import Augment
 from fedge.data.clients import Samples
 from fedge.data.divided import Divided, DividedClients, Noise, Whole
+from fedge.data.drift import Arriving
 from fedge.data.partition import Natural, Shards
 
 
@@ -23,27 +24,30 @@ def make(noise: Noise | None = None, seed: int = 1, full_scale: int = 4, **optio
 
 def test_clients_share_out_the_whole() -> None:
     clients = make()
-    assert (clients.shape, clients.num_outputs, clients.regression) == ((2,), 3, False)
+    assert (clients.shape, clients.num_outputs, clients.task) == ((2,), 3, "classes")
     assert clients.sizes.tolist() == [3, 3, 3, 3]
-    assert [len(clients.train(client)) for client in range(4)] == [3, 3, 3, 3]
-    rows = torch.cat([clients.train(client).x for client in range(4)])
+    assert [len(clients.train(client, 1)) for client in range(4)] == [3, 3, 3, 3]
+    assert [clients.num_samples(client, 1) for client in range(4)] == [3, 3, 3, 3]
+    rows = torch.cat([clients.train(client, 1).x for client in range(4)])
     expected = (torch.arange(24).view(12, 2) % 5) / 4
     assert sorted(rows.tolist()) == sorted(expected.tolist())
-    assert sum(len(clients.test(client)) for client in range(4)) == 6
-    assert torch.equal(clients.pooled_test().x, expected[:6])
+    assert sum(len(clients.test(client, 1)) for client in range(4)) == 6
+    assert torch.equal(clients.pooled_test(1).x, expected[:6])
 
 
 def test_inputs_belong_to_their_targets() -> None:
     clients = make(full_scale=1)
     pairs = {
-        (*row, label) for c in range(4) for row, label in zip(*map(torch.Tensor.tolist, clients.train(c)), strict=True)
+        (*row, label)
+        for client in range(4)
+        for row, label in zip(*map(torch.Tensor.tolist, clients.train(client, 1)), strict=True)
     }
     assert pairs == {((2 * i) % 5, (2 * i + 1) % 5, i % 3) for i in range(12)}
 
 
 def test_what_is_given_out_can_be_changed_without_harm() -> None:
     clients = make()
-    for give in (lambda: clients.train(0), lambda: clients.test(0), clients.pooled_test):
+    for give in (lambda: clients.train(0, 1), lambda: clients.test(0, 1), lambda: clients.pooled_test(1)):
         before = give().x.clone()
         give().x.fill_(7)
         assert torch.equal(give().x, before)
@@ -63,7 +67,7 @@ def test_as_many_clients_are_noisy_as_nearest(fraction: float, count: int) -> No
 def test_noise_is_added_and_clipped_to_the_range() -> None:
     plain, noised = make(), make(Noise(fraction=0.5, std=0.3))
     for client in range(4):
-        clean, given = plain.train(client), noised.train(client)
+        clean, given = plain.train(client, 1), noised.train(client, 1)
         assert torch.equal(given.y, clean.y)
         if client in noised.noisy:
             drawn = generator(1, "noise", client).standard_normal((3, 2), dtype=np.float32)
@@ -72,17 +76,17 @@ def test_noise_is_added_and_clipped_to_the_range() -> None:
             assert not torch.equal(given.x, clean.x)
         else:
             assert torch.equal(given.x, clean.x)
-        assert torch.equal(noised.test(client).x, plain.test(client).x)
-    assert torch.equal(noised.pooled_test().x, plain.pooled_test().x)
+        assert torch.equal(noised.test(client, 1).x, plain.test(client, 1).x)
+    assert torch.equal(noised.pooled_test(1).x, plain.pooled_test(1).x)
 
 
 def test_noise_is_always_the_same_and_differs_between_clients_and_seeds() -> None:
     noise = Noise(fraction=1.0, std=0.1)
     first, second, other = make(noise), make(noise), make(noise, seed=2)
-    assert torch.equal(first.train(2).x, first.train(2).x)
-    assert torch.equal(first.train(2).x, second.train(2).x)
-    assert not torch.equal(first.train(2).x, other.train(2).x)
-    assert not torch.equal(first.train(2).x - make().train(2).x, first.train(1).x - make().train(1).x)
+    assert torch.equal(first.train(2, 1).x, first.train(2, 1).x)
+    assert torch.equal(first.train(2, 1).x, second.train(2, 1).x)
+    assert not torch.equal(first.train(2, 1).x, other.train(2, 1).x)
+    assert not torch.equal(first.train(2, 1).x - make().train(2, 1).x, first.train(1, 1).x - make().train(1, 1).x)
 
 
 def test_without_a_number_there_are_a_hundred_clients_or_all_natural_ones() -> None:
@@ -98,8 +102,8 @@ def test_words_stay_integers() -> None:
     x, y = torch.arange(8, dtype=torch.uint8).view(4, 2), torch.arange(4) % 2
     whole = Whole(Samples(x, y), Samples(x, y), num_outputs=2, words=True)
     clients = Divided(clients=1).divide(whole, 1)
-    assert clients.train(0).x.dtype == clients.pooled_test().x.dtype == torch.int64
-    assert clients.train(0).x.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert clients.train(0, 1).x.dtype == clients.pooled_test(1).x.dtype == torch.int64
+    assert clients.train(0, 1).x.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     for options in ({"noise": Noise(fraction=1.0, std=1.0)}, {"normalise": True}):
         with pytest.raises(DataError, match="inputs of this data set are words or characters"):
             Divided(clients=1, **options).divide(whole, 1)
@@ -112,9 +116,9 @@ def test_normalised_features_have_mean_0_and_deviation_1() -> None:
     clients = Divided(clients=1, normalise=True).divide(whole, 1)
     # Halved, the first feature is 0, 1, 2, 5: mean 2 and variance (4 + 1 + 0 + 9) / 4. The second never varies.
     expected = (torch.tensor([0.0, 1, 2, 5]) - 2) / 3.5**0.5
-    assert torch.allclose(clients.train(0).x[:, 0], expected)
-    assert clients.train(0).x[:, 1].tolist() == [0, 0, 0, 0]
-    assert torch.allclose(clients.pooled_test().x, torch.tensor([[expected[0], 0]]))
+    assert torch.allclose(clients.train(0, 1).x[:, 0], expected)
+    assert clients.train(0, 1).x[:, 1].tolist() == [0, 0, 0, 0]
+    assert torch.allclose(clients.pooled_test(1).x, torch.tensor([[expected[0], 0]]))
 
 
 def test_images_are_normalised_by_channel() -> None:
@@ -122,7 +126,8 @@ def test_images_are_normalised_by_channel() -> None:
     x[:, 0] = torch.tensor([[[1.0, 3.0]], [[1.0, 3.0]]])  # mean 2, deviation 1
     x[:, 1] = torch.tensor([[[10.0, 10.0]], [[30.0, 30.0]]])  # mean 20, deviation 10
     y = torch.zeros(2, dtype=torch.int64)
-    given = Divided(clients=1, normalise=True).divide(Whole(Samples(x, y), Samples(x, y), num_outputs=1), 1).train(0).x
+    whole = Whole(Samples(x, y), Samples(x, y), num_outputs=1)
+    given = Divided(clients=1, normalise=True).divide(whole, 1).train(0, 1).x
     assert torch.allclose(given[0].flatten(), torch.tensor([-1.0, 1, -1, -1]))
     assert torch.allclose(given[1].flatten(), torch.tensor([-1.0, 1, 1, 1]))
 
@@ -132,13 +137,13 @@ def test_shared_samples_are_with_all_and_the_others_with_one() -> None:
     x = torch.arange(12.0)[:, None]
     whole = Whole(Samples(x, torch.arange(12) % 3), Samples(x, torch.arange(12) % 3), num_outputs=3)
     clients = Divided(clients=3, shared_fraction=0.25).divide(whole, 1)
-    held = [set(clients.train(client).x.flatten().tolist()) for client in range(3)]
+    held = [set(clients.train(client, 1).x.flatten().tolist()) for client in range(3)]
     shared = held[0] & held[1] & held[2]
     assert len(shared) == 3
     assert sorted(x for own in held for x in own - shared) == sorted(set(range(12)) - shared)
     assert clients.sizes.tolist() == [6, 6, 6]
     other = Divided(clients=3, shared_fraction=0.25).divide(whole, 2)
-    assert shared != set.intersection(*(set(other.train(c).x.flatten().tolist()) for c in range(3)))
+    assert shared != set.intersection(*(set(other.train(c, 1).x.flatten().tolist()) for c in range(3)))
 
 
 def test_rare_classes_are_repeated() -> None:
@@ -147,10 +152,10 @@ def test_rare_classes_are_repeated() -> None:
     whole = Whole(Samples(x, y), Samples(x, y), num_outputs=2)
     clients = Divided(clients=1, oversample=True).divide(whole, 1)
     assert clients.sizes.tolist() == [6]
-    assert clients.train(0).x.flatten().tolist() == [0, 1, 1, 2, 3, 4]
-    assert clients.train(0).y.tolist() == [0, 1, 1, 0, 1, 0]
-    assert len(clients.pooled_test()) == 5
-    values = whole._replace(train=Samples(x, x), test=Samples(x, x))
+    assert clients.train(0, 1).x.flatten().tolist() == [0, 1, 1, 2, 3, 4]
+    assert clients.train(0, 1).y.tolist() == [0, 1, 1, 0, 1, 0]
+    assert len(clients.pooled_test(1)) == 5
+    values = whole._replace(train=Samples(x, x), test=Samples(x, x), task="values")
     with pytest.raises(DataError, match=r"data\.oversample: .* targets here are values"):
         Divided(clients=1, oversample=True).divide(values, 1)
 
@@ -160,8 +165,20 @@ def test_augmented_clients_take_the_cropped_shape() -> None:
     whole = Whole(Samples(x, y), Samples(x, y), num_outputs=1)
     clients = Divided(clients=2, augment=Augment(crop=4)).divide(whole, 1)
     assert clients.shape == (1, 4, 4)
-    assert clients.train(0).x.shape == (2, 1, 4, 4)
-    assert torch.equal(clients.pooled_test().x, x[:, :, 1:5, 1:5])
+    assert clients.train(0, 1).x.shape == (2, 1, 4, 4)
+    assert torch.equal(clients.pooled_test(1).x, x[:, :, 1:5, 1:5])
+
+
+def test_augmentation_is_drawn_anew_every_round() -> None:
+    x, y = torch.rand(40, 1, 2, 2), torch.zeros(40, dtype=torch.int64)
+    whole = Whole(Samples(x, y), Samples(x, y), num_outputs=1)
+    clients = Divided(clients=2, augment=Augment(flip=True)).divide(whole, 1)
+    first, second = clients.train(0, 1).x, clients.train(0, 2).x
+    mirrored = (first == second.flip(-1)).flatten(1).all(1)
+    assert bool((mirrored | (first == second).flatten(1).all(1)).all())
+    assert 0 < int(mirrored.sum()) < 20  # of twenty images, those that only one of the rounds mirrors
+    assert torch.equal(clients.train(0, 1).x, first)
+    assert torch.equal(clients.pooled_test(1).x, clients.pooled_test(2).x)
 
 
 def test_options_are_read_from_a_table() -> None:
@@ -170,7 +187,9 @@ def test_options_are_read_from_a_table() -> None:
         "partition": {"name": "shards", "per_client": 4},
         "augment": {"flip": True, "crop": 28, "pad": 2},
         "shared_fraction": 0.1,
+        "drift": {"name": "arriving", "start": 0.5, "until": 10},
     }
     options = read(table, Divided, "data")
     assert options.partition == Shards(per_client=4)
     assert options.augment == Augment(flip=True, crop=28, pad=2)
+    assert options.drift == Arriving(start=0.5, until=10)

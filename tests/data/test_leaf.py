@@ -31,9 +31,9 @@ def test_writers_are_clients(tmp_path: Path) -> None:
     put(tmp_path / "femnist/test/1.json", {"f2": ([image(8)], [9])})
     clients = Femnist(dir=str(tmp_path)).build(seed=1)
     assert (clients.shape, clients.num_outputs) == ((1, 28, 28), 62)
-    assert [clients.train(client).y.tolist() for client in range(3)] == [[7], [10, 61], [0]]
-    assert torch.equal(clients.train(1).x[:, 0, 0, 0], torch.tensor([3, 4]) / 255)
-    assert [clients.test(client).y.tolist() for client in range(3)] == [[], [], [9]]
+    assert [clients.train(client, 1).y.tolist() for client in range(3)] == [[7], [10, 61], [0]]
+    assert torch.equal(clients.train(1, 1).x[:, 0, 0, 0], torch.tensor([3, 4]) / 255)
+    assert [clients.test(client, 1).y.tolist() for client in range(3)] == [[], [], [9]]
     dealt = Femnist(dir=str(tmp_path), partition=Iid(), clients=2).build(seed=1)
     assert dealt.sizes.tolist() == [2, 2]
 
@@ -42,8 +42,8 @@ def test_files_that_are_not_split_yet(tmp_path: Path) -> None:
     labels = list(range(10))
     put(tmp_path / "femnist/all_data/1.json", {"f1": ([image(i) for i in labels], labels), "f2": ([image(0)], [3])})
     clients = Femnist(dir=str(tmp_path), test_fraction=0.3).build(seed=1)
-    assert [clients.train(client).y.tolist() for client in range(2)] == [[0, 1, 2, 3, 4, 5, 6], [3]]
-    assert [clients.test(client).y.tolist() for client in range(2)] == [[7, 8, 9], []]
+    assert [clients.train(client, 1).y.tolist() for client in range(2)] == [[0, 1, 2, 3, 4, 5, 6], [3]]
+    assert [clients.test(client, 1).y.tolist() for client in range(2)] == [[7, 8, 9], []]
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_tweets_are_bags_of_the_most_frequent_words(tmp_path: Path) -> None:
     put(tmp_path / "sent140/train/a.json", {"u": (train, [1, 0, 1, 0])})
     put(tmp_path / "sent140/test/a.json", {"u": ([tweet("sad day"), tweet("sad")], [0, 0])})
     clients = Sent140(dir=str(tmp_path), words=3, partition=Natural()).build(seed=1)
-    assert (clients.shape, clients.num_outputs, clients.regression) == ((3,), 2, False)
-    assert clients.train(0).x.tolist() == [[0.5, 0, 0.5], [0, 0.5, 0.5], [0.5, 0.5, 0]]
-    assert clients.train(0).y.tolist() == [1, 0, 1]
-    assert clients.test(0).x.tolist() == [[0, 0, 1]]
+    assert (clients.shape, clients.num_outputs, clients.task) == ((3,), 2, "classes")
+    assert clients.train(0, 1).x.tolist() == [[0.5, 0, 0.5], [0, 0.5, 0.5], [0.5, 0.5, 0]]
+    assert clients.train(0, 1).y.tolist() == [1, 0, 1]
+    assert clients.test(0, 1).x.tolist() == [[0, 0, 1]]
 
 
 def test_users_of_few_tweets_are_left_out(tmp_path: Path) -> None:
@@ -117,4 +117,4 @@ def test_wrong_tweets_are_refused(tmp_path: Path, x: list[Any], y: list[Any], me
 def test_users_keep_their_order_of_samples(tmp_path: Path) -> None:
     put(tmp_path / "femnist/all_data/1.json", {"b": ([image(1), image(2)], [1, 2]), "a": ([image(3)], [3])})
     clients = Femnist(dir=str(tmp_path), test_fraction=0).build(seed=1)
-    assert np.array_equal(clients.train(1).y.numpy(), [1, 2])
+    assert np.array_equal(clients.train(1, 1).y.numpy(), [1, 2])

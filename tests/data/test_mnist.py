@@ -54,9 +54,9 @@ def test_files_are_read_zipped_or_not_in_either_folder(
 ) -> None:
     put(tmp_path / folder, contents, zipped)
     clients = Mnist(dir=str(tmp_path), clients=4).build(seed=1)
-    assert (clients.shape, clients.num_outputs, clients.regression) == ((1, 28, 28), 10, False)
+    assert (clients.shape, clients.num_outputs, clients.task) == ((1, 28, 28), 10, "classes")
     assert clients.sizes.tolist() == [5, 5, 5, 5]
-    x, y = clients.pooled_test()
+    x, y = clients.pooled_test(1)
     assert x.shape == (10, 1, 28, 28)
     assert y.tolist() == list(range(10))
     # Pixel p of image i is the byte i * 784 + p, of 255.
@@ -148,12 +148,12 @@ def test_clients_may_be_writers(tmp_path: Path, contents: dict[str, bytes], monk
     put(tmp_path / "mnist-writers", made)
     clients = options.build(seed=1)
     assert clients.sizes.tolist() == [8, 8]
-    assert clients.train(0).y.tolist() == [0, 2, 4, 6, 8, 0, 2, 4]
-    assert clients.test(0).y.tolist() == [6, 8]
-    assert clients.test(1).y.tolist() == [7, 9]
-    assert clients.pooled_test().y.tolist() == [6, 7, 8, 9, *range(10)]
-    images = Mnist(dir=str(tmp_path), clients=1).build(seed=1).train(0).x
-    assert torch.equal(clients.test(0).x, images[[16, 18]])
+    assert clients.train(0, 1).y.tolist() == [0, 2, 4, 6, 8, 0, 2, 4]
+    assert clients.test(0, 1).y.tolist() == [6, 8]
+    assert clients.test(1, 1).y.tolist() == [7, 9]
+    assert clients.pooled_test(1).y.tolist() == [6, 7, 8, 9, *range(10)]
+    images = Mnist(dir=str(tmp_path), clients=1).build(seed=1).train(0, 1).x
+    assert torch.equal(clients.test(0, 1).x, images[[16, 18]])
 
 
 def test_fashion_mnist_has_its_own_folder(
@@ -172,9 +172,9 @@ def test_the_published_files() -> None:
     if "FEDGE_DATA" not in os.environ:
         pytest.skip("needs the MNIST files: set FEDGE_DATA")
     clients = Mnist(clients=100).build(seed=1)
-    labels = torch.cat([clients.train(client).y for client in range(100)])
+    labels = torch.cat([clients.train(client, 1).y for client in range(100)])
     assert labels.bincount().tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-    assert clients.pooled_test().y.bincount().tolist() == [
+    assert clients.pooled_test(1).y.bincount().tolist() == [
         980,
         1135,
         1032,
@@ -186,7 +186,7 @@ def test_the_published_files() -> None:
         974,
         1009,
     ]
-    mean = torch.stack([clients.train(client).x.mean() for client in range(100)]).mean()
+    mean = torch.stack([clients.train(client, 1).x.mean() for client in range(100)]).mean()
     assert float(mean) == pytest.approx(0.1307, abs=5e-5)
 
 

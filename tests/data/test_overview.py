@@ -3,6 +3,7 @@ import torch
 
 from fedge.data.clients import Samples
 from fedge.data.divided import Divided, Whole
+from fedge.data.drift import Arriving
 from fedge.data.overview import ClientSize, evenly, measure
 from fedge.data.partition import Natural
 from fedge.data.synthetic import Synthetic
@@ -22,9 +23,9 @@ def test_classes_are_counted() -> None:
 
 def test_labels_may_be_several_or_values() -> None:
     x, y = torch.zeros(2, 1), torch.tensor([[1.0, 1.0], [0.0, 1.0]])
-    several = Whole(Samples(x, y), Samples(x, y), num_outputs=2, multilabel=True)
+    several = Whole(Samples(x, y), Samples(x, y), num_outputs=2, task="labels")
     assert [c.classes for c in measure(Divided(clients=1).divide(several, 1), [0])] == [[1, 2]]
-    values = several._replace(multilabel=False)
+    values = several._replace(task="values")
     assert [c.classes for c in measure(Divided(clients=1).divide(values, 1), [0])] == [None]
 
 
@@ -32,9 +33,18 @@ def test_generated_clients_are_asked_for_their_samples() -> None:
     clients = Synthetic(clients=3, samples=9, test_samples=4, classes=5).build(1)
     (found,) = measure(clients, [2])
     assert (found.client, found.train, found.test) == (2, 9, 4)
-    assert found.classes == clients.train(2).y.bincount(minlength=5).tolist()
+    assert found.classes == clients.train(2, 1).y.bincount(minlength=5).tolist()
 
 
 def test_a_choice_of_clients_is_evenly_spaced() -> None:
     assert evenly(3, 5) == [0, 1, 2]
     assert evenly(10, 4) == [0, 2, 5, 7]
+
+
+def test_sizes_are_those_of_a_round() -> None:
+    # Two of eight samples in round 1, all of them in round 4.
+    x, y = torch.zeros(8, 1), torch.arange(8) % 2
+    whole = Whole(Samples(x, y), Samples(x, y), num_outputs=2)
+    clients = Divided(clients=1, drift=Arriving(start=0.25, until=4)).divide(whole, 1)
+    assert [c.train for c in measure(clients, [0])] == [2]
+    assert list(measure(clients, [0], round=4)) == [ClientSize(0, 8, 8, [4, 4])]

@@ -27,17 +27,17 @@ def test_columns_become_inputs_and_classes(tmp_path: Path) -> None:
     file = write(tmp_path)
     table = Table(file=file, test_file=file, target="label", ignore=["city"], clients=1)
     clients = table.build(seed=1)
-    assert (clients.shape, clients.num_outputs, clients.regression) == ((2,), 3, False)
-    assert clients.train(0).x.tolist() == [[20, 1.5], [30, 2.5], [40, 3.5], [50, 4.5]]
-    assert clients.train(0).y.tolist() == [2, 1, 2, 0]  # maybe, no, yes
+    assert (clients.shape, clients.num_outputs, clients.task) == ((2,), 3, "classes")
+    assert clients.train(0, 1).x.tolist() == [[20, 1.5], [30, 2.5], [40, 3.5], [50, 4.5]]
+    assert clients.train(0, 1).y.tolist() == [2, 1, 2, 0]  # maybe, no, yes
 
 
 def test_a_number_can_be_predicted(tmp_path: Path) -> None:
     table = Table(file=write(tmp_path), target="income", task="values", ignore=["city", "label"], clients=1)
     clients = table.build(seed=1)
-    assert clients.regression
+    assert clients.task == "values"
     # A fifth of four rows is none.
-    assert clients.train(0).y.tolist() == [[1.5], [2.5], [3.5], [4.5]]
+    assert clients.train(0, 1).y.tolist() == [[1.5], [2.5], [3.5], [4.5]]
 
 
 def test_a_column_may_say_who_the_clients_are(tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ def test_a_column_may_say_who_the_clients_are(tmp_path: Path) -> None:
     )
     clients = table.build(seed=1)
     assert clients.shape == (1,)  # the city is no input
-    assert [clients.train(client).y.tolist() for client in range(2)] == [[[30]], [[20]]]
-    assert [clients.test(client).y.tolist() for client in range(2)] == [[[50]], [[40]]]
+    assert [clients.train(client, 1).y.tolist() for client in range(2)] == [[[30]], [[20]]]
+    assert [clients.test(client, 1).y.tolist() for client in range(2)] == [[[50]], [[40]]]
 
 
 def test_parquet_is_read_alike(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_parquet_is_read_alike(tmp_path: Path) -> None:
     clients = Table(
         file=str(tmp_path / "t.parquet"), target="city", test_file=str(tmp_path / "t.parquet"), clients=1
     ).build(seed=1)
-    assert torch.equal(clients.train(0).x, torch.tensor([[20, 1.5], [30, 2.5]]))
-    assert clients.train(0).y.tolist() == [1, 0]
+    assert torch.equal(clients.train(0, 1).x, torch.tensor([[20, 1.5], [30, 2.5]]))
+    assert clients.train(0, 1).y.tolist() == [1, 0]
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError, match=r"t\.parquet cannot be read as Parquet"):
         read_table(tmp_path / "t.parquet")
@@ -116,5 +116,5 @@ def test_a_test_class_that_nobody_has(tmp_path: Path) -> None:
 def test_the_last_rows_are_for_the_test(tmp_path: Path) -> None:
     rows = "a,b\n" + "".join(f"{i},{i % 2}\n" for i in range(10))
     clients = Table(file=write(tmp_path, rows), target="b", clients=1, test_fraction=0.3).build(seed=1)
-    assert clients.pooled_test().x.flatten().tolist() == [7, 8, 9]
-    assert np.array_equal(clients.train(0).x.flatten(), np.arange(7))
+    assert clients.pooled_test(1).x.flatten().tolist() == [7, 8, 9]
+    assert np.array_equal(clients.train(0, 1).x.flatten(), np.arange(7))

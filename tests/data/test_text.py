@@ -70,7 +70,7 @@ def test_windows_of_a_speaker_predict_the_next_character(tmp_path: Path, name: s
     assert (clients.shape, clients.num_outputs) == ((80,), 79)
     # The ghost has no 81 characters; the two other parts called HAM are of different plays.
     assert clients.sizes.tolist() == [2, 1]
-    x, y = clients.train(0)
+    x, y = clients.train(0, 1)
     assert x.dtype == torch.int64
     assert "".join(CHARACTERS[i] for i in x[1]) == LONG[1:81]
     assert [CHARACTERS[i] for i in y] == [LONG[80], LONG[81]]
@@ -81,10 +81,10 @@ def test_the_last_verses_are_for_the_test(tmp_path: Path) -> None:
     put(tmp_path / "shakespeare/speeches.tsv", f"P\tS\t{' / '.join(verses[:2])}", f"P\tS\t{' / '.join(verses[2:])}")
     clients = Shakespeare(dir=str(tmp_path), test_fraction=0.4, stride=10, test_stride=7).build(seed=1)
     text = "\n".join(verses[:3])  # 152 characters: windows begin at 0, 10, ..., 70
-    x, y = clients.train(0)
+    x, y = clients.train(0, 1)
     assert ["".join(CHARACTERS[i] for i in row) for row in x] == [text[i : i + 80] for i in range(0, 72, 10)]
     assert [CHARACTERS[i] for i in y] == [text[i + 80] for i in range(0, 72, 10)]
-    assert len(clients.test(0)) == len(range(0, 101 - LENGTH, 7))
+    assert len(clients.test(0, 1)) == len(range(0, 101 - LENGTH, 7))
 
 
 def test_leafs_windows(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_leafs_windows(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"users": ["P_S"], "num_samples": [2], "user_data": data}))
     clients = Shakespeare(dir=str(tmp_path)).build(seed=1)
-    x, y = clients.test(0)
+    x, y = clients.test(0, 1)
     assert "".join(CHARACTERS[i] for i in x[1]) == LONG[1:81]
     assert [CHARACTERS[i] for i in y] == [LONG[80], LONG[81]]
     data["P_S"]["x"][0] = "short"
@@ -119,12 +119,13 @@ def test_questions_have_several_tags(tmp_path: Path) -> None:
     put(tmp_path / "stackoverflow/train.tsv", *lines)
     put(tmp_path / "stackoverflow/test.tsv.gz", "u2\tlist of\tc|other", "u2\tunknown\tc")
     clients = StackOverflow(dir=str(tmp_path), words=2, tags=2).build(seed=1)
-    assert (clients.shape, clients.num_outputs, clients.multilabel) == ((2,), 2, True)
+    assert (clients.shape, clients.num_outputs, clients.task) == ((2,), 2, "labels")
     assert clients.sizes.tolist() == [1, 1]  # "swap" is no known word
-    assert clients.train(0).x.tolist() == [[0.5, 0.5]]
-    assert [clients.train(client).y.tolist() for client in range(2)] == [[[0, 1]], [[1, 1]]]
-    assert clients.test(1).x.tolist() == [[1, 0]]
-    assert clients.test(1).y.tolist() == [[0, 0]]
+    assert clients.train(0, 1).x.tolist() == [[0.5, 0.5]]
+    assert [clients.train(client, 1).y.tolist() for client in range(2)] == [[[0, 1]], [[1, 1]]]
+    assert clients.test(1, 1).x.tolist() == [[1, 0]]
+    assert clients.test(1, 1).y.tolist() == [[0, 0]]
+    assert clients.train(0, 1).y.dtype == clients.test(0, 1).y.dtype == clients.pooled_test(1).y.dtype == torch.float32
 
 
 def test_questions_can_be_dealt(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def test_a_users_data_is_divided_like_any_other(tmp_path: Path) -> None:
     options = read(table, UserData, "data")
     assert options.partition == Shards()
     clients = options.build(seed=1)
-    assert (clients.shape, clients.num_outputs, clients.regression) == ((24,), 4, False)
+    assert (clients.shape, clients.num_outputs, clients.task) == ((24,), 4, "classes")
     assert clients.sizes.tolist() == [6, 6, 6, 6]
-    assert clients.train(0).x.dtype == torch.float32
+    assert clients.train(0, 1).x.dtype == torch.float32
 
 
 def test_a_function_that_fails_is_named_with_the_line(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_integers_are_classes(y: Any) -> None:
 
 def test_floats_are_values() -> None:
     whole = check_arrays((X, X[:, 0] * 0.5, X[:3], X[:3, 0] * 0.5))
-    assert whole.num_outputs == 1
+    assert (whole.num_outputs, whole.task) == (1, "values")
     assert whole.train.y.shape == (12, 1)
     assert whole.train.y.dtype == torch.float32
     assert check_arrays((X, X * 0.5, X[:3], X[:3] * 0.5)).num_outputs == 2
@@ -178,6 +178,6 @@ def test_columns_can_be_split_by() -> None:
 def test_words_stay_integers(tmp_path: Path) -> None:
     name = write(tmp_path, "x = np.arange(24).reshape(12, 2); y = np.arange(12) % 3; return x, y, x, y")
     clients = UserData(name=name, words=True, clients=2).build(seed=1)
-    assert clients.train(0).x.dtype == torch.int64
+    assert clients.train(0, 1).x.dtype == torch.int64
     with pytest.raises(DataError, match=r"x_train: data\.words expects integers from 0 on, got float64"):
         check_arrays((X, Y, X, Y), words=True)

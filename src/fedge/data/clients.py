@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
 
+Task = Literal["classes", "labels", "values"]
+"""What there is to predict: one of several classes, any number of labels (each 0 or 1), or values."""
+
 
 class Samples(NamedTuple):
-    """Inputs `[n, ...]` and targets `[n]` (class numbers) or `[n, k]` (values)."""
+    """Inputs `[n, ...]` and targets: class numbers `[n]`, or `[n, k]` labels or values."""
 
     x: Tensor
     y: Tensor
@@ -19,15 +22,22 @@ class Samples(NamedTuple):
 
 
 class Clients(Protocol):
-    """All clients' data. Samples are made or cut out when asked for, so that a million clients cost nothing."""
+    """All clients' data. Samples are made or cut out when asked for, so that a million clients cost nothing.
+
+    Data may change from round to round; rounds count from 1.
+    """
 
     shape: tuple[int, ...]  # of one input
-    num_outputs: int  # classes, or values to predict
-    regression: bool  # targets are values, not classes
-    sizes: np.ndarray  # training samples of each client
+    num_outputs: int  # classes, labels, or values to predict
+    task: Task
+    sizes: np.ndarray  # training samples of each client, all that it will ever have
+    noisy: np.ndarray  # numbers of the clients whose training data is noisy on purpose
 
-    def train(self, client: int) -> Samples: ...
-    def test(self, client: int) -> Samples:
+    def num_samples(self, client: int, round: int) -> int:
+        """Of its training set in a round: at least one, unless it never has any."""
+
+    def train(self, client: int, round: int) -> Samples: ...
+    def test(self, client: int, round: int) -> Samples:
         """The client's own test set; it may be empty."""
 
-    def pooled_test(self) -> Samples: ...
+    def pooled_test(self, round: int) -> Samples: ...

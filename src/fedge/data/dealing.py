@@ -1,4 +1,4 @@
-"""Whole numbers of samples for each client and class, and samples dealt by them."""
+"""Whole numbers: of clients, of samples for each client and class, and samples dealt by them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from heapq import heapify, heapreplace
 import numpy as np
 
 MIN_ALPHA, MAX_ALPHA = 1e-6, 1e6
+
+
+def nearest_whole(number: float) -> int:
+    """The nearest whole number; of two, the higher."""
+    return int(number + 0.5)
+
+
+def choose_clients(num_clients: int, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """So many random clients as are nearest to a fraction of them, ascending."""
+    return np.sort(rng.choice(num_clients, nearest_whole(fraction * num_clients), replace=False))
 
 
 def draw_proportions(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:

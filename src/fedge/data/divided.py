@@ -14,7 +14,9 @@ from fedge.core.errors import DataError
 from fedge.core.keys import generator
 from fedge.core.schema import Options
 from fedge.data.augment import Augment
-from fedge.data.clients import Samples
+from fedge.data.clients import Samples, Task
+from fedge.data.dealing import choose_clients, nearest_whole
+from fedge.data.drift import DriftOptions, Steady
 from fedge.data.partition import Iid, Labels, Natural, Partition, Split
 
 NUM_CLIENTS = 100
@@ -43,9 +45,9 @@ class Whole(NamedTuple):
     train: Pool
     test: Pool
     num_outputs: int
+    task: Task = "classes"
     full_scale: int = 1  # inputs are divided by it when they are given out
     words: bool = False  # inputs are numbers of words or characters, and given out as integers
-    multilabel: bool = False  # a sample may have several of the classes, each a value 0 or 1
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]] = {}  # more about training and test samples: who wrote them
 
     def labels(self) -> tuple[Labels, Labels]:
@@ -73,21 +75,26 @@ class DividedClients:
         shape = tuple(whole.train.x.shape[1:])
         self.shape: tuple[int, ...] = options.augment.shape(shape) if options.augment else shape
         self.num_outputs = whole.num_outputs
-        self.regression = whole.train.y.is_floating_point()
-        self.multilabel = whole.multilabel
+        self.task: Task = whole.task
         self.sizes = np.array([len(indices) for indices in split.train])
-        self.noisy = _draw_noisy(len(self.sizes), options.noise.fraction if options.noise else 0.0, seed)
+        self.noisy = choose_clients(
+            len(self.sizes), options.noise.fraction if options.noise else 0.0, generator(seed, "noisy clients")
+        )
         if whole.words and (options.noise or options.augment or options.normalise):
             raise DataError(
                 "data.noise, data.augment and data.normalise change numbers, but the inputs of this data set are "
                 "words or characters; leave them out"
             )
+        self._drift: Steady = options.drift or Steady()
+        self._drift.check(self.task, shape, whole.words, len(self.sizes))
         self._low, self._high = self._extremes() if options.noise else (0.0, 0.0)
         self._mean, self._std = self._moments() if options.normalise else (torch.zeros(()), torch.ones(()))
 
-    def train(self, client: int, round: int = 0) -> Samples:
-        """The client's training set; the round matters to `augment` alone."""
-        rows, options = self._split.train[client], self._options
+    def num_samples(self, client: int, round: int) -> int:
+        return self._drift.num_samples(int(self.sizes[client]), round)
+
+    def train(self, client: int, round: int) -> Samples:
+        rows, options = self._train_rows(client, round), self._options
         x, y = self._cut(self._whole.train, rows)
         if options.augment:
             x = options.augment.train(x, rows, len(self._whole.train.y), self._seed, round)
@@ -95,25 +102,34 @@ class DividedClients:
             rng = generator(self._seed, "noise", client)
             noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
             x = x.add(noise, alpha=options.noise.std).clamp_(self._low, self._high)
+        return Samples(self._normalised(self._drifted(x, client, round)), y)
+
+    def test(self, client: int, round: int) -> Samples:
+        x, y = self._cut_test(self._drift.test(self._split.test, client, round, self._seed))
+        return Samples(self._normalised(self._drifted(x, client, round)), y)
+
+    def pooled_test(self, round: int) -> Samples:
+        """The whole test set, which no drift changes."""
+        x, y = self._cut_test(np.arange(len(self._whole.test.y)))
         return Samples(self._normalised(x), y)
-
-    def test(self, client: int) -> Samples:
-        return self._prepared_test(self._split.test[client])
-
-    def pooled_test(self) -> Samples:
-        return self._prepared_test(np.arange(len(self._whole.test.y)))
 
     def num_test(self, client: int) -> int:
         """The size of the client's own test set."""
         return len(self._split.test[client])
 
-    def labels(self, client: int) -> Tensor:
+    def labels(self, client: int, round: int) -> Tensor:
         """The targets of the client's training set."""
-        return self._whole.train.y[torch.from_numpy(self._split.train[client])]
+        return self._whole.train.y[torch.from_numpy(self._train_rows(client, round))]
 
-    def _prepared_test(self, rows: np.ndarray) -> Samples:
+    def _train_rows(self, client: int, round: int) -> np.ndarray:
+        return self._drift.train(self._split.train, client, round, self._seed)
+
+    def _drifted(self, x: Tensor, client: int, round: int) -> Tensor:
+        return self._drift.inputs(x, client, round, self._seed, len(self.sizes))
+
+    def _cut_test(self, rows: np.ndarray) -> Samples:
         x, y = self._cut(self._whole.test, rows)
-        return Samples(self._normalised(self._options.augment.test(x) if self._options.augment else x), y)
+        return Samples(self._options.augment.test(x) if self._options.augment else x, y)
 
     def _cut(self, pool: Pool, rows: np.ndarray) -> Samples:
         chosen = torch.from_numpy(rows)
@@ -165,18 +181,19 @@ class Divided(Options):
     oversample: Annotated[
         bool, Meta(description="Repeat a client's samples of its rarer classes until all its classes are as frequent.")
     ] = False
+    drift: Annotated[DriftOptions | None, Meta(description="How the data changes by round.")] = None
 
     def divide(self, whole: Whole, seed: int) -> DividedClients:
         split = self._split(*whole.labels(), generator(seed, "partition"), seed)
         if self.oversample:
-            if whole.train.y.is_floating_point():
-                raise DataError("data.oversample: repeats samples of rare classes, but the targets here are values")
+            if whole.task != "classes":
+                raise DataError(f"data.oversample: repeats samples of rare classes, but targets here are {whole.task}")
             labels = whole.train.y.numpy()
             split = split._replace(train=[_balanced(rows, labels[rows]) for rows in split.train])
         return DividedClients(whole, split, self, seed)
 
     def _split(self, train: Labels, test: Labels, rng: np.random.Generator, seed: int) -> Split:
-        num_shared = int(self.shared_fraction * len(train.y) + 0.5)
+        num_shared = nearest_whole(self.shared_fraction * len(train.y))
         order = generator(seed, "shared samples").permutation(len(train.y)) if num_shared else np.arange(len(train.y))
         shared, dealt = order[:num_shared], np.sort(order[num_shared:])
         if num_shared:
@@ -198,8 +215,3 @@ def _balanced(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The samples, repeated in turn until every class has as many as the largest."""
     classes, counts = np.unique(labels, return_counts=True)
     return np.sort(np.concatenate([np.resize(rows[labels == label], counts.max()) for label in classes]))
-
-
-def _draw_noisy(num_clients: int, fraction: float, seed: int) -> np.ndarray:
-    count = int(fraction * num_clients + 0.5)
-    return np.sort(generator(seed, "noisy clients").choice(num_clients, count, replace=False))

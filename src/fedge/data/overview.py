@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import numpy as np
+from torch import Tensor
 
 from fedge.data.clients import Clients
 from fedge.data.divided import DividedClients
@@ -20,19 +20,20 @@ class ClientSize(NamedTuple):
     classes: list[int] | None  # None: targets are values
 
 
-def measure(clients: Clients, which: Iterable[int]) -> Iterator[ClientSize]:
-    """The sizes of some clients."""
+def measure(clients: Clients, which: Iterable[int], round: int = 1) -> Iterator[ClientSize]:
+    """The sizes of some clients in a round."""
     for client in which:
         if isinstance(clients, DividedClients):
-            labels, num_test = clients.labels(client), clients.num_test(client)
+            labels, num_test = clients.labels(client, round), clients.num_test(client)
         else:
-            labels, num_test = clients.train(client).y, len(clients.test(client))
-        if labels.is_floating_point():
-            several = isinstance(clients, DividedClients) and clients.multilabel
-            classes = [int(total) for total in labels.sum(0)] if several else None
-        else:
-            classes = np.bincount(labels.numpy(), minlength=clients.num_outputs).tolist()
-        yield ClientSize(client, int(clients.sizes[client]), num_test, classes)
+            labels, num_test = clients.train(client, round).y, len(clients.test(client, round))
+        yield ClientSize(client, len(labels), num_test, _count(labels, clients))
+
+
+def _count(labels: Tensor, clients: Clients) -> list[int] | None:
+    if clients.task == "classes":
+        return [int(total) for total in labels.bincount(minlength=clients.num_outputs)]
+    return [int(total) for total in labels.sum(0)] if clients.task == "labels" else None
 
 
 def evenly(num_clients: int, most: int) -> list[int]:

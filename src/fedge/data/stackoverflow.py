@@ -48,7 +48,7 @@ class StackOverflow(Divided, tag="stackoverflow"):
             self._pool(train, words, tags),
             self._pool(test, words, tags),
             num_outputs=self.tags,
-            multilabel=True,
+            task="labels",
             columns={"user": (_users(train), _users(test))},
         )
         return self.divide(whole, seed)

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from fedge.core.keys import generator
 from fedge.core.schema import Options
-from fedge.data.clients import Samples
+from fedge.data.clients import Samples, Task
 from fedge.data.dealing import MAX_ALPHA, MIN_ALPHA, draw_proportions
 
 MAX_POOLED = 100
@@ -64,29 +64,35 @@ class Synthetic(Options, tag="synthetic"):
 
 
 class GeneratedClients:
-    """Clients that hold no samples: train and test sets are drawn from the client's own distribution."""
+    """Clients that hold no samples: train and test sets are drawn from the client's own distribution.
+
+    They are the same in every round.
+    """
 
     def __init__(self, options: Synthetic, seed: int) -> None:
         self.shape: tuple[int, ...] = (options.features,)
-        self.regression = options.kind == "quadratic"
-        self.num_outputs = 1 if self.regression else options.classes
+        self.task: Task = "values" if options.kind == "quadratic" else "classes"
+        self.num_outputs = 1 if self.task == "values" else options.classes
         self.sizes = np.broadcast_to(np.int64(options.samples), options.clients)
         self.noisy = np.empty(0, int)
         self._options, self._seed = options, seed
-        self._source = _Quadratic(options, seed) if self.regression else _Mixture(options, seed)
+        self._source = _Quadratic(options, seed) if self.task == "values" else _Mixture(options, seed)
 
-    def train(self, client: int) -> Samples:
+    def num_samples(self, client: int, round: int) -> int:
+        return self._options.samples
+
+    def train(self, client: int, round: int) -> Samples:
         rng = generator(self._seed, "synthetic train", client)
         return self._source.draw(client, self._options.samples, rng)
 
-    def test(self, client: int) -> Samples:
+    def test(self, client: int, round: int) -> Samples:
         rng = generator(self._seed, "synthetic test", client)
         return self._source.draw(client, self._options.test_samples, rng)
 
-    def pooled_test(self) -> Samples:
+    def pooled_test(self, round: int) -> Samples:
         """The test sets of at most 100 clients, evenly spaced."""
         count = min(len(self.sizes), MAX_POOLED)
-        parts = [self.test(i * len(self.sizes) // count) for i in range(count)]
+        parts = [self.test(i * len(self.sizes) // count, round) for i in range(count)]
         return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
 
 

@@ -63,6 +63,7 @@ class Table(Divided, tag="table", kw_only=True):
             Pool(_inputs(train, inputs, path), y_train),
             Pool(_inputs(test, inputs, path), y_test),
             num_outputs,
+            self.task,
             columns={name: (train[name].astype(str), test[name].astype(str)) for name in (*keys, *self.ignore)},
         )
         return self.divide(whole, seed)

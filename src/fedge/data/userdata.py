@@ -66,7 +66,7 @@ def check_arrays(loaded: object, words: bool = False) -> Whole:
         if lengths != [len(train.y), len(test.y)]:
             raise DataError(f"column {name!r}: expected {len(train.y)} and {len(test.y)} entries, got {lengths}")
     if train.y.is_floating_point():
-        return Whole(train, test, num_outputs=train.y.shape[1], words=words, columns=columns)
+        return Whole(train, test, num_outputs=train.y.shape[1], task="values", words=words, columns=columns)
     highest, highest_test = int(train.y.max()), int(test.y.max())
     if highest_test > highest:
         raise DataError(f"y_test has class {highest_test}, but the highest class of y_train is {highest}")
