@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def commands() -> str:
         _ORIGIN,
         "`fedge --install-completion` teaches the shell to complete commands, options, experiment files and "
         "runs. With `FEDGE_DEBUG=1` an error comes with its traceback.",
-        *(part for command in _commands() for part in _command(command)),
+        *(part for name, command in _commands(get_command(app), "fedge") for part in _command(name, command)),
         "## Exit codes",
         codes,
     )
@@ -117,19 +117,25 @@ def _table_of_options(found: Sequence[Option]) -> str:
     return _table(("option", "type", "default", "meaning"), rows)
 
 
-def _commands() -> Iterable[Any]:
-    group: Any = get_command(app)
-    return group.commands.values()  # type: ignore[no-any-return]
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """The commands below a group, at any depth, with all that is typed to call them."""
+    for name, command in group.commands.items():
+        full = f"{prefix} {name}"
+        yield full, command
+        if hasattr(command, "commands"):
+            yield from _commands(command, full)
 
 
-def _command(command: Any) -> Iterator[str]:
+def _command(name: str, command: Any) -> Iterator[str]:
     arguments = [_value(parameter) for parameter in command.params if parameter.param_type_name == "argument"]
+    is_group = hasattr(command, "commands")
     text, _, examples = inspect.cleandoc(command.help).partition("\n\nExamples:\n\n")
-    yield f"## fedge {command.name}"
-    yield f"```\nfedge {' '.join([command.name, '[OPTIONS]', *arguments])}\n```"
+    yield f"## {name}"
+    yield f"```\n{' '.join([name, *(['COMMAND'] if is_group else []), '[OPTIONS]', *arguments])}\n```"
     yield text
     yield f"```console\n{inspect.cleandoc(examples)}\n```"
-    yield _table(("argument or option", "default", "meaning"), [_row(parameter) for parameter in command.params])
+    if command.params:
+        yield _table(("argument or option", "default", "meaning"), [_row(parameter) for parameter in command.params])
 
 
 def _row(parameter: Any) -> tuple[str, str, str]:

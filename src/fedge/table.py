@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedge.core.errors import ConfigError, FedgeError, RunError
-from fedge.report.columns import Array, read_rounds
+from fedge.report.columns import read_rounds
 from fedge.report.groups import settings
 from fedge.runs import Run, find_runs
 from fedge.runs.files import encode
@@ -77,18 +77,16 @@ def _maker() -> Any:
 
 def _pandas(described: Mapping[str, list[Any]], lengths: Sequence[int], results: Mapping[str, Any]) -> Any:
     pandas = import_module("pandas")
-    row_of = np.repeat(np.arange(len(lengths)), lengths)
-    columns = {name: _repeated(pandas, values, row_of) for name, values in described.items()}
+    columns = {name: _repeated(pandas, values, lengths) for name, values in described.items()}
     return pandas.DataFrame(columns | dict(results), copy=False)
 
 
-def _repeated(pandas: Any, values: list[Any], row_of: Array) -> Any:
+def _repeated(pandas: Any, values: list[Any], lengths: Sequence[int]) -> Any:
     """Numbers as they are; texts as categories, of which a million rows store only the numbers."""
     plain = pandas.Series(values)
     if plain.dtype.kind in "ifb":
-        return plain.to_numpy()[row_of]
-    codes, known = pandas.factorize(plain)
-    return pandas.Categorical.from_codes(codes.astype(np.int32)[row_of], known)
+        return np.repeat(plain.to_numpy(), lengths)
+    return pandas.Categorical.from_codes(*pandas.factorize(plain)).repeat(lengths)
 
 
 def _polars(described: Mapping[str, list[Any]], lengths: Sequence[int], results: Mapping[str, Any]) -> Any:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fedge.cli.data import app, picture
+from fedge.cli.data import app
 from fedge.data.files import Collection, Source
 from fedge.data.mnist import FashionMnist
-from fedge.data.overview import ClientSize
+from fedge.data.overview import measure
 
 COMMANDS = [command.name for command in app.registered_commands]
 
@@ -116,7 +116,8 @@ def test_the_division_is_that_of_the_experiment(fedge, experiment_file):
 
     given = fedge("data", "show", experiment_file, "--set", "seeds=[7, 8]", "--format", "json", "--limit", 1)
     clients = parse(tomllib.loads(experiment_file.read_text())).data.build(7)
-    assert json.loads(given.stdout)["shown"][0]["classes"] == clients.labels(0).bincount(minlength=10).tolist()
+    (first,) = measure(clients, [0])
+    assert json.loads(given.stdout)["shown"][0]["classes"] == first.classes
 
 
 def test_a_regression_has_no_classes(fedge, tmp_path):
@@ -127,34 +128,6 @@ def test_a_regression_has_no_classes(fedge, tmp_path):
     )
     said = fedge("data", "show", file).stdout
     assert said.splitlines()[2].split() == ["0", "100", "20", "–", "–"]
-
-
-CLIENTS = [ClientSize(0, 3, 1, [3, 0]), ClientSize(5, 2, 0, [1, 1])]
-
-
-def test_the_picture_has_a_cell_for_each_class_of_a_client():
-    pytest.importorskip("altair")
-    heat, histogram = picture(CLIENTS, [3, 2, 2, 2], 2).to_dict()["hconcat"]
-    assert heat["data"]["values"] == [
-        {"client": "0", "class": "0", "samples": 3},
-        {"client": "5", "class": "0", "samples": 1},
-        {"client": "5", "class": "1", "samples": 1},
-    ]
-    assert heat["encoding"]["x"]["scale"]["domain"] == ["0", "5"]
-    assert heat["encoding"]["y"]["scale"]["domain"] == ["0", "1"]
-    assert histogram["data"]["values"] == [
-        {"from": 2, "to": 3, "clients": 3},
-        {"from": 3, "to": 4, "clients": 1},
-    ]
-
-
-def test_bars_are_of_equal_width():
-    pytest.importorskip("altair")
-    # 41 different sizes make bars of three, the last of which ends beyond the largest.
-    bars = picture([ClientSize(0, 1, 1, None)], list(range(10, 51)), 1).to_dict()["data"]["values"]
-    assert {bar["to"] - bar["from"] for bar in bars} == {3}
-    assert (bars[0]["from"], bars[-1]["to"]) == (10, 52)
-    assert sum(bar["clients"] for bar in bars) == 41
 
 
 def test_the_picture_is_saved(fedge, experiment_file, tmp_path):

@@ -69,6 +69,9 @@ def test_options():
     [
         (int | None, "integer"),
         (Annotated[int | None, Meta(ge=0)], "integer >= 0"),
+        (Annotated[Positive, Meta(description="of something")], "number > 0"),
+        (Annotated[Positive, Meta(lt=1)], "number > 0, < 1"),
+        (Annotated[Positive | None, Meta(lt=1)], "number > 0, < 1"),
         (Positive | list[Positive], "number > 0 | list of number > 0"),
         (float | Red | Blue, "number | table: red, blue"),
         (Red | Own, "table: red, FILE.py:FUNCTION"),

@@ -21,6 +21,16 @@ def runs(write_run, tmp_path):
     return folder
 
 
+@pytest.fixture
+def measured(write_run, tmp_path):
+    """Two runs of which one says how its clients fare."""
+    folder = tmp_path / "measured"
+    run = write_run(folder / "a", name="a", algorithm={"name": "mtfl"})
+    (run / "clients.jsonl").write_text('{"client": 0, "user_accuracy": 0.5}\n{"client": 1, "user_accuracy": 1}\n')
+    write_run(folder / "b", name="b")
+    return folder
+
+
 @pytest.mark.parametrize(
     ("options", "shows"),
     [
@@ -49,6 +59,9 @@ def test_each_kind(fedge, runs, tmp_path, options, shows):
         (("--kind", "bars", "--y", "round_to_target"), 2, "did you mean 'rounds_to_target'"),
         (("--kind", "bars", "--x", "flops"), 2, "leave --x away"),
         (("--kind", "heatmap", "--by", "algorithm.name"), 2, "give --by twice"),
+        (("--kind", "users"), 2, "no run has the user_accuracy of its clients"),
+        (("--kind", "users", "--x", "round"), 2, "--x round: users has user accuracy alone"),
+        (("--kind", "users", "--y", "accuracy"), 2, "--y accuracy: users has user accuracy alone"),
         (("--kind", "pie"), 2, "pie"),
     ],
 )
@@ -57,6 +70,21 @@ def test_what_cannot_be_drawn_is_said(fedge, runs, tmp_path, options, code, says
     assert result.exit_code == code
     assert says in result.stderr
     assert not (tmp_path / "fig.svg").exists()
+
+
+def test_users(fedge, measured, tmp_path):
+    result = fedge("plot", measured, "--kind", "users", "--by", "algorithm.name", "-o", tmp_path / "fig.svg")
+    assert (result.exit_code, result.stderr) == (0, "")
+    drawn = (tmp_path / "fig.svg").read_text()
+    for text in ("user accuracy (%)", "share of clients (%)", "mtfl", "2 clients; 1 not shown: not measured"):
+        assert text in drawn
+
+
+def test_clients_that_cannot_be_read_are_said(fedge, measured, tmp_path):
+    (measured / "a" / "clients.jsonl").write_text("nonsense\n")
+    result = fedge("plot", measured, "-o", tmp_path / "fig.svg")
+    assert result.exit_code == 0
+    assert "clients.jsonl is damaged" in result.stderr
 
 
 def test_a_wrong_suffix_is_said_before_runs_are_read(fedge, tmp_path):

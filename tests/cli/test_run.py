@@ -107,8 +107,27 @@ def test_chart(fedge, training, experiment_file, runs, tmp_path):
     assert "upload (MB)" in chart.read_text()
 
 
+@pytest.mark.parametrize(("suffix", "starts"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("html", b"<!DOCTYPE html>")])
+def test_chart_in_every_form_that_plot_has(fedge, training, experiment_file, runs, tmp_path, suffix, starts):
+    pytest.importorskip("vl_convert")
+    chart = tmp_path / f"chart.{suffix}"
+    assert fedge("run", experiment_file, "--runs", runs, "--chart", chart).exit_code == 0
+    assert chart.read_bytes().lstrip().startswith(starts)
+
+
 def test_chart_that_cannot_be_saved_is_refused_before_training(fedge, training, experiment_file, runs):
-    assert fedge("run", experiment_file, "--runs", runs, "--chart", "chart.gif").exit_code == 2
+    result = fedge("run", experiment_file, "--runs", runs, "--chart", "chart.gif")
+    assert result.exit_code == 2
+    assert "chart.gif: a chart is saved as .svg, .png, .pdf or .html, got .gif" in result.stderr
+    assert training.started == []
+
+
+def test_a_sweep_is_sent_to_its_own_command(fedge, training, experiment_file, runs):
+    experiment_file.write_text(experiment_file.read_text() + "[sweep]\nworkers = 2\n")
+    for command in (("run", experiment_file, "--runs", runs), ("config", experiment_file)):
+        result = fedge(*command)
+        assert result.exit_code == 2
+        assert result.stderr == "error: sweep: this is a sweep; run it with `fedge sweep FILE`\n"
     assert training.started == []
 
 

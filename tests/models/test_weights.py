@@ -8,7 +8,16 @@ from fedge.core.errors import ModelError
 from fedge.core.schema import read
 from fedge.models import MODELS
 from fedge.models.dense import Logistic, Mtfl2nn
+from fedge.models.model import Model
 from fedge.models.usermodel import UserModel
+
+
+def test_a_model_must_say_which_network_it_is() -> None:
+    class Vague(Model, tag="vague"):
+        """Nothing but a name."""
+
+    with pytest.raises(TypeError, match="Vague does not say which network it is"):
+        Vague().build((1,), 1)
 
 
 def test_every_model_takes_weights() -> None:

@@ -14,11 +14,12 @@ class MadeUpRun:
     config: dict[str, Any]
     rounds: list[dict[str, Any]]
     summary: dict[str, Any] | None
+    clients: list[dict[str, Any]]
 
 
 @pytest.fixture
 def make_run() -> Callable[..., MadeUpRun]:
-    """make_run(name, seed, rounds, summary, target=..., **settings); a summary of None: not finished."""
+    """make_run(name, seed, rounds, summary, target=..., clients=..., **settings); a summary of None: not finished."""
 
     def make(
         name: str = "first",
@@ -26,9 +27,10 @@ def make_run() -> Callable[..., MadeUpRun]:
         rounds: list[dict[str, Any]] | None = None,
         summary: dict[str, Any] | None = None,
         target: dict[str, Any] | None = None,
+        clients: list[dict[str, Any]] | None = None,
         **settings: Any,
     ) -> MadeUpRun:
         config = {"name": name, "seed": seed, "target": target, **settings}
-        return MadeUpRun(config, rounds or [], summary)
+        return MadeUpRun(config, rounds or [], summary, clients or [])
 
     return make

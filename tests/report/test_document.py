@@ -12,7 +12,7 @@ import pytest
 from fedge.config import assignments, change, parse, plain
 from fedge.core.errors import RunError
 from fedge.report.collect import collect
-from fedge.report.document import describe_runs
+from fedge.report.document import Figure, describe_runs
 from fedge.report.recipe import changes, command, common_toml
 from fedge.report.writers import latex, markdown, page
 
@@ -116,6 +116,17 @@ def test_page_is_one_file_with_its_charts(folder: Path) -> None:
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(identities)
     fetched = re.findall(r'(?:src|href)="([^"]*)"', text) + re.findall(r"@import|url\(['\"]?http", text)
     assert fetched == []
+
+
+def test_user_accuracy_is_drawn_where_it_was_measured(folder: Path) -> None:
+    def titles() -> list[str]:
+        runs, problems = collect([folder])
+        parts = [part for section in describe_runs(runs, problems).sections for part in section.parts]
+        return [part.title for part in parts if isinstance(part, Figure)]
+
+    assert "User accuracy over clients" not in titles()
+    (folder / "run-1" / "seed-2" / "clients.jsonl").write_text('{"client": 0, "user_accuracy": 0.5}\n')
+    assert "User accuracy over clients" in titles()
 
 
 def test_a_single_unfinished_run_has_a_report_too(folder: Path) -> None:

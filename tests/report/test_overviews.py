@@ -94,6 +94,15 @@ def test_regrouped_runs_are_called_mixed(groups) -> None:
         regroup(groups, ["algorithm.rat"])
 
 
+def test_runs_of_one_group_may_be_told_apart_by_their_seed(groups) -> None:
+    merged = regroup(groups, ["seed"])
+    assert [group.label for group in merged] == ["seed=0", "seed=1"]
+    for seed, group in enumerate(merged):
+        assert [run.config["seed"] for run in group.runs] == [seed] * 4
+        assert group.mixed
+    assert not any(group.mixed for group in regroup(groups[:1], ["seed"]))
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf", "html"])
 def test_every_kind_of_file(groups, tmp_path: Path, suffix) -> None:
     starts = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF", "html": b"<!DOCTYPE html>"}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from fedge.cli.entries import entry
 from fedge.cli.output import say, say_json
-from fedge.core.errors import ConfigError, FedgeError
 from fedge.report.charts import curves, save, side_by_side
 from fedge.report.groups import group_runs
 from fedge.report.tables import compare, records, table
@@ -33,15 +31,6 @@ def say_trained(paths: Sequence[Path], format: Literal["text", "json"], quiet: b
     if format == "text" and not quiet:
         say("", *(f"run: {path}" for path in paths))
     return runs
-
-
-def check_chart(path: Path) -> None:
-    """Refuse a chart that could not be saved, before a long training and not after it."""
-    if path.suffix not in (".svg", ".png"):
-        raise ConfigError(f"--chart {path}: a chart is saved as .svg or .png, got {path.suffix or 'no suffix'}")
-    missing = [module for module in ("altair", "vl_convert") if find_spec(module) is None]
-    if missing:
-        raise FedgeError(f"--chart needs {' and '.join(missing)}; pip install 'fedge[view]'")
 
 
 def save_chart(runs: Sequence[Run], path: Path, y: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,12 +18,7 @@ if TYPE_CHECKING:
     from fedge.data.overview import ClientSize
 
 NUM_SHOWN = 20
-MOST_DRAWN = 100
-"""Clients in a heat map: more could not be told apart."""
 _MOST_CLASSES = 3
-_NUM_MARKS = 10
-_NUM_BARS = 20
-_HISTOGRAM = 200  # pixels
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -150,7 +144,10 @@ def show(
     from fedge.cli.output import say, say_json
     from fedge.config import load
     from fedge.data.overview import evenly, measure
+    from fedge.report.style import check_saving, save
 
+    if chart is not None:
+        check_saving(chart)
     config = load(file, changes or ())
     options: Any = config.data
     seed = config.seeds[0] if config.seeds else config.seed
@@ -158,77 +155,15 @@ def show(
     num_clients = len(clients.sizes)
     shown = list(measure(clients, range(min(limit or num_clients, num_clients))))
     if chart is not None:
-        from fedge.report.style import save
+        from fedge.report.division import MOST_CLIENTS, division
 
-        drawn = list(measure(clients, evenly(num_clients, MOST_DRAWN)))
-        save(picture(drawn, clients.sizes.tolist(), clients.num_outputs), chart)
+        drawn = {client.client: client.classes for client in measure(clients, evenly(num_clients, MOST_CLIENTS))}
+        save(division(drawn, clients.sizes.tolist(), clients.num_outputs), chart)
     totals = _totals(clients)
     if format == "json":
         say_json(totals | {"shown": [client._asdict() for client in shown]})
     else:
         say(_table(shown), "", _line(totals))
-
-
-def picture(clients: Sequence[ClientSize], sizes: Sequence[int], num_classes: int) -> Any:
-    """How many samples of each class clients have, beside a histogram of all clients' sizes."""
-    from fedge.report.style import STYLE, need
-
-    alt = need("altair")
-    cells = [
-        {"client": str(client.client), "class": str(label), "samples": count}
-        for client in clients
-        for label, count in enumerate(client.classes or ())
-        if count
-    ]
-    names = [str(client.client) for client in clients]
-    parts = [_heat(alt, cells, names, [str(label) for label in range(num_classes)])] if cells else []
-    return alt.hconcat(*parts, _histogram(alt, sizes), config=STYLE).resolve_legend(color="independent")
-
-
-def _heat(alt: Any, cells: Sequence[dict[str, Any]], clients: Sequence[str], classes: Sequence[str]) -> Any:
-    from fedge.report.style import SIZE
-
-    def along(name: str, values: Sequence[str]) -> dict[str, Any]:
-        marked = values[:: -(-len(values) // _NUM_MARKS)]
-        axis = alt.Axis(values=marked, tickCount=len(marked), labelAngle=0, domain=False, ticks=False)
-        scale = alt.Scale(domain=values, padding=0, reverse=name == "class")  # as on paper, from the bottom up
-        return {"shorthand": f"{name}:N", "title": name, "axis": axis, "scale": scale}
-
-    legend = alt.Legend(
-        title="samples", orient="right", symbolType="square", gradientLength=120, titleFontWeight="normal"
-    )
-    return (
-        alt.Chart(alt.Data(values=cells), **SIZE)
-        .mark_rect()
-        .encode(
-            alt.X(**along("client", clients)),
-            alt.Y(**along("class", classes)),
-            # White is none: even a single sample has a tint.
-            alt.Color("samples:Q", scale=alt.Scale(scheme="blues", domainMin=0), legend=legend),
-        )
-    )
-
-
-def _histogram(alt: Any, sizes: Sequence[int]) -> Any:
-    from fedge.report.style import COLOURS, SIZE, TICKS
-
-    width = -(-(max(sizes) - min(sizes) + 1) // _NUM_BARS)
-    counts = Counter((size - min(sizes)) // width for size in sizes)
-    bars = [
-        {"from": min(sizes) + bar * width, "to": min(sizes) + (bar + 1) * width, "clients": count}
-        for bar, count in sorted(counts.items())
-    ]
-    whole = alt.Axis(tickCount=min(TICKS, max(counts.values())), format=",d")
-    return (
-        alt.Chart(alt.Data(values=bars), width=_HISTOGRAM, height=SIZE["height"])
-        .mark_bar(color=COLOURS[0], stroke="white", strokeWidth=0.5)
-        .encode(
-            alt.X("from:Q", title="training samples of a client", scale=alt.Scale(zero=False)),
-            alt.X2("to:Q"),
-            alt.Y("clients:Q", title="clients", axis=whole),
-            alt.Y2(datum=0),
-        )
-    )
 
 
 def _collections(name: str) -> tuple[Collection, ...]:

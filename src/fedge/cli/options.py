@@ -66,8 +66,8 @@ def write_type(kind: object) -> str:
 def _alternatives(kind: object, bounds: str = "") -> Iterator[str]:
     if get_origin(kind) is Annotated:
         inner, *notes = get_args(kind)
-        found = ", ".join(_bounds(note) for note in notes if isinstance(note, Meta))
-        yield from _alternatives(inner, found or bounds)
+        found = [_bounds(note) for note in notes if isinstance(note, Meta)]
+        yield from _alternatives(inner, ", ".join(filter(None, [*found, bounds])))
     elif get_origin(kind) in (Union, types.UnionType):
         for part in get_args(kind):
             if part is not type(None) and not structs(part):

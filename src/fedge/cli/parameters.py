@@ -45,7 +45,7 @@ Chart = Annotated[
     typer.Option(
         "--chart",
         metavar="FILE",
-        help="Save learning curves, over rounds and over upload, as .svg or .png; needs fedge\\[view].",
+        help="Save learning curves, over rounds and over upload, as .svg, .png, .pdf or .html; needs fedge\\[view].",
     ),
 ]
 Metric = Annotated[

@@ -14,7 +14,7 @@ from fedge.core.errors import ConfigError
 if TYPE_CHECKING:
     from fedge.report.groups import Group
 
-Kind = Literal["curves", "bars", "pareto", "heatmap"]
+Kind = Literal["curves", "bars", "pareto", "heatmap", "users"]
 
 
 def plot(
@@ -26,7 +26,7 @@ def plot(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the chart goes: .svg, .png, .pdf or .html.")
     ],
     kind: Annotated[
-        Kind, typer.Option("--kind", metavar="curves|bars|pareto|heatmap", help="What is drawn, as said above.")
+        Kind, typer.Option("--kind", metavar="curves|bars|pareto|heatmap|users", help="What is drawn, as said above.")
     ] = "curves",
     x: Annotated[
         str | None,
@@ -61,6 +61,7 @@ def plot(
     of its seeds. bars shows a result, such as the cost to the target, with "not
     reached" where it was not. pareto shows two results and the settings that
     none beats in both. heatmap shows a result over two settings that vary.
+    users shows how user accuracy is spread over clients at the end of runs.
 
     Examples:
 
@@ -68,13 +69,14 @@ def plot(
       fedge plot runs --kind bars --y rounds_to_target -o bars.pdf
       fedge plot runs --kind pareto --x bytes_to_target --y accuracy -o pareto.png
       fedge plot runs --kind heatmap --by algorithm.learning_rate --by algorithm.local_steps -o map.html
+      fedge plot runs --kind users --by algorithm.name -o users.svg
     """
     from fedge.cli.output import say, warn
     from fedge.report.collect import collect
     from fedge.report.groups import group_runs, regroup
-    from fedge.report.style import check_suffix, save
+    from fedge.report.style import check_saving, save
 
-    check_suffix(output)
+    check_saving(output)
     runs, problems = collect(paths)
     for problem in problems:
         warn(problem)
@@ -87,11 +89,16 @@ def plot(
 def _chart(kind: Kind, groups: Sequence[Group], x: str | None, y: str | None) -> Any:
     from fedge.report.charts import curves
     from fedge.report.overviews import bars, pareto
+    from fedge.report.users import users
 
     if kind == "curves":
         return curves(groups, cast(Any, x or "round"), y or "accuracy")
     if kind == "pareto":
         return pareto(groups, x or "bytes_to_target", y or "flops_to_target")
+    if kind == "users":
+        if x is not None or y is not None:
+            raise ConfigError(f"{f'--x {x}' if x else f'--y {y}'}: users has user accuracy alone; leave --x, --y away")
+        return users(groups)
     if x is not None:
         raise ConfigError(f"--x {x}: bars have one field, --y; leave --x away")
     return bars(groups, y or "rounds_to_target")

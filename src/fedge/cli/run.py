@@ -41,11 +41,12 @@ def run(
       fedge run first.toml --quiet --format json | jq .comparison
     """
     from fedge import experiment
-    from fedge.cli.comparison import check_chart, save_chart, say_trained
+    from fedge.cli.comparison import save_chart, say_trained
     from fedge.cli.display import watching
+    from fedge.report.style import check_saving
 
     if chart:
-        check_chart(chart)
+        check_saving(chart)
     configs = _load(files, changes or ())
     with watching(quiet) as progress:
         paths = [experiment.start(config, runs, progress) for config in configs]

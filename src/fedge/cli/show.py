@@ -37,12 +37,13 @@ def show(
       fedge show runs --y user_accuracy --chart users.svg
       fedge show runs/first --format json | jq .summary
     """
-    from fedge.cli.comparison import check_chart, save_chart, say_comparison
+    from fedge.cli.comparison import save_chart, say_comparison
     from fedge.cli.details import details
     from fedge.cli.output import say, say_json
+    from fedge.report.style import check_saving
 
     if chart:
-        check_chart(chart)
+        check_saving(chart)
     runs = _readable(paths)
     if len(paths) > 1 or runs[0].path != paths[0]:
         say_comparison(runs, format)

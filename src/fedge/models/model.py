@@ -30,7 +30,7 @@ class Model(Options):
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         """The network with random weights, drawn from torch's own generator."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say which network it is")
 
 
 def load_weights(module: nn.Module, path: Path) -> None:

@@ -36,7 +36,7 @@ def _order(run: Run) -> list[list[tuple[int, str]]]:
 def _problem(run: Run) -> str | None:
     if run.problem is None:
         try:
-            _ = run.rounds
+            _ = run.rounds, run.clients
         except FedgeError as error:  # damage that a look at the end of the records does not show
             return str(error)
     return run.problem

@@ -16,6 +16,7 @@ from fedge.report.quantities import fitting, titled
 from fedge.report.recipe import command, common_toml
 from fedge.report.statistics import LEVEL
 from fedge.report.tables import Grid, compare, grid, write
+from fedge.report.users import user_accuracies, users
 from fedge.runs import Run
 
 _MAX_LINES = 8
@@ -93,6 +94,8 @@ def _figures(groups: Sequence[Group], outcomes: Sequence[str]) -> Iterator[Figur
     for x, over in (("round", "rounds"), ("bytes_up", "upload")):
         if all(_measures(group, x) for group in lines):
             yield Figure(f"Accuracy over {over}{said}", _drawing(curves, lines, x, "accuracy"))
+    if any(user_accuracies(run) for group in lines for run in group.runs):
+        yield Figure(f"User accuracy over clients{said}", _drawing(users, lines))
     costs = _to_target(outcomes)
     for cost in costs[:2]:
         yield Figure(_capital(describe(cost).title), _drawing(bars, groups, cost))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from fedge.core.errors import ConfigError
@@ -18,6 +19,8 @@ class Run(Protocol):
     def config(self) -> Mapping[str, Any]: ...
     @property
     def rounds(self) -> Sequence[Mapping[str, Any]]: ...
+    @property
+    def clients(self) -> Sequence[Mapping[str, Any]]: ...
     @property
     def summary(self) -> Mapping[str, Any] | None: ...
 
@@ -74,16 +77,18 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
 
 
 def regroup(groups: Sequence[Group], keys: Sequence[str]) -> list[Group]:
-    """Groups together whose runs have the same values of these settings, labelled by them."""
-    merged: dict[str, list[Group]] = {}
-    for group in groups:
-        values = dict(settings(group.runs[0].config))
-        for key in keys:
-            _check_key(key, groups)
-        merged.setdefault(", ".join(_detail(key, values.get(key)) for key in keys), []).append(group)
+    """Runs together that have the same values of these settings, labelled by them."""
+    for key in keys:
+        _check_key(key, groups)
+    merged: dict[str, dict[int, list[Run]]] = {}  # by label, then by the group that they come from
+    for number, group in enumerate(groups):
+        for run in group.runs:
+            values = dict(settings(run.config))
+            label = ", ".join(_detail(key, values.get(key)) for key in keys)
+            merged.setdefault(label, {}).setdefault(number, []).append(run)
     return [
-        Group(label, [run for group in alike for run in group.runs], len(alike) > 1 or alike[0].mixed)
-        for label, alike in merged.items()
+        Group(label, [*chain(*parts.values())], len(parts) > 1 or any(groups[number].mixed for number in parts))
+        for label, parts in merged.items()
     ]
 
 

@@ -74,8 +74,7 @@ def legend_style(labels: Sequence[str], width: int) -> dict[str, Any]:
 def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
     """Write a chart as the suffix of the path says. A page is one file: what draws the chart is in it."""
     path = Path(path)
-    check_suffix(path)
-    need("vl_convert")
+    check_saving(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".html":
@@ -86,11 +85,13 @@ def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
         raise StorageError(f"{path}: cannot write the chart: {error}") from error
 
 
-def check_suffix(path: Path) -> None:
-    """Refuse a file that is no kind of chart."""
+def check_saving(path: Path) -> None:
+    """Refuse a chart that could not be saved: called before long work, not after it."""
     if path.suffix not in SUFFIXES:
         known = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise ConfigError(f"{path}: a chart is saved as {known}, got {path.suffix or 'no suffix'}")
+    for module in ("altair", "vl_convert"):
+        need(module)
 
 
 def need(module: str) -> Any:

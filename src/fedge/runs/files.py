@@ -3,6 +3,7 @@
     config.json            the resolved configuration, with "format": 1; a directory that has it is a run
     environment.json       where it ran: versions, CPU, threads, commit, start
     rounds.jsonl           one line for each round, written as it happens
+    traces.jsonl           on request: what happened inside rounds, written after each
     clients.jsonl          at the end: one line for each client
     summary.json           at the end; a run that has it is complete
     lock                   names the process that writes the run, which holds a lock on this file
@@ -32,6 +33,7 @@ FORMAT = 1
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 ROUNDS = "rounds.jsonl"
+TRACES = "traces.jsonl"
 CLIENTS = "clients.jsonl"
 SUMMARY = "summary.json"
 LOCK = "lock"

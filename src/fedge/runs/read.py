@@ -57,6 +57,11 @@ class Run:
         return self._whole_lines(files.ROUNDS)
 
     @cached_property
+    def traces(self) -> list[dict[str, Any]]:
+        """What was seen inside rounds so far; empty unless the run was asked for it."""
+        return self._lines(files.TRACES)
+
+    @cached_property
     def clients(self) -> list[dict[str, Any]]:
         """What each client did; empty until the run is complete."""
         return self._lines(files.CLIENTS)

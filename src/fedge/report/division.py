@@ -1,0 +1,82 @@
+"""How data is divided over clients, as a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedge.report.style import COLOURS, SIZE, STYLE, TICKS, need
+
+if TYPE_CHECKING:
+    import altair
+
+MOST_CLIENTS = 100
+"""In a heat map: more could not be told apart."""
+
+_NUM_MARKS = 10
+_NUM_BARS = 20
+_HISTOGRAM = 200  # pixels
+
+
+def division(
+    classes: Mapping[int, Sequence[int] | None], sizes: Sequence[int], num_classes: int
+) -> altair.HConcatChart:
+    """How many samples of each class some clients have, beside a histogram of all clients' sizes.
+
+    Clients whose targets are values have no classes (None); without any the histogram is alone.
+    """
+    alt = need("altair")
+    cells = [
+        {"client": str(client), "class": str(label), "samples": count}
+        for client, counts in classes.items()
+        for label, count in enumerate(counts or ())
+        if count
+    ]
+    parts = [_heat(alt, cells, [*map(str, classes)], [*map(str, range(num_classes))])] if cells else []
+    chart: altair.HConcatChart = alt.hconcat(*parts, _histogram(alt, sizes), config=STYLE).resolve_legend(
+        color="independent"
+    )
+    return chart
+
+
+def _heat(alt: Any, cells: Sequence[Mapping[str, Any]], clients: Sequence[str], classes: Sequence[str]) -> Any:
+    def along(name: str, values: Sequence[str]) -> dict[str, Any]:
+        marked = values[:: -(-len(values) // _NUM_MARKS)]
+        axis = alt.Axis(values=marked, tickCount=len(marked), labelAngle=0, domain=False, ticks=False)
+        scale = alt.Scale(domain=values, padding=0, reverse=name == "class")  # as on paper, from the bottom up
+        return {"shorthand": f"{name}:N", "title": name, "axis": axis, "scale": scale}
+
+    legend = alt.Legend(
+        title="samples", orient="right", symbolType="square", gradientLength=120, titleFontWeight="normal"
+    )
+    return (
+        alt.Chart(alt.Data(values=cells), **SIZE)
+        .mark_rect()
+        .encode(
+            alt.X(**along("client", clients)),
+            alt.Y(**along("class", classes)),
+            # White is none: even a single sample has a tint.
+            alt.Color("samples:Q", scale=alt.Scale(scheme="blues", domainMin=0), legend=legend),
+        )
+    )
+
+
+def _histogram(alt: Any, sizes: Sequence[int]) -> Any:
+    width = -(-(max(sizes) - min(sizes) + 1) // _NUM_BARS)
+    counts = Counter((size - min(sizes)) // width for size in sizes)
+    bars = [
+        {"from": min(sizes) + bar * width, "to": min(sizes) + (bar + 1) * width, "clients": count}
+        for bar, count in sorted(counts.items())
+    ]
+    whole = alt.Axis(tickCount=min(TICKS, max(counts.values())), format=",d")
+    return (
+        alt.Chart(alt.Data(values=bars), width=_HISTOGRAM, height=SIZE["height"])
+        .mark_bar(color=COLOURS[0], stroke="white", strokeWidth=0.5)
+        .encode(
+            alt.X("from:Q", title="training samples of a client", scale=alt.Scale(zero=False)),
+            alt.X2("to:Q"),
+            alt.Y("clients:Q", title="clients", axis=whole),
+            alt.Y2(datum=0),
+        )
+    )
