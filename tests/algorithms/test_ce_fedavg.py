@@ -7,7 +7,7 @@ from torch import nn
 from federation import Federation, Handmade, mixed, points, slope
 from fedge.algorithms.ce_fedavg import CeFedAvg
 from fedge.algorithms.mfl import FedAvgAdam
-from fedge.core.codec import SparseCodec
+from fedge.core.codec import ChainCodec
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
 
@@ -24,7 +24,7 @@ def pair() -> nn.Module:
 def crossed() -> Handmade:
     """Two clients with inputs (2, 1) and (1, 2), and target 2: at weights (1, 1) the error is 1."""
     two = torch.tensor([[2.0]])
-    return Handmade([Samples(torch.tensor([x]), two) for x in ((2.0, 1.0), (1.0, 2.0))], 1, regression=True)
+    return Handmade([Samples(torch.tensor([x]), two) for x in ((2.0, 1.0), (1.0, 2.0))], 1, task="values")
 
 
 def test_the_server_averages_what_it_decoded() -> None:
@@ -68,12 +68,12 @@ def test_the_second_moment_is_never_negative(monkeypatch: pytest.MonkeyPatch) ->
     """With beta2 = 0 it is the last squared gradient: where that has vanished, the rounded change overshoots."""
     decoded = []
 
-    def decode(codec: SparseCodec, wire: Tree, down: Tree) -> Tree:
+    def decode(codec: ChainCodec, wire: Tree, down: Tree) -> Tree:
         decoded.append(original(codec, wire, down))
         return decoded[-1]
 
-    original = SparseCodec.decode
-    monkeypatch.setattr(SparseCodec, "decode", decode)
+    original = ChainCodec.decode
+    monkeypatch.setattr(ChainCodec, "decode", decode)
     federation = Federation(CeFedAvg(sparsity=0.0, beta2=0.0).build, mixed((9,)), rate=0.01).rounds(3)
     assert min(upload["v"].min() for upload in decoded[2:]) < 0
     assert (federation.state["v"] >= 0).all()

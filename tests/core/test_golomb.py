@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.errors import StreamError
-from fedge.core.golomb import decode_places, encode_places, expected_bits, width
+from fedge.core.golomb import bits_per_place, decode_places, encode_places, width
 
 
 def places_of(*places):
@@ -12,9 +12,9 @@ def places_of(*places):
 
 
 @pytest.mark.parametrize(("sparsity", "b", "bits"), [(0.0, 0, 1.0), (0.6, 0, 2.5), (0.9, 3, 4.7558), (0.95, 4, 5.7861)])
-def test_width_and_expected_bits(sparsity, b, bits):
+def test_width_and_bits_per_place(sparsity, b, bits):
     assert width(sparsity) == b
-    assert expected_bits(sparsity) == pytest.approx(bits, abs=5e-5)
+    assert bits_per_place(sparsity) == pytest.approx(bits, abs=5e-5)
 
 
 def test_bits_by_hand():
@@ -64,7 +64,7 @@ def test_round_trip_leaves_what_follows(size, density, seed):
 def test_real_size_is_the_expected_one(sparsity):
     places = np.flatnonzero(np.random.default_rng(1).random(200_000) >= sparsity)
     _, data = encode_places(places, 200_000)
-    assert 8 * len(data) / len(places) == pytest.approx(expected_bits(sparsity), rel=0.01)
+    assert 8 * len(data) / len(places) == pytest.approx(bits_per_place(sparsity), rel=0.01)
 
 
 def test_what_cannot_be_places_is_refused():

@@ -6,10 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from fedge.algorithms.compressed import compressed
 from fedge.algorithms.mfl import FedAvgAdam
 from fedge.core.algorithm import Algorithm
-from fedge.core.codec import SparseCodec
+from fedge.core.chain import Chain
 from fedge.core.layout import Layout
+from fedge.core.quantise import ExpQ, UniQ
 
 
 class CeFedAvg(FedAvgAdam, tag="ce_fedavg"):
@@ -18,7 +20,5 @@ class CeFedAvg(FedAvgAdam, tag="ce_fedavg"):
     sparsity: Annotated[float, Meta(ge=0, lt=1, description="fraction of each matrix's changes that is NOT sent")] = 0.6
 
     def build(self, layout: Layout) -> Algorithm:
-        inner = super().build(layout)
-        anchors = {name: inner.slots[name].anchor for name in ("y", "m", "v")}
-        codec = SparseCodec(layout, self.sparsity, lead="y", anchors=anchors, moments=("m", "v"))
-        return inner._replace(works={name: work._replace(codec=codec) for name, work in inner.works.items()})
+        up, moments = Chain(self.sparsity, UniQ(), golomb=True), Chain(quantiser=ExpQ())
+        return compressed(super().build, up, moments, down=None)(layout)

@@ -26,8 +26,8 @@ def width(sparsity: float) -> int:
     return max(0, 1 + floor(log2(log(GOLDEN_RATIO - 1) / log(sparsity))))
 
 
-def expected_bits(sparsity: float) -> float:
-    """g_s, the mean number of bits per place when each is absent with this probability, in [0, 1)."""
+def bits_per_place(sparsity: float) -> float:
+    """g_s, the mean number of bits of a place when each is absent with this probability, in [0, 1)."""
     b = width(sparsity)
     return b + 1 / (1 - pow(sparsity, 2**b))
 
@@ -50,7 +50,8 @@ def encode_places(places: Places, size: int) -> tuple[int, Bytes]:
 def decode_places(data: Bytes, b: int, count: int, size: int) -> tuple[Places, int]:
     """The places that `data` starts with and how many bytes they took; a StreamError if there are none."""
     longest = count + (size >> b)  # the unary parts' length if the gaps fill the whole tensor
-    ends = np.flatnonzero(np.unpackbits(data[: longest // 8 + 1]))[:count] + 1
+    unary = np.unpackbits(data[: longest // 8 + 1]).view(np.bool_)  # booleans are searched much faster
+    ends = np.flatnonzero(unary)[:count] + 1
     if len(ends) < count:
         raise StreamError(f"expected {count} places among {size}, found {len(ends)}; the stream is corrupt")
     num_unary = int(ends[-1]) if count else 0

@@ -1,84 +1,247 @@
-"""Eight bits for a float: two quantisers (Algorithms 3 and 4 of CE-FedAvg) and their inverses.
+"""Fewer bits for a float: quantisers and their inverses.
 
-Both return codes and the float32 bounds that decoding needs. Decoding looks up one of 256 values, the
-outermost of which are the bounds themselves: what sits on a bound comes back exactly.
+Each turns the float32 values of a tensor into bytes and a few float32 bounds that decoding needs. Where a code has
+eight bits or fewer, decoding looks its value up in a table. Names are those of experiment files.
 """
 
 from __future__ import annotations
 
-from math import log
-from typing import Any
+from dataclasses import dataclass
+from math import frexp, log
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from fedge.core.errors import StreamError
+from fedge.core.errors import ConfigError, StreamError
 
-Codes = NDArray[np.uint8]
+Bytes = NDArray[np.uint8]
 Bounds = NDArray[np.float32]
 Values = NDArray[np.floating[Any]]
+Float = np.dtype[Any]
 
 SMALLEST = float(np.finfo(np.float32).smallest_normal)
 """Below it float32 loses precision, on some machines the value too: such magnitudes count as zero in ExpQ."""
 
 
-def quantise_uniform(values: Values) -> tuple[Codes, Bounds]:
-    """UniQ: equal steps between the least and the greatest value of each sign.
+class Quantiser(Protocol):
+    """A way to write the values of a tensor: `num_bounds` numbers for all of them and `bits` for each."""
 
-    Codes 0..127 are the negative values and 128..255 the others; the error is at most half a step.
-    The bounds are min and max of the negative values, then of the others; zeros where there are none.
+    @property
+    def name(self) -> str: ...
+    @property
+    def bits(self) -> int: ...
+    @property
+    def num_bounds(self) -> int: ...
+
+    def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
+        """Codes and bounds of finite values."""
+
+    def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
+        """The values; a StreamError if these codes and bounds are no encoder's."""
+
+
+@dataclass(frozen=True)
+class Float32:
+    """The values as they are: a chain without a quantiser."""
+
+    name: ClassVar[str] = "float32"
+    bits: ClassVar[int] = 32
+    num_bounds: ClassVar[int] = 0
+
+    def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
+        return values.astype("<f4").view(np.uint8), np.zeros(0, np.float32)
+
+    def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
+        values = _aligned(codes, "<f4")
+        if not np.isfinite(values).all():
+            raise StreamError("values of float32: found one that is not finite; the stream is corrupt")
+        return values.astype(dtype)
+
+
+FLOAT32 = Float32()
+
+
+@dataclass(frozen=True)
+class Fp16:
+    """Half precision, scaled by a power of two such that the largest magnitude lies between 2^14 and 2^15.
+
+    So no value overflows, and only magnitudes 2^28 times smaller than the largest lose precision. The bound is the
+    unit: what a half of 1 stands for.
     """
-    values = values.astype(np.float32, copy=False)
-    codes = np.zeros(len(values), np.uint8)
-    bounds = np.zeros(4, np.float32)
-    negative = values < 0
-    for side, first_code, ends in ((negative, 0, bounds[:2]), (~negative, 128, bounds[2:])):
-        part = values[side].astype(np.float64)
-        if not len(part):
-            continue
-        ends[:] = low, high = part.min(), part.max()
-        steps = (part - low) * (127 / (high - low) if high > low else 0)
-        codes[side] = np.rint(steps).astype(np.uint8) + np.uint8(first_code)
-    return codes, bounds
+
+    name: ClassVar[str] = "fp16"
+    bits: ClassVar[int] = 16
+    num_bounds: ClassVar[int] = 1
+
+    def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
+        unit = max(2.0 ** (frexp(_largest(values))[1] - 15), SMALLEST)
+        halves = torch.from_numpy(values * np.float32(1 / unit)).to(torch.float16).numpy()  # far faster than numpy's
+        return halves.astype("<f2", copy=False).view(np.uint8), np.array([unit], np.float32)
+
+    def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
+        unit = float(bounds[0])
+        if not (SMALLEST <= unit < np.inf and frexp(unit)[0] == 0.5):
+            raise StreamError(f"unit of fp16: expected a power of two that is at least 2^-126, got {unit}")
+        halves = torch.from_numpy(_aligned(codes, "<f2").astype(np.float16, copy=False))
+        values: Values = halves.to(torch.float32).numpy().astype(dtype, copy=False)
+        with np.errstate(over="ignore"):
+            values *= unit
+        if not np.isfinite(values).all():
+            raise StreamError("values of fp16: found one that is not finite; the stream is corrupt")
+        return values
 
 
-def restore_uniform(codes: Codes, bounds: Bounds) -> NDArray[np.float64]:
-    """UniDQ: the values of `quantise_uniform`."""
-    least, below, above, greatest = map(float, bounds)
-    if not -np.inf < least <= below <= 0 <= above <= greatest < np.inf:
-        raise StreamError(f"bounds of UniQ: expected min <= max <= 0 <= min <= max, got {bounds.tolist()}")
-    table = np.concatenate([np.linspace(least, below, 128), np.linspace(above, greatest, 128)])
-    return table[codes]
+@dataclass(frozen=True)
+class UniQ:
+    """Equal steps between the least and the greatest value of each sign (Algorithm 3 of CE-FedAvg).
+
+    Codes 0..127 are the negative values and 128..255 the others; the error is at most half a step, and what sits on
+    a bound comes back exactly. The bounds are min and max of the negative values, then of the others; zeros where
+    there are none.
+    """
+
+    name: ClassVar[str] = "uniq"
+    bits: ClassVar[int] = 8
+    num_bounds: ClassVar[int] = 4
+
+    def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
+        bounds = np.zeros(4, np.float32)
+        if not len(values):
+            return np.zeros(0, np.uint8), bounds
+        values = values + np.float32(0)  # there is no -0 from here on
+        least, greatest = values.min(), values.max()
+        # As integers, floats of one sign are ordered by magnitude: the least is next to zero.
+        if least < 0:
+            bounds[:2] = least, values.view(np.int32).min().view(np.float32)
+        if greatest >= 0:
+            bounds[2:] = values.view(np.uint32).min().view(np.float32), greatest
+        lows = bounds[::2].astype(np.float64)
+        spans = bounds[1::2] - lows
+        scales = np.divide(127, spans, out=np.zeros(2), where=spans > 0)
+        side = (values >= 0).view(np.uint8)
+        steps = values - lows[side]
+        steps *= scales[side]
+        codes = np.rint(steps, out=steps).astype(np.uint8)
+        codes += side << np.uint8(7)
+        return codes, bounds
+
+    def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
+        least, below, above, greatest = map(float, bounds)
+        if not -np.inf < least <= below <= 0 <= above <= greatest < np.inf:
+            raise StreamError(f"bounds of UniQ: expected min <= max <= 0 <= min <= max, got {bounds.tolist()}")
+        table = np.concatenate([np.linspace(least, below, 128), np.linspace(above, greatest, 128)])
+        return table.astype(dtype).take(codes)
 
 
-def quantise_exponential(values: Values) -> tuple[Codes, Bounds]:
-    """ExpQ: equal ratios between the least and the greatest magnitude.
+@dataclass(frozen=True)
+class ExpQ:
+    """Equal ratios between the least and the greatest magnitude (Algorithm 4 of CE-FedAvg).
 
     Code 0 is zero, 1..127 are negative and 129..255 positive values, from the greatest magnitude down by the
     factor base = (min/max)^(-1/126) a code; a magnitude is off by at most half a step, the factor sqrt(base).
     The bounds are min and max of the magnitudes other than zero; zeros where there are none.
     """
-    values = values.astype(np.float32, copy=False)
-    magnitudes = np.abs(values).astype(np.float64)
-    present = magnitudes >= SMALLEST
-    codes = np.zeros(len(values), np.uint8)
-    bounds = np.zeros(2, np.float32)
-    if present.any():
-        magnitudes = magnitudes[present]
-        bounds[:] = low, high = magnitudes.min(), magnitudes.max()
-        exponents = np.log(high / magnitudes) * (126 / log(high / low) if high > low else 0)
-        first_codes = np.where(values[present] < 0, np.uint8(1), np.uint8(129))
-        codes[present] = np.rint(exponents).astype(np.uint8) + first_codes
-    return codes, bounds
+
+    name: ClassVar[str] = "expq"
+    bits: ClassVar[int] = 8
+    num_bounds: ClassVar[int] = 2
+
+    def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
+        magnitudes = np.abs(values)
+        present = magnitudes >= np.float32(SMALLEST)
+        if not present.any():
+            return np.zeros(len(values), np.uint8), np.zeros(2, np.float32)
+        # Positive floats are ordered as integers are; what lies below SMALLEST wraps around to the far end.
+        first = np.float32(SMALLEST).view(np.uint32)
+        low = float(((magnitudes.view(np.uint32) - first).min() + first).view(np.float32))
+        high = float(magnitudes.max())
+        exponents = high / np.maximum(magnitudes, low).astype(np.float64)
+        np.log(exponents, out=exponents)
+        exponents *= 126 / log(high / low) if high > low else 0
+        codes = np.rint(exponents, out=exponents).astype(np.uint8)
+        codes += np.uint8(1) + ((values >= 0).view(np.uint8) << np.uint8(7))
+        codes *= present
+        return codes, np.array([low, high], np.float32)
+
+    def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
+        low, high = map(float, bounds)
+        if not (0 < low <= high < np.inf or low == high == 0):
+            raise StreamError(f"bounds of ExpQ: expected 0 < min <= max, or twice 0, got {bounds.tolist()}")
+        if (codes == 128).any():
+            raise StreamError("codes of ExpQ: found 128, which stands for no value; the stream is corrupt")
+        magnitudes = np.geomspace(high, low, 127) if high else np.zeros(127)
+        table = np.concatenate([[0.0], -magnitudes, [0.0], magnitudes])
+        return table.astype(dtype).take(codes)
 
 
-def restore_exponential(codes: Codes, bounds: Bounds) -> NDArray[np.float64]:
-    """ExpDQ: the values of `quantise_exponential`."""
-    low, high = map(float, bounds)
-    if not (0 < low <= high < np.inf or low == high == 0):
-        raise StreamError(f"bounds of ExpQ: expected 0 < min <= max, or twice 0, got {bounds.tolist()}")
-    if (codes == 128).any():
-        raise StreamError("codes of ExpQ: found 128, which stands for no value; the stream is corrupt")
-    magnitudes = np.geomspace(high, low, 127) if high else np.zeros(127)
-    table = np.concatenate([[0.0], -magnitudes, [0.0], magnitudes])
-    return table[codes]
+@dataclass(frozen=True)
+class Qsgd:
+    """Equal steps between -max and max, rounded up or down at random such that the mean is the value.
+
+    QSGD (Alistarh et al. 2017) with the largest magnitude of a tensor for its norm. With b bits there are
+    2^(b-1) - 1 steps on either side of zero; code 0 is -max. The bound is max. Zero stays zero.
+    """
+
+    bits: int = 8
+    num_bounds: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if self.bits not in (2, 4, 8):
+            raise ConfigError(f"qsgd takes 2, 4 or 8 bits a value, got {self.bits}")
+
+    @property
+    def name(self) -> str:
+        return f"qsgd({self.bits})"
+
+    @property
+    def num_steps(self) -> int:
+        return (1 << self.bits - 1) - 1
+
+    def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
+        largest = _largest(values)
+        steps = rng.random(len(values), np.float32)
+        if largest >= SMALLEST:
+            steps += values / np.float32(largest) * np.float32(self.num_steps)
+        np.floor(steps, out=steps)
+        np.minimum(steps, self.num_steps, out=steps)  # max plus nearly one may round up to the next step
+        steps += self.num_steps
+        return _pack(steps.astype(np.uint8), self.bits), np.array([largest], np.float32)
+
+    def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
+        largest = float(bounds[0])
+        if not 0 <= largest < np.inf:
+            raise StreamError(f"bound of qsgd: expected a finite number that is at least 0, got {largest}")
+        codes = _unpack(codes, self.bits)[:count]
+        if (codes > 2 * self.num_steps).any():
+            raise StreamError(f"codes of qsgd: found one above {2 * self.num_steps}; the stream is corrupt")
+        table = np.arange(-self.num_steps, self.num_steps + 1) / self.num_steps * largest  # exact at -max, 0 and max
+        return table.astype(dtype).take(codes)
+
+
+def _largest(values: NDArray[np.float32]) -> float:
+    return float(max(values.max(), -values.min())) if len(values) else 0.0
+
+
+def _aligned(codes: Bytes, dtype: str) -> Values:
+    """The bytes as floats; in a stream they may start anywhere."""
+    return codes.copy().view(dtype)
+
+
+def _pack(codes: Bytes, bits: int) -> Bytes:
+    """Codes side by side in bytes, the first one highest; zeros fill the last byte."""
+    per_byte = 8 // bits
+    codes = np.concatenate([codes, np.zeros(-len(codes) % per_byte, np.uint8)])
+    packed = np.zeros(len(codes) // per_byte, np.uint8)
+    for i in range(per_byte):
+        packed |= codes[i::per_byte] << np.uint8(8 - bits * (i + 1))
+    return packed
+
+
+def _unpack(packed: Bytes, bits: int) -> Bytes:
+    per_byte = 8 // bits
+    codes = np.empty(len(packed) * per_byte, np.uint8)
+    for i in range(per_byte):
+        codes[i::per_byte] = packed >> np.uint8(8 - bits * (i + 1)) & np.uint8((1 << bits) - 1)
+    return codes
