@@ -1,0 +1,73 @@
+"""Schedules that follow what training has achieved: the loss, or a metric that no longer improves."""
+
+from __future__ import annotations
+
+from math import fsum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from fedge.schedules.rule import Amounts, Moment, Quantity, Rule, Seen, State
+from fedge.schedules.timed import ROOT
+
+_LEAST = 1e-12  # of the first loss: a rate of 0 is one that SCAFFOLD and FedGBO divide by
+
+
+class Error(Rule, tag="error"):
+    """K: K0 * (F_r/F_0)^(1/3), rate: eta0 * (F_r/F_0)^(1/2): falls with the training loss (K-error and eta-error).
+
+    F_r is the mean of the clients' first-step losses over the last `window` rounds, F_0 that over the first. Until the
+    window is full it is v0. K is never above K0.
+    """
+
+    quantities: ClassVar[tuple[Quantity, ...]] = ("local_steps", "learning_rate")
+    window: Annotated[int, Meta(ge=1, description="rounds that F_r is the mean of")] = 100
+
+    def init(self) -> State:
+        return {"losses": [], "first": None}
+
+    def value(self, quantity: Quantity, amounts: Amounts, moment: Moment, state: State) -> float:
+        v0 = amounts.of(quantity)
+        if not state["first"]:
+            return v0
+        ratio = max(_mean(state["losses"]) / state["first"], _LEAST)
+        value = float(v0 * ratio ** ROOT[quantity])
+        return min(value, v0) if quantity == "local_steps" else value
+
+    def observe(self, state: State, seen: Seen) -> State:
+        if seen.loss is None:
+            return state
+        losses = [*state["losses"], seen.loss][-self.window :]
+        first = state["first"]
+        if first is None and len(losses) == self.window:
+            first = _mean(losses)
+        return {"losses": losses, "first": first}
+
+
+class Step(Rule, tag="step"):
+    """v0, and v0/factor once the validation metric no longer improves (K-step and eta-step); one drop only."""
+
+    needs_metric: ClassVar[bool] = True
+    factor: Annotated[float, Meta(ge=1, description="what the value is divided by")] = 10.0
+    patience: Annotated[int, Meta(ge=1, description="evaluations in a row without a better one")] = 10
+    tol: Annotated[float, Meta(ge=0, description="better means better by more than this")] = 0.0
+
+    def init(self) -> State:
+        return {"best": None, "waited": 0}
+
+    def value(self, quantity: Quantity, amounts: Amounts, moment: Moment, state: State) -> float:
+        v0 = amounts.of(quantity)
+        return v0 / self.factor if state["waited"] >= self.patience else v0
+
+    def observe(self, state: State, seen: Seen) -> State:
+        best, waited = state["best"], state["waited"]
+        if seen.metric is None or waited >= self.patience:  # what has dropped stays down
+            return state
+        gain = 0.0 if best is None else (seen.metric - best) * (1 if seen.higher_is_better else -1)
+        if best is None or gain > self.tol:
+            return {"best": seen.metric, "waited": 0}
+        return {"best": best, "waited": waited + 1}
+
+
+def _mean(losses: list[float]) -> float:
+    return fsum(losses) / len(losses)

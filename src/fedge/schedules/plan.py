@@ -1,0 +1,65 @@
+"""The schedules of an experiment: which quantity follows which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, get_args
+
+from msgspec import Meta
+
+from fedge.core.schema import Options, tag
+from fedge.schedules.derived import Hyperbolic, Optimal
+from fedge.schedules.measured import Error, Step
+from fedge.schedules.rule import QUANTITIES, Amounts, Moment, Quantity, Rule, Seen, State
+from fedge.schedules.timed import BatchScaled, Exp, Fixed, PostLocal, Rounds, Warmup
+
+ScheduleOptions = Fixed | Exp | Rounds | Error | Step | Hyperbolic | Optimal | Warmup | PostLocal | BatchScaled
+SCHEDULES: tuple[type[Rule], ...] = get_args(ScheduleOptions)
+
+
+class Plan(Options, tag=False):
+    """How much a round does, where that changes from round to round; what is not said stays as the algorithm has it."""
+
+    local_steps: Annotated[
+        ScheduleOptions | None, Meta(description="of local_steps or local_epochs, rounded up, 1 at least")
+    ] = None
+    learning_rate: Annotated[ScheduleOptions | None, Meta(description="of the clients' learning_rate")] = None
+    server_learning_rate: Annotated[ScheduleOptions | None, Meta(description="of server_learning_rate")] = None
+
+    def __post_init__(self) -> None:
+        for quantity, rule in self._rules():
+            if quantity not in rule.quantities:
+                fitting = ", ".join(str(tag(kind)) for kind in SCHEDULES if quantity in kind.quantities)
+                raise ValueError(f"{quantity} cannot follow {tag(type(rule))!r}; expected one of {fitting}")
+
+    @property
+    def needs_metric(self) -> bool:
+        """Whether a schedule looks at the validation metric."""
+        return any(rule.needs_metric for _, rule in self._rules())
+
+    def check(self, base: Amounts) -> None:
+        """A ConfigError if what the algorithm was given cannot be scheduled so."""
+        for quantity, rule in self._rules():
+            base.of(quantity)
+            rule.check(quantity, base)
+
+    def init(self) -> State:
+        """What schedules remember before the first round: plain numbers and lists."""
+        return {quantity: rule.init() for quantity, rule in self._rules()}
+
+    def amounts(self, base: Amounts, moment: Moment, state: State) -> Amounts:
+        """What a round does, of what the algorithm was given: first the steps, then the rates."""
+        found = base
+        for quantity, rule in self._rules():
+            found = found.having(quantity, rule.value(quantity, found, moment, state[quantity]))
+        return found
+
+    def observe(self, state: State, seen: Seen) -> State:
+        """What schedules remember after a round."""
+        return {quantity: rule.observe(state[quantity], seen) for quantity, rule in self._rules()}
+
+    def _rules(self) -> Iterator[tuple[Quantity, Rule]]:
+        for quantity in QUANTITIES:
+            rule: Rule | None = getattr(self, quantity)
+            if rule is not None:
+                yield quantity, rule
