@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from federation import Federation, Handmade, points, slope
-from fedge.algorithms import mtfl
+from fedge.algorithms.clustered import clustered
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.independent import Independent
+from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.core.algorithm import Build
 from fedge.data.clients import Samples
@@ -39,11 +40,16 @@ def federation_of(build: Build, *clients: Samples, **options: object) -> Federat
     return Federation(build, Handmade(clients, 2), make=Sign, **options)
 
 
-def users(federation: Federation, clients: range | None = None) -> list[float]:
+def users(federation: Federation, clients: range | None = None) -> dict[int, float]:
     algorithm, job = federation.job.algorithm, federation.job
     model = algorithm.model(federation.state, job.network.variables)
     whose = range(len(job.clients.sizes)) if clients is None else clients
-    return evaluate.users(job, model, whose, federation.info).tolist()
+    return evaluate.users(job, model, whose, federation.info)
+
+
+def trained_users(federation: Federation) -> dict[int, float]:
+    job = federation.job
+    return evaluate.trained_users(job, federation.state, range(len(job.clients.sizes)), federation.info)
 
 
 # ---------------------------------------------------------------- CA
@@ -51,7 +57,7 @@ def users(federation: Federation, clients: range | None = None) -> list[float]:
 
 def test_central_accuracy_and_loss_by_hand() -> None:
     federation = federation_of(FedAvg().build, RIGHT, HALF, WRONG)
-    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test())
+    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test(1))
     # 3 of 3, 1 of 2, 0 of 3; the loss is log(1 + exp(-2m)), m = x for class 0 and -x for class 1
     margins = [1, 1, 2, 1, -1, -1, -2, -1]
     assert metrics["accuracy"] == 0.5
@@ -60,32 +66,85 @@ def test_central_accuracy_and_loss_by_hand() -> None:
 
 def test_a_regression_has_a_loss_only() -> None:
     federation = Federation(FedAvg().build, points(0, 4), make=slope)
-    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test())
+    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test(1))
     assert metrics == {"loss": 2.5}  # (1 + 9)/2/2
+
+
+def identity(size: int) -> nn.Module:
+    module = nn.Linear(size, size, bias=False)
+    nn.init.eye_(module.weight)
+    return module
+
+
+def labelled(scores: list[list[float]], labels: list[list[int]]) -> tuple[Federation, Samples]:
+    """A model whose outputs are its inputs, and samples of which each has several labels, or none."""
+    size = len(scores[0])
+    tests = Samples(torch.tensor(scores), torch.tensor([[float(i in own) for i in range(size)] for own in labels]))
+    return Federation(FedAvg().build, Handmade([tests], size, "labels"), make=lambda: identity(size)), tests
+
+
+def test_of_several_labels_the_recall_at_five() -> None:
+    scores = [[7.0, 6, 5, 4, 3, 2, 1], [1.0, 2, 3, 4, 5, 6, 7], [1.0, 2, 3, 4, 5, 6, 7]]
+    federation, tests = labelled(scores, [[0, 5, 6], [2, 6], []])
+    metrics = evaluate.central(federation.job, federation.job.network.variables, tests)
+    # the likeliest five are 0..4, then 2..6: 1 of 3, 2 of 2, and nothing of nothing counts as 0
+    assert metrics["accuracy"] == pytest.approx((1 / 3 + 1 + 0) / 3, abs=1e-15)
+    # the sum over labels of log(1 + e^s) - s*label
+    expected = sum(sum(log(1 + exp(s)) for s in row) for row in scores) - (7 + 2 + 1) - (3 + 7)
+    assert metrics["loss"] == pytest.approx(expected / 3, abs=1e-12)
+    assert users(federation) == {0: metrics["accuracy"]}
+
+
+def test_of_fewer_than_five_labels_all_are_found() -> None:
+    federation, tests = labelled([[1.0, 2, 3], [3.0, 2, 1]], [[0], [0, 2]])
+    assert evaluate.central(federation.job, federation.job.network.variables, tests)["accuracy"] == 1
+
+
+# ---------------------------------------------------------------- training data
+
+
+class Apart(Handmade):
+    """Clients whose test sets are not what they train on."""
+
+    def test(self, client: int, round: int) -> Samples:  # type: ignore[override]
+        return RIGHT
+
+
+def test_on_the_training_data_by_hand() -> None:
+    federation = Federation(FedAvg().build, Apart([RIGHT, HALF, samples(), WRONG], 2), make=Sign)
+    found = evaluate.training(federation.job, federation.job.network.variables, round=1)
+    margins = [1, 1, 2, 1, -1, -1, -2, -1]
+    assert found["accuracy"] == pytest.approx(4 / 8, abs=1e-15)  # by samples, not by clients
+    assert found["loss"] == pytest.approx(sum(log(1 + exp(-2 * m)) for m in margins) / 8, abs=1e-12)
+
+
+def test_a_regression_has_a_loss_only_there_too() -> None:
+    federation = Federation(FedAvg().build, points(0, 4), make=slope)
+    assert evaluate.training(federation.job, federation.job.network.variables, round=1) == {"loss": 2.5}
 
 
 # ---------------------------------------------------------------- UA
 
 
 def test_user_accuracy_is_each_clients_own() -> None:
-    assert users(federation_of(FedAvg().build, RIGHT, HALF, WRONG)) == [1, 0.5, 0]
+    assert users(federation_of(FedAvg().build, RIGHT, HALF, WRONG)) == {0: 1, 1: 0.5, 2: 0}
 
 
 def test_only_those_asked_for() -> None:
-    assert users(federation_of(FedAvg().build, RIGHT, HALF, WRONG), range(1, 3)) == [0.5, 0]
+    assert users(federation_of(FedAvg().build, RIGHT, HALF, WRONG), range(1, 3)) == {1: 0.5, 2: 0}
 
 
 def test_clients_without_tests_are_left_out() -> None:
-    assert users(federation_of(FedAvg().build, WRONG, samples(), RIGHT)) == [0, 1]
+    assert users(federation_of(FedAvg().build, WRONG, samples(), RIGHT)) == {0: 0, 2: 1}
 
 
 @pytest.mark.parametrize("build", [Independent().build, mtfl(FedAvg().build, ["w"])], ids=["independent", "mtfl"])
 def test_users_are_evaluated_with_their_private_state(build: Build) -> None:
     federation = federation_of(build, RIGHT, WRONG, rate=10.0, steps=1)
-    assert users(federation) == [1, 0]
+    assert users(federation) == {0: 1, 1: 0}
     federation.round(cohort=(1,))
     # a large step on samples that are all wrong makes client 1's own weight negative: now they are all right
-    assert users(federation) == [1, 1]
+    assert users(federation) == {0: 1, 1: 1}
     model = federation.job.algorithm.model(federation.state, federation.job.network.variables)
     assert model["x"].item() == 1  # the global model still has the initial one
 
@@ -100,8 +159,8 @@ def test_evaluation_changes_no_private_state() -> None:
 
 def test_per_fedavg_adapts_before_it_is_tested() -> None:
     # gradient of client 1 at w = 1: mean of 2|x|*sigmoid(2|x|) > 1; one step of size alpha turns the sign
-    assert users(federation_of(PerFedAvg(alpha=1e-6).build, RIGHT, WRONG)) == [1, 0]
-    assert users(federation_of(PerFedAvg(alpha=10.0).build, RIGHT, WRONG)) == [1, 1]
+    assert users(federation_of(PerFedAvg(alpha=1e-6).build, RIGHT, WRONG)) == {0: 1, 1: 0}
+    assert users(federation_of(PerFedAvg(alpha=10.0).build, RIGHT, WRONG)) == {0: 1, 1: 1}
 
 
 def test_the_step_is_alpha_times_the_gradient_of_one_batch() -> None:
@@ -121,9 +180,48 @@ class Untrained(Handmade):
         super().__init__([samples((1.0, 0), (2.0, 0), (-1.0, 0))], 2)
         self.sizes = np.array([0])
 
-    def train(self, client: int) -> Samples:
+    def num_samples(self, client: int, round: int) -> int:
+        return 0
+
+    def train(self, client: int, round: int) -> Samples:
         return samples()
 
 
 def test_a_client_that_cannot_adapt_is_tested_as_it_is() -> None:
-    assert users(Federation(PerFedAvg().build, Untrained(), make=Sign)) == [pytest.approx(2 / 3)]
+    assert users(Federation(PerFedAvg().build, Untrained(), make=Sign)) == {0: pytest.approx(2 / 3)}
+
+
+# ---------------------------------------------------------------- UA after training
+
+
+@pytest.mark.parametrize("build", [FedAvg().build, Independent().build, mtfl(FedAvg().build, ["w"])])
+def test_users_after_a_round_of_training(build: Build) -> None:
+    federation = federation_of(build, RIGHT, WRONG, rate=10.0, steps=1)
+    before = federation.everything()
+    # one large step on client 1's own samples, from a model that is wrong about all, makes it right
+    assert trained_users(federation) == {0: 1, 1: 1}
+    assert users(federation) == {0: 1, 1: 0}
+    after = federation.everything()
+    assert all(torch.equal(before[key], after[key]) for key in before)  # nothing is kept of it
+
+
+def test_the_model_reached_is_that_of_the_local_steps() -> None:
+    # client 0 alone: the gradient at w is mean of -2*sigmoid(-2w) and 2*sigmoid(2w), at w = 1 tanh(1) = 0.76;
+    # at rate 1 the weight stays positive, at rate 2 it turns, and x > 0 is then class 1
+    clients = Apart([HALF], 2)
+    kept, turned = (Federation(FedAvg().build, clients, make=Sign, rate=rate, steps=1) for rate in (1.0, 2.0))
+    assert trained_users(kept) == {0: 1}
+    assert trained_users(turned) == {0: 0}
+
+
+def test_those_who_cannot_train_are_left_out() -> None:
+    assert trained_users(Federation(FedAvg().build, Untrained(), make=Sign)) == {}
+    assert trained_users(federation_of(FedAvg().build, RIGHT, samples())) == {0: 1}
+
+
+def test_users_train_the_model_of_their_cluster() -> None:
+    build = clustered(FedAvg().build, 2, when=1)
+    federation = federation_of(build, RIGHT, WRONG, rate=10.0, steps=1).rounds(1)
+    assert users(federation) == {0: 1, 1: 1}  # each has its own weight, of opposite sign
+    federation.info = federation.info._replace(rate=1e-6)  # so that training changes nothing
+    assert trained_users(federation) == {0: 1, 1: 1}

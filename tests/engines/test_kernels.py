@@ -1,12 +1,14 @@
 """Batched kernels against autograd: every layer, both losses, rows with weights of their own."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedge.data.clients import Samples
+from fedge.core.algorithm import Penalty
+from fedge.data.clients import Samples, Task
 from fedge.engines.kernels.assemble import Kernels, assemble
 from fedge.engines.network import Network
 
@@ -36,8 +38,8 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def network_of(make: Callable[[], nn.Module], regression: bool = False) -> Network:
-    return Network(make, 1, regression, torch.float64)
+def network_of(make: Callable[[], nn.Module], task: Task = "classes") -> Network:
+    return Network(make, 1, task, torch.float64)
 
 
 def kernels_of(network: Network) -> Kernels:
@@ -56,25 +58,27 @@ def rows_of(network: Network, shape: tuple[int, ...], size: int) -> tuple[Tensor
     x = network.variables["x"] + 0.3 * normal(ROWS, network.layout.num_params)
     stats = network.variables["stats"] + 0.3 * normal(ROWS, network.layout.num_stats).abs()
     target = torch.randint(0, 3, (ROWS, size), generator=chance)
-    return x, stats, Samples(normal(ROWS, size, *shape), normal(ROWS, size, 3) if network.regression else target)
+    values = normal(ROWS, size, 3)
+    targets = {"classes": target, "labels": (values > 0).to(torch.float64), "values": values}
+    return x, stats, Samples(normal(ROWS, size, *shape), targets[network.task])
 
 
-def compare(network: Network, shape: tuple[int, ...], size: int) -> None:
+def compare(network: Network, shape: tuple[int, ...], size: int, penalty: Penalty | None = None) -> None:
     x, stats, batch = rows_of(network, shape, size)
     out = torch.full_like(x, float("nan"))  # all of it must be written
-    losses, after = kernels_of(network).gradient(x, stats, batch, out)
+    losses, after = kernels_of(network).gradient(x, stats, batch, out, penalty)
     for i in range(ROWS):
-        loss, gradient, stats_after = network.gradient(x[i], stats[i], Samples(batch.x[i], batch.y[i]))
+        loss, gradient, stats_after = network.gradient(x[i], stats[i], Samples(batch.x[i], batch.y[i]), penalty)
         torch.testing.assert_close(losses[i], loss, **EXACT)
         torch.testing.assert_close(out[i], gradient, **EXACT)
         torch.testing.assert_close(after[i], stats_after, **EXACT)
 
 
-@pytest.mark.parametrize("regression", [False, True], ids=["cross entropy", "squared error"])
+@pytest.mark.parametrize("task", get_args(Task))
 @pytest.mark.parametrize("layer", LAYERS)
-def test_kernels_agree_with_autograd(layer: str, regression: bool) -> None:
+def test_kernels_agree_with_autograd(layer: str, task: Task) -> None:
     make, shape = LAYERS[layer]
-    compare(network_of(make, regression), shape, size=4)
+    compare(network_of(make, task), shape, size=4)
 
 
 @pytest.mark.parametrize("layer", [name for name in LAYERS if "batchnorm" in name])

@@ -21,7 +21,7 @@ ENGINES = ("loop", "block")
 
 def spoilt() -> Handmade:
     """Four clients, the third with an input that is not a number."""
-    samples = [mixed().train(client) for client in range(4)]
+    samples = [mixed().train(client, 1) for client in range(4)]
     samples[2] = Samples(samples[2].x.clone().fill_(float("nan")), samples[2].y)
     return Handmade(samples, 3)
 
@@ -104,7 +104,7 @@ def test_the_loss_is_that_of_the_first_step(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_first_gradient_over_all_samples_counts(engine: str) -> None:
-    clients = Handmade([Samples(torch.ones(3, 1), torch.tensor([[1.0], [1.0], [4.0]]))], 1, regression=True)
+    clients = Handmade([Samples(torch.ones(3, 1), torch.tensor([[1.0], [1.0], [4.0]]))], 1, task="values")
     build = Scaffold(option="I").build
     (reply,) = Federation(build, clients, engine, make=slope, steps=1, batch_size=1).round().replies
     assert reply.losses.tolist() == pytest.approx([1.5])  # (0 + 0 + 9)/2/3, whichever sample the step took

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,11 +38,11 @@ class RunDirectory:
             (path / files.CHECKPOINT).mkdir(parents=True, exist_ok=True)
             self._lock = Lock(path / files.LOCK)
             try:
-                self._rounds = (path / files.ROUNDS).open("ab", buffering=0)
+                self._rounds = _Log(path / files.ROUNDS)
+                self._traces = _Log(path / files.TRACES, on_request=True)
             except OSError:
                 self._lock.release()
                 raise
-        self._round_bytes = os.fstat(self._rounds.fileno()).st_size
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], environment: Mapping[str, Any] | None = None) -> Self:
@@ -78,14 +79,14 @@ class RunDirectory:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Record a round, for all to see at once."""
-        line = files.encode(record) + b"\n"
-        with writing(self.path / files.ROUNDS, self._then):
-            try:
-                write_all(self._rounds.fileno(), line)
-            except OSError:
-                self._rounds.truncate(self._round_bytes)  # no half line
-                raise
-        self._round_bytes += len(line)
+        with writing(self._rounds.path, self._then):
+            self._rounds.append(files.encode_lines([record]))
+
+    def append_traces(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Record what was seen inside a round."""
+        data = files.encode_lines(lines)
+        with writing(self._traces.path, self._then):
+            self._traces.append(data)
 
     def save(self, state: Tree, meta: Mapping[str, Any]) -> None:
         """Make this moment the one that a resumed run goes on from. Until it is, the last one is."""
@@ -93,8 +94,9 @@ class RunDirectory:
             self._kept.flush()
         index = self._kept.index() if self._kept is not None else {}
         with writing(self.path / files.STATE, self._then):
-            os.fsync(self._rounds.fileno())
-            write_atomic(self.path / files.STATE, pack(Checkpoint(state, index, dict(meta), self._round_bytes)))
+            self._sync()
+            checkpoint = Checkpoint(state, index, dict(meta), self._rounds.length, self._traces.length)
+            write_atomic(self.path / files.STATE, pack(checkpoint))
         if self._kept is not None:
             self._kept.committed()
 
@@ -108,21 +110,19 @@ class RunDirectory:
     def restore(self) -> tuple[Tree, dict[str, Any]] | None:
         """Go back to the last checkpoint; None, and back to the start, if there is none."""
         checkpoint = load(self.path / files.STATE)
-        expected = 0 if checkpoint is None else checkpoint.round_bytes
-        rounds = self.path / files.ROUNDS
-        if self._round_bytes < expected:
-            raise RunError(
-                f"{rounds} is damaged: expected at least the {expected} bytes it had at the last checkpoint, "
-                f"got {self._round_bytes}; put back a copy of the run directory, or start the run again"
-            )
+        lengths = {self._rounds: 0, self._traces: 0}
+        if checkpoint is not None:
+            lengths = {self._rounds: checkpoint.round_bytes, self._traces: checkpoint.trace_bytes}
+        for log, length in lengths.items():
+            log.check(length)
         if checkpoint is not None:
             self._kept_index = checkpoint.kept
             if self._kept is not None:
                 self._kept.restore(checkpoint.kept)
         self._reopen()
-        with writing(rounds, self._then):
-            self._rounds.truncate(expected)
-        self._round_bytes = expected
+        for log, length in lengths.items():
+            with writing(log.path, self._then):
+                log.cut(length)
         return None if checkpoint is None else (checkpoint.state, checkpoint.meta)
 
     def write_clients(self, clients: Iterable[Mapping[str, Any]]) -> None:
@@ -133,7 +133,7 @@ class RunDirectory:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Say what the run came to. With that it is complete."""
         with writing(self.path / files.SUMMARY, self._then):
-            os.fsync(self._rounds.fileno())
+            self._sync()
             write_atomic(self.path / files.SUMMARY, files.encode_pretty(summary))
 
     def close(self) -> None:
@@ -141,7 +141,12 @@ class RunDirectory:
         if self._kept is not None:
             self._kept.close()
         self._rounds.close()
+        self._traces.close()
         self._lock.release()
+
+    def _sync(self) -> None:
+        self._rounds.sync()
+        self._traces.sync()
 
     def _reopen(self) -> None:
         """Take away what only a complete run has; the summary, which makes it complete, first."""
@@ -157,6 +162,51 @@ class RunDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Log:
+    """A file of lines that only grows, but for going back to a length that it had."""
+
+    def __init__(self, path: Path, on_request: bool = False) -> None:
+        """What is written on request is there only from its first line on."""
+        self.path = path
+        self._file = None if on_request and not path.exists() else self._open()
+        self.length = os.fstat(self._file.fileno()).st_size if self._file else 0
+
+    def append(self, lines: bytes) -> None:
+        if self._file is None:
+            self._file = self._open()
+            sync_folder(self.path.parent)
+        try:
+            write_all(self._file.fileno(), lines)
+        except OSError:
+            self._file.truncate(self.length)  # no half line
+            raise
+        self.length += len(lines)
+
+    def check(self, length: int) -> None:
+        """A RunError if it is shorter."""
+        if self.length < length:
+            raise RunError(
+                f"{self.path} is damaged: expected at least the {length} bytes it had at the last checkpoint, "
+                f"got {self.length}; put back a copy of the run directory, or start the run again"
+            )
+
+    def cut(self, length: int) -> None:
+        if self._file is not None:
+            self._file.truncate(length)
+        self.length = length
+
+    def sync(self) -> None:
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> FileIO:
+        return self.path.open("ab", buffering=0)
 
 
 def create_repeats(path: Path, config: Mapping[str, Any]) -> None:
