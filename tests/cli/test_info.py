@@ -7,11 +7,19 @@ import json
 import pytest
 
 from fedge.algorithms import ALGORITHMS
+from fedge.core.chain import CODECS
 from fedge.core.schema import tag
 from fedge.data import DATASETS, PARTITIONS
 from fedge.models import MODELS
+from fedge.schedules import SCHEDULES
 
-PARTS = {"models": MODELS, "datasets": DATASETS, "algorithms": ALGORITHMS, "partitioners": PARTITIONS}
+PARTS = {
+    "models": MODELS,
+    "datasets": DATASETS,
+    "algorithms": ALGORITHMS,
+    "partitioners": PARTITIONS,
+    "schedules": SCHEDULES,
+}
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -70,10 +78,29 @@ def test_a_users_own_function(fedge):
     assert "required" in said
 
 
-def test_unknown_name_suggests_the_nearest(fedge):
-    result = fedge("info", "algorithms", "scafold")
+def test_codecs_are_listed_as_they_are_written(fedge):
+    found = json.loads(fedge("info", "codecs", "--format", "json").stdout)
+    assert [entry["name"].partition("(")[0] for entry in found] == list(CODECS)
+    (sparsify,) = (entry for entry in found if entry["name"] == "sparsify(s)")
+    assert sparsify["description"].startswith("drops the fraction s")
+    lines = fedge("info", "codecs").stdout.splitlines()
+    assert any(line.startswith("qsgd(bits)   ") for line in lines)
+
+
+@pytest.mark.parametrize("name", ["sparsify", "sparsify(0.9)"])
+def test_one_codec(fedge, name):
+    usage, meaning = fedge("info", "codecs", name).stdout.splitlines()
+    assert usage == "sparsify(s)"
+    assert CODECS["sparsify"] == f"{usage}: {meaning}"
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "nearest"), [("algorithms", "scafold", "scaffold"), ("codecs", "sparsfy(0.9)", "sparsify")]
+)
+def test_unknown_name_suggests_the_nearest(fedge, part, name, nearest):
+    result = fedge("info", part, name)
     assert result.exit_code == 2
-    assert "did you mean 'scaffold'?" in result.stderr
+    assert f"did you mean '{nearest}'?" in result.stderr
 
 
 def test_unknown_part(fedge):

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 
 def test_train_list_show_and_resume(fedge, experiment_file, tmp_path):
@@ -30,6 +32,20 @@ def test_train_list_show_and_resume(fedge, experiment_file, tmp_path):
     resumed = fedge("resume", runs / "tiny", "--set", "rounds=4", "--format", "json")
     assert resumed.exit_code == 0, resumed.stderr
     assert [entry["rounds"] for entry in json.loads(resumed.stdout)["runs"]] == [4, 4]
+
+
+def test_weights_given_by_a_relative_path_are_found_again_from_another_folder(
+    fedge, experiment_file, tmp_path, monkeypatch
+):
+    save_file({"1.bias": torch.zeros(10)}, tmp_path / "start.safetensors")
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path)
+    result = fedge("run", experiment_file, "--runs", "runs", "--set", "model.weights=start.safetensors")
+    assert result.exit_code == 0, result.stderr
+    monkeypatch.chdir(tmp_path / "else")
+    resumed = fedge("resume", "../runs/tiny", "--set", "rounds=4", "--format", "json")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert [entry["rounds"] for entry in json.loads(resumed.stdout)["runs"]] == [4]
 
 
 def test_what_config_prints_trains_to_the_same(fedge, experiment_file, tmp_path):

@@ -9,12 +9,13 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli import config, data, export, info, list, plot, report, resume, run, show, sweep
+from fedge.cli import config, costs, data, export, info, list, plot, report, resume, run, show, sweep
 from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
 _HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
 
   fedge info algorithms      what there is to choose from
+  fedge costs first.toml     what an experiment will cost
   fedge run first.toml       train what an experiment file says
   fedge sweep grid.toml      the same for every combination of settings
   fedge list                 the runs there are
@@ -42,6 +43,7 @@ app.command("plot")(plot.plot)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("config")(config.config)
+app.command("costs")(costs.costs)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
 

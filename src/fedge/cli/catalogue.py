@@ -14,22 +14,41 @@ from rich.text import Text
 
 from fedge.algorithms import ALGORITHMS
 from fedge.cli.options import description, options, summary, title
-from fedge.core.errors import ModelError
+from fedge.core.chain import CODECS
+from fedge.core.errors import ConfigError, ModelError
 from fedge.core.layout import Layout
-from fedge.core.schema import tag
+from fedge.core.schema import choose, nearest, tag
 from fedge.data import DATASETS, PARTITIONS
 from fedge.models import MODELS
+from fedge.schedules import SCHEDULES
 
-_PARTS = {"models": MODELS, "datasets": DATASETS, "algorithms": ALGORITHMS, "partitioners": PARTITIONS}
+_KINDS = {
+    "models": MODELS,
+    "datasets": DATASETS,
+    "algorithms": ALGORITHMS,
+    "partitioners": PARTITIONS,
+    "schedules": SCHEDULES,
+}
+"""Parts that are tables of options; codecs are words."""
 
 SHAPES = ((1, 28, 28), (3, 32, 32))
 """Inputs that models are measured with: the first that fits."""
 NUM_OUTPUTS = 10
 
 
-def kinds(part: str) -> tuple[type[Struct], ...]:
-    """All of a part: models, datasets, algorithms or partitioners."""
-    return cast("tuple[type[Struct], ...]", _PARTS[part])
+def listing(part: str) -> list[dict[str, Any]]:
+    """All of a part, a line on each."""
+    return [_stage(name) for name in CODECS] if part == "codecs" else [brief(kind) for kind in _kinds(part)]
+
+
+def describe(part: str, name: str) -> dict[str, Any]:
+    """One of a part; a ConfigError if there is none of that name."""
+    if part != "codecs":
+        return full(choose(name, _kinds(part), part))
+    stage = name.partition("(")[0].strip()
+    if stage not in CODECS:
+        raise ConfigError(f"codecs: unknown name {name!r}{nearest(stage, CODECS)}; known: {', '.join(CODECS)}")
+    return _stage(stage)
 
 
 def brief(kind: type[Struct]) -> dict[str, Any]:
@@ -63,6 +82,8 @@ def page(entry: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(entry["description"])
     if "num_params" in entry:
         yield Text(f"{_count(entry)} trainable parameters for inputs {_shape(entry)} and {NUM_OUTPUTS} outputs")
+    if "options" not in entry:
+        return
     yield ""
     if not entry["options"]:
         yield "no options"
@@ -74,6 +95,16 @@ def page(entry: Mapping[str, Any]) -> Iterator[RenderableType]:
         default = "required" if option["required"] else option["default"] or "–"
         shown.add_row(*map(Text, (option["name"], option["type"], default, option["meaning"])))
     yield shown
+
+
+def _kinds(part: str) -> tuple[type[Struct], ...]:
+    return cast("tuple[type[Struct], ...]", _KINDS[part])
+
+
+def _stage(name: str) -> dict[str, Any]:
+    """A stage of a codec; its name is how it is written."""
+    usage, _, meaning = CODECS[name].partition(": ")
+    return {"name": usage, "description": meaning}
 
 
 def _size(kind: type[Struct]) -> dict[str, Any]:

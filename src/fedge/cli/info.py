@@ -6,7 +6,7 @@ import typer
 
 from fedge.cli.parameters import Format
 
-Part = Literal["models", "datasets", "algorithms", "partitioners"]
+Part = Literal["models", "datasets", "algorithms", "partitioners", "codecs", "schedules"]
 
 
 def info(
@@ -17,31 +17,26 @@ def info(
     ] = None,
     format: Format = "text",
 ) -> None:
-    """List models, data sets, algorithms or partitioners, or describe one.
+    """List models, data sets, algorithms, partitioners, codecs or schedules, or describe one.
 
     Names and options are those of experiment files. Models are measured for
-    inputs 1x28x28 and 10 outputs, or else for the inputs that are named.
+    inputs 1x28x28 and 10 outputs, or else for the inputs that are named. Codecs
+    are the stages that codec.up and its like are made of, in this order.
 
     Examples:
 
       fedge info algorithms
       fedge info algorithms scaffold
       fedge info models mnist_2nn --format json
+      fedge info schedules step
     """
-    from fedge.cli.catalogue import brief, full, kinds, page, table
+    from fedge.cli.catalogue import describe, listing, page, table
     from fedge.cli.output import say, say_json
-    from fedge.core.schema import choose
 
-    known = kinds(part)
-    if name is None:
-        found = [brief(kind) for kind in known]
-        if format == "json":
-            say_json(found)
-        else:
-            say(table(found))
+    found = listing(part) if name is None else describe(part, name)
+    if format == "json":
+        say_json(found)
+    elif isinstance(found, list):
+        say(table(found))
     else:
-        chosen = full(choose(name, known, part))
-        if format == "json":
-            say_json(chosen)
-        else:
-            say(*page(chosen))
+        say(*page(found))

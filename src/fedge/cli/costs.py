@@ -1,0 +1,159 @@
+"""`fedge costs`"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedge.cli.parameters import Changes, Format, complete_experiment
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from fedge.costs import Alternative
+
+_ROWS = ("bytes_down", "bytes_up", "local_steps", "flops", "sim_seconds")
+_VECTORS = {"vectors_down": "x\ndown", "vectors_up": "x\nup", "memory": "x\nheld", "kept": "x\nkept"}
+
+
+def costs(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment)
+    ],
+    changes: Changes = None,
+    format: Format = "text",
+) -> None:
+    """Say what an experiment will cost, and what other algorithms would, without training.
+
+    A client's costs are means over the first round's cohort of the first seed.
+    Vectors as large as the model are counted as x: how many a client gets,
+    sends, works on while it trains, and keeps from round to round. The ratio is
+    how many times smaller a codec makes the upload.
+
+    Examples:
+
+      fedge costs first.toml
+      fedge costs first.toml --set model.name=mnist_cnn --set algorithm.local_steps=10
+      fedge costs first.toml --format json | jq .total.bytes_up
+    """
+    from fedge.cli.output import say, say_json
+    from fedge.config import load
+
+    found = _forecast(load(file, changes or ()))
+    if format == "json":
+        say_json(found | {"alternatives": [_flat(alternative) for alternative in found["alternatives"]]})
+    else:
+        say(*_page(found))
+
+
+def _forecast(config: Any) -> dict[str, Any]:
+    """All there is to say."""
+    from fedge.costs import Forecast, alternatives
+    from fedge.edge.ledger import COSTS
+    from fedge.setup import Setup
+
+    seed: int = config.seeds[0] if config.seeds else config.seed
+    setup = Setup.of(config, seed)
+    forecast = Forecast(config, seed, setup)
+    records = list(forecast.rounds())
+    layout, num_clients = setup.network.layout, len(setup.clients.sizes)
+    return {
+        "name": config.name,
+        "model": {
+            "parameters": layout.num_params,
+            "tensors": len(layout.params),
+            "statistics": layout.num_stats,
+            "flops_per_sample": setup.flops_per_sample,
+        },
+        "clients": num_clients,
+        "cohort": config.selection.number(num_clients),
+        "client": forecast.quote()._asdict(),
+        "round": {name: records[0][name] for name in COSTS},
+        "total": {"rounds": len(records)} | {name: sum(record[name] for record in records) for name in COSTS},
+        "notes": list(forecast.notes()),
+        "alternatives": list(alternatives(config, seed, setup)),
+    }
+
+
+def _flat(alternative: Alternative) -> dict[str, Any]:
+    who = {name: value for name, value in alternative._asdict().items() if name != "quote"}
+    return who | alternative.quote._asdict()
+
+
+def _page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
+    model = found["model"]
+    statistics = f" and {model['statistics']:,} statistics" if model["statistics"] else ""
+    yield (
+        f"{found['name']}: {model['parameters']:,} parameters in {model['tensors']} tensors{statistics}, "
+        f"{model['flops_per_sample']:,} FLOPs for the gradient of a sample; "
+        f"{found['cohort']:,} of {found['clients']:,} clients in a round"
+    )
+    yield ""
+    yield _totals(found)
+    yield from (f"note: {note}" for note in found["notes"])
+    yield ""
+    yield "for a client in the first round, as configured (>) and otherwise:"
+    yield ""
+    yield _alternatives(found["alternatives"])
+
+
+def _totals(found: Mapping[str, Any]) -> Table:
+    shown = _table("", "a client", "the cohort", f"{found['total']['rounds']:,} rounds")
+    for name in _ROWS:
+        amounts = [found[whose][name] for whose in ("client", "round", "total")]
+        shown.add_row(_quantity(name).title, *(_written(name, amount) for amount in amounts))
+    return shown
+
+
+def _alternatives(found: Sequence[Alternative]) -> Table:
+    from rich.text import Text
+
+    from fedge.report.quantities import fitting, titled
+
+    units = {
+        name: fitting(_quantity(name).units, max(getattr(a.quote, name) for a in found))
+        for name in _ROWS
+        if name != "local_steps"
+    }
+    columns = [titled(_quantity(name).title, unit).replace(" ", "\n", 1) for name, unit in units.items()]
+    shown = _table("", "algorithm", *_VECTORS.values(), *columns, "ratio")
+    shown.padding = (0, 0)  # so that it fits 80 columns, if long names are folded
+    names = shown.columns[1]
+    names.justify, names.no_wrap, names.overflow = "left", False, "fold"
+    for alternative in found:
+        quote = alternative.quote
+        shown.add_row(
+            ">" if alternative.configured else "",
+            Text(": ".join(filter(None, (alternative.algorithm, alternative.codec)))),
+            *(f"{getattr(quote, name):.3g}" for name in _VECTORS),
+            *(f"{getattr(quote, name) / unit.size:.3g}" for name, unit in units.items()),
+            f"{quote.compression:.3g}",
+        )
+    return shown
+
+
+def _table(*titles: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in titles:
+        shown.add_column(title, justify="right" if title else "left", no_wrap=True)
+    return shown
+
+
+def _quantity(name: str) -> Any:
+    from fedge.report.quantities import COSTS, metric
+
+    return COSTS.get(name) or metric(name)
+
+
+def _written(name: str, amount: float) -> str:
+    from fedge.report.quantities import fitting
+
+    unit = fitting(_quantity(name).units, amount)
+    return f"{amount / unit.size:,.4g} {unit.name}".rstrip() if unit.name else f"{amount:,.6g}"

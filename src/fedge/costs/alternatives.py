@@ -1,0 +1,90 @@
+"""The same model and data with other algorithms, and with compressed uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fedge.algorithms import ALGORITHMS, CodecOptions
+from fedge.algorithms.options import Training
+from fedge.config import Config
+from fedge.core.errors import FedgeError
+from fedge.core.schema import tag
+from fedge.costs.forecast import Forecast, Quote
+from fedge.schedules import Plan
+from fedge.setup import Setup, algorithm_of
+
+SPARSITIES = (0.6, 0.9, 0.95)
+"""That compressed uploads are quoted for."""
+
+_OPTIMISERS: dict[str | None, tuple[str, ...]] = dict.fromkeys(
+    ("mfl", "mimelite", "mimexlite", "fedgbo"), ("sgdm", "rmsprop", "adam")
+)
+"""Where a client can tell the difference: others are made for one optimiser, or have it on the server."""
+
+
+class Alternative(NamedTuple):
+    """What an algorithm would cost."""
+
+    algorithm: str
+    codec: str  # none if empty
+    quote: Quote
+    configured: bool = False
+
+
+def alternatives(config: Config, seed: int, setup: Setup) -> Iterator[Alternative]:
+    """The configured algorithm, all others, and some with compressed uploads. What cannot be built is left out."""
+    own = _named(config)
+    yield from _quotes(config, seed, setup, configured=True)
+    plain = msgspec.structs.replace(config, codec=None, schedule=Plan(local_steps=config.schedule.local_steps))
+    for variant in _variants(plain):
+        if _named(variant) == own:
+            continue
+        try:
+            built = setup._replace(algorithm=algorithm_of(variant, setup.network))
+        except FedgeError:
+            continue
+        yield from _quotes(variant, seed, built)
+
+
+def _variants(config: Config) -> Iterator[Config]:
+    amount = {name: getattr(config.algorithm, name) for name in ("batch_size", "local_steps", "local_epochs")}
+
+    def using(algorithm: Training, codec: CodecOptions | None = None) -> Config:
+        return msgspec.structs.replace(config, algorithm=algorithm, codec=codec)
+
+    kinds: dict[str | None, Any] = {tag(kind): kind for kind in ALGORITHMS}
+    for name, kind in kinds.items():
+        if name in _OPTIMISERS:
+            yield from (using(kind(**amount, optimiser=optimiser)) for optimiser in _OPTIMISERS[name])
+        elif name != "ce_fedavg":
+            yield using(kind(**amount))
+    for sparsity in SPARSITIES:
+        codec = CodecOptions(up=[f"sparsify({sparsity:g})", "uniq", "golomb"], moments=["expq"])
+        yield using(kinds["fedavg"](**amount), CodecOptions(up=codec.up))
+        yield using(kinds["ce_fedavg"](**amount, sparsity=sparsity))
+        if tag(type(config.algorithm)) not in ("fedavg", "ce_fedavg"):
+            yield using(config.algorithm, codec)
+
+
+def _quotes(config: Config, seed: int, setup: Setup, configured: bool = False) -> Iterator[Alternative]:
+    """The most it costs, and the least where that is known to be less."""
+    name, codec = _named(config)
+    forecast = Forecast(config, seed, setup)
+    yield Alternative(name, codec, forecast.quote(), configured)
+    if len(forecast.parts) > 1:
+        yield Alternative(f"{name}, silent", codec, Forecast(config, seed, setup, still=True).quote(), configured)
+
+
+def _named(config: Config) -> tuple[str, str]:
+    """(algorithm, codec) as they are told apart."""
+    algorithm: Any = config.algorithm
+    codec, name = config.codec, str(tag(type(algorithm)))
+    if name in _OPTIMISERS:
+        name += f"({algorithm.optimiser})"
+    if name == "ce_fedavg":
+        name += f"({algorithm.sparsity:g})"
+    ways = {"": codec.up, "moments: ": codec.moments, "down: ": codec.down} if codec else {}
+    return name, "; ".join(way + ", ".join(stages) for way, stages in ways.items() if stages)

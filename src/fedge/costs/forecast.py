@@ -1,0 +1,148 @@
+"""The costs of an experiment, counted by the rules of the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedge.config import Config
+from fedge.core import message
+from fedge.core.algorithm import Costs, Exchange, Info, Reply
+from fedge.costs.rehearsal import Part, count_vectors, rehearse
+from fedge.edge.ledger import Ledger
+from fedge.engines.job import Answer, Effort, Request
+from fedge.runs.kept import KeptStore
+from fedge.setup import Setup, info_of
+
+
+class Quote(NamedTuple):
+    """What the first round costs a client of its cohort, on average."""
+
+    vectors_down: float  # as large as the model, before any codec
+    vectors_up: float
+    memory: float  # such vectors that it works on while it trains
+    kept: float  # and has from round to round
+    bytes_down: float
+    bytes_up: float
+    compression: float  # how many times smaller a codec makes the upload
+    local_steps: float
+    flops: float
+    sim_seconds: float  # until its answer is there; it may have to wait for others
+
+
+class Forecast:
+    """What each round will cost if every client moves, or else if none does (`still`).
+
+    That makes a difference where only those answer in full that have moved. What else only training could tell is
+    counted as what it can be at most, and said in `notes`.
+    """
+
+    def __init__(self, config: Config, seed: int, setup: Setup, still: bool = False) -> None:
+        self._config, self._seed = config, seed
+        self._job = setup.job(config, KeptStore({}, None))  # nobody is trained, so nothing is kept
+        self.parts = rehearse(self._job, still)
+        self._kept = count_vectors(setup.algorithm.keep(setup.network.variables), setup.network.layout.num_params)
+        self._plans: dict[tuple[str, int, int | None, int | None], tuple[int, int]] = {}
+
+    def quote(self) -> Quote:
+        """The first round for one client."""
+        info = self._info(1, 0.0)
+        replies = self._replies(info)
+        num_clients = max(1, len(replies[0].ids))
+        times = self._config.edge.times(replies, self._seed)
+        record = Ledger().charge(replies, times)
+        plain = sum(message.size({}, part.plain_up) for part in self.parts)
+        return Quote(
+            vectors_down=sum(part.vectors_down for part in self.parts),
+            vectors_up=sum(part.vectors_up for part in self.parts),
+            memory=max(part.memory for part in self.parts),
+            kept=self._kept,
+            bytes_down=record["bytes_down"] / num_clients,
+            bytes_up=record["bytes_up"] / num_clients,
+            compression=plain / sum(message.size({}, part.up) for part in self.parts),
+            local_steps=record["local_steps"] / num_clients,
+            flops=record["flops"] / num_clients,
+            sim_seconds=times.down + times.compute + times.up,
+        )
+
+    def rounds(self) -> Iterator[dict[str, Any]]:
+        """The costs of each round, as its record would have them, until the budget is spent."""
+        ledger = Ledger()
+        for round in range(1, self._config.rounds + 1):
+            replies = self._replies(self._info(round, ledger.totals["sim_seconds"]))
+            yield {"round": round, **ledger.charge(replies, self._config.edge.times(replies, self._seed))}
+            if self._config.budget.spent(ledger.totals):
+                return
+
+    def notes(self) -> Iterator[str]:
+        """What training may change."""
+        config = self._config
+        rule = config.schedule.local_steps
+        if rule is not None and rule.init():
+            yield "schedule.local_steps follows what training achieves; counted is where it starts, its most"
+        if len(self.parts) > 1:
+            names = ", ".join(part.work for part in self.parts)
+            yield f"a round has the exchanges {names} at most: clients that have not moved far stay silent"
+        if config.cluster:
+            yield (
+                f"cluster: all clients take part in round {config.cluster.round}; after it clusters are asked one "
+                "after the other, which takes longer than counted here"
+            )
+        if config.target and config.target.stop:
+            yield "the run ends when target.value is reached, perhaps before its last round"
+        if any(part.up.keys() != part.plain_up.keys() for part in self.parts):
+            yield (
+                "compressed uploads are those of random changes, none of them zero; "
+                "real ones differ by about 2%, and are smaller where many weights do not move"
+            )
+
+    def _info(self, round: int, sim_seconds: float) -> Info:
+        config, num_clients = self._config, len(self._job.clients.sizes)
+        info = info_of(config, self._seed, num_clients, round, sim_seconds, config.schedule.init())
+        divides = config.cluster is not None and round == config.cluster.round
+        return info._replace(cohort=tuple(range(num_clients))) if divides else info
+
+    def _replies(self, info: Info) -> list[Reply]:
+        """Replies with costs and nothing else."""
+        return [self._reply(part, info) for part in self.parts]
+
+    def _reply(self, part: Part, info: Info) -> Reply:
+        job, exchange = self._job, Exchange(part.work, {}, info.cohort)
+        ids = job.present(exchange)
+        sizes = job.sizes(ids, info.round)
+        efforts = [self._effort(part, client, size, info) for client, size in zip(ids, sizes.tolist(), strict=True)]
+        steps = np.array([effort.steps for effort in efforts], np.int64)
+        grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
+        flops_per_step = job.algorithm.works[part.work].flops_per_param * job.network.layout.num_params
+        answers = [Answer(*given, {}) for given in zip(ids, sizes.tolist(), efforts, strict=True)]
+        down = message.size(Request(exchange, info, part.down).meta(), part.down)
+        return Reply(
+            value={},
+            ids=tuple(ids),
+            samples=sizes,
+            missing=(),
+            costs=Costs(
+                bytes_down=np.full(len(ids), down, np.int64),
+                bytes_up=np.array([message.size(answer.meta(), part.up) for answer in answers], np.int64),
+                steps=steps,
+                batches=np.array([effort.batches for effort in efforts], np.int64),
+                flops=grad_samples * job.flops_per_sample + steps * flops_per_step,
+            ),
+            losses=np.full(len(ids), np.nan),
+            communicated=part.vectors_up > 0,
+        )
+
+    def _effort(self, part: Part, client: int, size: int, info: Info) -> Effort:
+        """What a client of that size has to do."""
+        job, key = self._job, (part.work, size, info.num_steps, info.num_epochs)
+        if key not in self._plans:
+            steps = job.steps(job.algorithm.works[part.work], client, info)
+            self._plans[key] = len(steps), sum(len(batches[0]) for batches in steps)  # of a step all are of one size
+        num_steps, num_samples = self._plans[key]
+        return Effort(
+            steps=num_steps,
+            batches=part.full_gradients * job.num_batches(size, size) + part.step_gradients * num_steps,
+            grad_samples=part.full_gradients * size + part.step_gradients * num_samples,
+        )
