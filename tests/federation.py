@@ -6,16 +6,29 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedge.algorithms import ALGORITHMS, mtfl, reduced
+from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.ce_fedavg import CeFedAvg
+from fedge.algorithms.clustered import clustered
+from fedge.algorithms.compose import trained
+from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg import DynAvg
+from fedge.algorithms.fedavg import FedAvg
+from fedge.algorithms.fedgbo import FedGbo
+from fedge.algorithms.fedopt import FedOpt
 from fedge.algorithms.fedsgd import FedSgd
+from fedge.algorithms.local import maxent, momentum, pull
+from fedge.algorithms.mfl import Mfl
+from fedge.algorithms.mimelite import Mimelite, MimeXlite
+from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.per_fedavg import PerFedAvg
+from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
 from fedge.core.algorithm import Build, Engine, Info, Outcome, drive
+from fedge.core.chain import CodecOptions
 from fedge.core.layout import Tree
 from fedge.core.reduce import Median, TrimmedMean
-from fedge.data.clients import Samples
+from fedge.core.schema import tag
+from fedge.data.clients import Samples, Task
 from fedge.engines.block import Block
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import Kernels, assemble
@@ -25,30 +38,39 @@ from fedge.engines.wire import Wire
 from fedge.runs.kept import KeptStore
 
 ENGINES = ("loop", "wire", "block")
+CODINGS = {
+    "sparse": {"up": ["error_feedback", "sparsify(0.6)", "uniq", "golomb"], "moments": ["expq"]},
+    "full": {"up": ["qsgd(8)"], "down": ["fp16"]},
+}
+"""Compression of both ways, with every kind of stage."""
 
 
 class Handmade:
     """Clients whose samples are given."""
 
-    def __init__(self, samples: Sequence[Samples], num_outputs: int, regression: bool = False) -> None:
+    def __init__(self, samples: Sequence[Samples], num_outputs: int, task: Task = "classes") -> None:
         self._samples = list(samples)
         self.shape = tuple(samples[0].x.shape[1:])
-        self.num_outputs, self.regression = num_outputs, regression
+        self.num_outputs, self.task = num_outputs, task
         self.sizes = np.array([len(part) for part in samples])
+        self.noisy = np.empty(0, int)
 
-    def train(self, client: int) -> Samples:
+    def num_samples(self, client: int, round: int) -> int:
+        return len(self._samples[client])
+
+    def train(self, client: int, round: int) -> Samples:
         return self._samples[client]
 
     test = train
 
-    def pooled_test(self) -> Samples:
+    def pooled_test(self, round: int) -> Samples:
         return Samples(*(torch.cat([part[i] for part in self._samples]) for i in (0, 1)))
 
 
 def points(*targets: float) -> Handmade:
     """One client for each target b, with one sample: under `slope` its loss is (w - b)^2/2 and its gradient w - b."""
     one = torch.ones(1, 1)
-    return Handmade([Samples(one, torch.tensor([[float(b)]])) for b in targets], 1, regression=True)
+    return Handmade([Samples(one, torch.tensor([[float(b)]])) for b in targets], 1, "values")
 
 
 def mixed(sizes: Sequence[int] = (6, 9, 9, 1), classes: int = 3, features: int = 8) -> Handmade:
@@ -94,7 +116,7 @@ def make_job(
     batch_size: int = 4,
     dtype: torch.dtype = torch.float64,
 ) -> Job:
-    network = Network(make, 1, clients.regression, dtype)
+    network = Network(make, 1, clients.task, dtype)
     algorithm = build(network.layout)
     return Job(algorithm, network, clients, KeptStore(algorithm.keep(network.variables), None), batch_size, 100)
 
@@ -115,7 +137,13 @@ class Federation:
     """An algorithm on clients in an engine, round by round."""
 
     def __init__(
-        self, build: Build, clients: Handmade, engine: str = "loop", rate: float = 0.1, **options: object
+        self,
+        build: Build,
+        clients: Handmade,
+        engine: str = "loop",
+        rate: float = 0.1,
+        server_rate: float = 1.0,
+        **options: object,
     ) -> None:
         steps, epochs = options.pop("steps", 3), options.pop("epochs", None)
         self.job = make_job(build, clients, **options)  # type: ignore[arg-type]
@@ -129,6 +157,7 @@ class Federation:
             num_clients=len(clients.sizes),
             seed=7,
             cohort=tuple(range(len(clients.sizes))),
+            server_rate=server_rate,
         )
 
     def round(self, cohort: Sequence[int] | None = None) -> Outcome:
@@ -155,28 +184,63 @@ class Federation:
         return float(self.job.algorithm.model(self.state, self.job.network.variables)["x"])
 
 
-def _builds() -> dict[str, Build]:
-    plain: dict[str, Build] = {kind.__struct_config__.tag: kind().build for kind in ALGORITHMS}
-    plain |= {
+def _plain() -> dict[str, Build]:
+    """Every algorithm, and those with options that change what is computed."""
+    found: dict[str, Build] = {tag(kind): trained(kind()) for kind in ALGORITHMS}
+    found |= {
         "scaffold(I)": Scaffold(option="I").build,
         "per_fedavg(free)": PerFedAvg(hessian="free").build,
-        "fedsgd(gradient_sum)": FedSgd(pseudo="gradient_sum", server_learning_rate=0.05).build,
+        "fedsgd(gradient_sum)": FedSgd(pseudo="gradient_sum").build,
         "dynavg(0.02)": DynAvg(delta=0.02).build,
         "ce_fedavg(0.9)": CeFedAvg(sparsity=0.9).build,
     }
-    wrapped = {
-        f"mtfl({name}, {private})": mtfl(build, private)
-        for name, build in plain.items()
-        if not name.startswith("dynavg")
-        for private in ("bn", "bn_params", "bn_stats", ["1.*", "4.bias"])
+    for kind in (Mfl, FedGbo, Mimelite, MimeXlite):
+        found |= {f"{tag(kind)}({name})": kind(optimiser=name).build for name in ("sgdm", "rmsprop")}
+    found |= {f"fedopt({name})": FedOpt(optimiser=name).build for name in ("sgdm", "rmsprop", "adagrad", "yogi")}
+    return found
+
+
+def _locally(plain: dict[str, Build]) -> dict[str, Build]:
+    """Other local training, around algorithms with each kind of step."""
+    inner = {name: plain[name] for name in ("fedavg", "scaffold", "fedavg_adam", "fedgbo", "per_fedavg", "pfedme")}
+    found = {f"prox({name})": pull(build, 0.5, to_start=True) for name, build in inner.items()}
+    found |= {f"weight_decay({name})": pull(build, 0.5, to_start=False) for name, build in inner.items()}
+    found |= {f"momentum({name})": momentum(build, 0.9) for name, build in inner.items()}
+    found |= {f"maxent({name})": maxent(build, 0.5) for name, build in inner.items()}
+    found["all(fedavg)"] = trained(FedAvg(momentum=0.5, weight_decay=0.1, prox=0.2, maxent=0.3))
+    return found
+
+
+def _builds() -> dict[str, Build]:
+    plain = _plain()
+    wrapped = {f"mtfl({name}, bn)": mtfl(plain[name], "bn") for name in SINGLE}
+    wrapped |= {
+        f"mtfl({name}, {private})": mtfl(plain[name], private)
+        for name in ("fedavg", "fedsgd", "scaffold", "fedavg_adam", "mimelite", "fedgbo", "pfedme", "ce_fedavg")
+        for private in ("bn_params", "bn_stats", ["1.*", "4.bias"])
     }
     robust = {
         f"{label}({name})": reduced(plain[name], reduce)
         for name in ("fedavg", "scaffold", "fedavg_adam")
         for label, reduce in (("median", Median), ("trimmed_mean", TrimmedMean))
     }
-    return plain | wrapped | robust
+    locally = _locally(plain)
+    divisible = {name: (plain | wrapped)[name] for name in ("fedavg", "scaffold", "mtfl(fedavg_adam, bn)")}
+    clusters = {  # SCAFFOLD's c is a sum over all clients, which cannot be divided later than at once
+        f"clustered({name})": clustered(build, 2, when=1 if name == "scaffold" else 2)
+        for name, build in divisible.items()
+    }
+    nested = {"mtfl(all(fedavg), bn)": mtfl(locally["all(fedavg)"], "bn")}
+    coded = {
+        f"codec({name}, {label})": compressed(build, *CodecOptions(**stages).chains)
+        for name, build in ((n, (plain | wrapped)[n]) for n in ("fedavg", "scaffold", "mtfl(mfl, bn)"))
+        for label, stages in CODINGS.items()
+    }
+    return plain | wrapped | robust | locally | clusters | nested | coded
 
+
+SINGLE = [name for name in _plain() if not name.startswith("dynavg")]
+"""Algorithms with one exchange a round."""
 
 BUILDS = _builds()
 """Every algorithm and every wrapper around it."""

@@ -13,6 +13,6 @@ def crowd() -> Callable[..., Handmade]:
 
     def make(*clients: tuple[float, int]) -> Handmade:
         samples = [Samples(torch.ones(n, 1), torch.full((n, 1), float(b))) for b, n in clients]
-        return Handmade(samples, 1, regression=True)
+        return Handmade(samples, 1, task="values")
 
     return make

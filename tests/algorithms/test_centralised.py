@@ -18,12 +18,12 @@ def test_one_client_is_centralised_sgd(make: object, amount: str) -> None:
     # 9 samples in batches of 4: steps straddle permutations, epochs end in a batch of one, dropped with BatchNorm
     federation = Federation(FedAvg().build, mixed((9,)), make=make, rate=0.1, dtype=torch.float32, **AMOUNTS[amount])
     job = federation.job
-    initial = Network(make, 1, regression=False)  # type: ignore[arg-type]
+    initial = Network(make, 1, task="classes")  # type: ignore[arg-type]
     module = initial.trained(initial.variables).train()
     for parameter in module.parameters():
         parameter.requires_grad_(True)
     sgd = torch.optim.SGD(module.parameters(), lr=0.1)
-    samples = mixed((9,)).train(0)
+    samples = mixed((9,)).train(0, 1)
     for number in (1, 2, 3):
         federation.round()
         for (batch,) in job.steps(job.algorithm.works["train"], 0, federation.info._replace(round=number)):

@@ -5,8 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from federation import Federation, Handmade, points, slope
+from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg import DynAvg
 from fedge.core.algorithm import Outcome
+from fedge.core.chain import CodecOptions
+from fedge.core.errors import ConfigError
 
 STEP = {"make": slope, "rate": 0.5, "steps": 1}
 HUGE = 1e9
@@ -179,3 +182,18 @@ def test_users_have_their_local_models() -> None:
     assert personal is not None
     own = [personal(federation.job.network.variables, federation.job.kept.read(client)) for client in (0, 1)]
     assert [variables["x"].item() for variables in own] == [0.5, 2.5]
+
+
+def test_a_cohort_in_which_all_speak_up_is_synchronised() -> None:
+    """With fewer violations than clients, and nobody left to ask."""
+    federation = dynavg(points(0, 4, 1, 1, 1), delta=0)
+    outcome = federation.round(cohort=(0, 1))
+    assert not outcome.void
+    assert asked(outcome) == [(0, 1)] * 3
+    assert server(federation) == {"x": 1.5, "r": 1.5, "v": 0}
+
+
+def test_whole_models_are_not_made_sparse() -> None:
+    build = compressed(DynAvg().build, *CodecOptions(up=["sparsify(0.9)"]).chains)
+    with pytest.raises(ConfigError, match=r"codec\.up: sparsify"):
+        Federation(build, points(0, 4), **STEP)

@@ -12,7 +12,7 @@ HALF = {"make": slope, "rate": 0.5, "steps": 2}
 
 
 def test_the_mean_change_is_a_pseudo_gradient() -> None:
-    federation = Federation(FedSgd(server_learning_rate=0.5).build, points(0, 4), **HALF)
+    federation = Federation(FedSgd().build, points(0, 4), server_rate=0.5, **HALF)
     federation.round()
     assert federation.weight() == 1.375  # 1 - 0.5*(-0.75)
     federation.round()
@@ -20,7 +20,7 @@ def test_the_mean_change_is_a_pseudo_gradient() -> None:
 
 
 def test_the_sum_of_gradients_is_the_change_over_the_rate() -> None:
-    federation = Federation(FedSgd(pseudo="gradient_sum", server_learning_rate=0.2).build, points(0, 4), **HALF)
+    federation = Federation(FedSgd(pseudo="gradient_sum").build, points(0, 4), server_rate=0.2, **HALF)
     federation.round()
     # client 0: 1 + 0.5, client 1: -3 - 1.5, mean -1.5
     assert federation.weight() == pytest.approx(1.3, abs=1e-15)

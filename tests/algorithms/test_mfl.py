@@ -1,6 +1,7 @@
 """MFL and FedAvg-Adam. The numbers are those of the recursion, step by step, with 15 digits."""
 
 from collections.abc import Callable
+from math import sqrt
 
 import pytest
 import torch
@@ -18,6 +19,33 @@ def test_presets() -> None:
     names = ("beta", "beta2", "epsilon", "v0", "bias_correction", "weighting")
     assert [getattr(Mfl(), name) for name in names] == [0.9, 0.99, 1e-3, 1.0, False, "uniform"]
     assert [getattr(FedAvgAdam(), name) for name in names] == [0.9, 0.999, 1e-7, 0.0, True, "samples"]
+
+
+def test_momentum_by_hand() -> None:
+    federation = Federation(Mfl(optimiser="sgdm", beta=0.5).build, points(0, 4), make=slope, rate=1.0, steps=2)
+    federation.round()
+    # m = m/2 + g/2, then y -= m
+    # client 0: g  1, m  0.5, y 0.5; g  0.5, m  0.5, y 0
+    # client 1: g -3, m -1.5, y 2.5; g -1.5, m -1.5, y 4
+    assert {name: federation.state[name].item() for name in ("x", "m")} == {"x": 2, "m": -0.5}
+    federation.round()
+    # client 0: g  2, m  0.75, y 1.25; g  1.25, m  1, y 0.25
+    # client 1: g -2, m -1.25, y 3.25; g -0.75, m -1, y 4.25
+    assert {name: federation.state[name].item() for name in ("x", "m")} == {"x": 2.25, "m": 0}
+
+
+def test_rmsprop_by_hand() -> None:
+    build = Mfl(optimiser="rmsprop", beta=0.5, epsilon=1.0, v0=7.0).build
+    federation = Federation(build, points(0, -4), make=slope, rate=1.5, steps=1)
+    federation.round()
+    # v = v/2 + g^2/2, then y -= 1.5*g/(sqrt(v) + 1)
+    # client 0: g 1, v  4, y 1 - 1.5/3
+    # client 1: g 5, v 16, y 1 - 1.5*5/5
+    assert {name: federation.state[name].item() for name in ("x", "v")} == {"x": 0, "v": 10}
+    federation.round()
+    # client 0: g 0, v 5, y 0; client 1: g 4, v 13, y -6/(sqrt(13) + 1)
+    assert federation.weight() == pytest.approx(-3 / (sqrt(13) + 1), abs=1e-15)
+    assert federation.state["v"].item() == 9
 
 
 def test_chapter_six_by_hand() -> None:
@@ -80,7 +108,7 @@ def test_one_client_is_torch_adam() -> None:
     job = federation.job
     theirs = torch.nn.Parameter(job.network.variables["x"].clone())
     adam = torch.optim.Adam([theirs], lr=0.01, betas=(0.9, 0.999), eps=1e-7)
-    samples, no_stats = job.samples(0), torch.zeros(0, dtype=torch.float64)
+    samples, no_stats = job.samples(0, round=1), torch.zeros(0, dtype=torch.float64)
     for number in range(1, 4):
         federation.round()
         for (batch,) in job.steps(job.algorithm.works["train"], 0, federation.info._replace(round=number)):
@@ -89,6 +117,13 @@ def test_one_client_is_torch_adam() -> None:
             adam.step()
         torch.testing.assert_close(federation.state["x"], theirs.detach(), rtol=0, atol=1e-12)
         assert federation.state["t"].item() == 4 * number
+
+
+@pytest.mark.parametrize(("optimiser", "flops"), [("rmsprop", 5), ("sgdm", 8), ("adam", 11)])
+def test_a_moving_optimiser_costs_more(optimiser: str, flops: int) -> None:
+    federation = Federation(Mfl(optimiser=optimiser).build, points(0), make=slope, steps=2)
+    (reply,) = federation.round().replies
+    assert reply.costs.flops.tolist() == [2 * (100 + flops)]  # two steps, one sample, one parameter
 
 
 def test_the_step_count_stays_an_integer(crowd: Callable[..., Handmade]) -> None:

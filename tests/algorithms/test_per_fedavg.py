@@ -10,7 +10,7 @@ from fedge.data.clients import Samples
 
 def steep() -> Handmade:
     """A client whose loss is (2w)^2/2: gradient 4w, Hessian 4."""
-    return Handmade([Samples(torch.full((1, 1), 2.0), torch.zeros(1, 1))], 1, regression=True)
+    return Handmade([Samples(torch.full((1, 1), 2.0), torch.zeros(1, 1))], 1, task="values")
 
 
 def test_first_order_by_hand() -> None:

@@ -1,8 +1,7 @@
 from federation import Federation, points, slope
-from fedge.algorithms import reduced
 from fedge.algorithms.dynavg import DynAvg
 from fedge.algorithms.fedavg import FedAvg
-from fedge.algorithms.reduced import ByMean, ByMedian, ByTrimmedMean
+from fedge.algorithms.reduced import ByMean, ByMedian, ByTrimmedMean, reduced
 from fedge.algorithms.scaffold import Scaffold
 from fedge.core.reduce import Mean, Median
 

@@ -44,14 +44,14 @@ def test_option_one_by_hand() -> None:
 
 
 def test_option_one_takes_the_gradient_over_all_samples(crowd: Callable[..., Handmade]) -> None:
-    clients = Handmade([crowd((0, 1), (6, 2)).pooled_test()], 1, regression=True)
+    clients = Handmade([crowd((0, 1), (6, 2)).pooled_test(1)], 1, task="values")
     federation = Federation(Scaffold(option="I").build, clients, make=slope, batch_size=1, steps=1)
     federation.round()
     assert variates(federation)[1] == pytest.approx(-3, abs=1e-15)  # (1 - 0 + 2*(1 - 6))/3
 
 
 def test_the_server_has_a_step_size() -> None:
-    federation = Federation(Scaffold(server_learning_rate=0.5).build, points(0, 4), **HALF)
+    federation = Federation(Scaffold().build, points(0, 4), server_rate=0.5, **HALF)
     federation.round()
     assert federation.weight() == 1.375  # 1 + 0.5*0.75
     assert variates(federation) == [-0.75, 0.75, -2.25]

@@ -21,15 +21,15 @@ def normed() -> nn.Module:
 
 def clients(*inputs: list[float]) -> Handmade:
     columns = [torch.tensor(values, dtype=torch.float32).unsqueeze(1) for values in inputs]
-    return Handmade([Samples(x, torch.zeros_like(x)) for x in columns], 1, regression=True)
+    return Handmade([Samples(x, torch.zeros_like(x)) for x in columns], 1, task="values")
 
 
 @pytest.mark.parametrize(
     "build",
     [
         FedAvg().build,
-        FedSgd(server_learning_rate=0.5).build,
-        Scaffold(server_learning_rate=0.5).build,
+        FedSgd().build,
+        Scaffold().build,
         FedAvgAdam().build,
         CeFedAvg().build,
         DynAvg(delta=0).build,
@@ -37,7 +37,7 @@ def clients(*inputs: list[float]) -> Handmade:
     ids=["fedavg", "fedsgd", "scaffold", "fedavg_adam", "ce_fedavg", "dynavg"],
 )
 def test_statistics_are_averaged(build: Build) -> None:
-    federation = Federation(build, clients([1, 3], [2, 6]), make=normed, steps=1)
+    federation = Federation(build, clients([1, 3], [2, 6]), make=normed, steps=1, server_rate=0.5)
     federation.round()
     # momentum 0.1; batch means 2 and 4; unbiased variances 2 and 8
     # running means 0.2 and 0.4; running variances 0.9 + 0.2 and 0.9 + 0.8

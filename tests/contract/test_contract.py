@@ -12,8 +12,8 @@ from fedge.runs.directory import RunDirectory
 
 AMOUNTS = {"steps": {"steps": 3}, "epochs": {"epochs": 1}}
 ENGINES_APART = ("loop", "block")  # `wire` is `loop`, as the first test shows
-# ExpQ's base hangs on the smallest value, so that rounding noise moves it: promised between loop and wire only.
-ROUNDED = [name for name in BUILDS if "ce_fedavg" not in name]
+# A code of 8 bits may turn on rounding noise: compressed uploads are promised between loop and wire only.
+ROUNDED = [name for name in BUILDS if "ce_fedavg" not in name and "codec" not in name]
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
@@ -37,7 +37,7 @@ def test_engines_agree_in_float32(name: str) -> None:
     _assert_close(loop, block, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINES_APART)
 @pytest.mark.parametrize("name", BUILDS)
 def test_inputs_are_unchanged(name: str, engine: str) -> None:
     federation = Federation(_guarded(BUILDS[name]), mixed(), engine)

@@ -3,19 +3,45 @@
 from typing import get_args
 
 from fedge.algorithms.ce_fedavg import CeFedAvg
+from fedge.algorithms.compose import compose
+from fedge.algorithms.division import Cluster
 from fedge.algorithms.dynavg import DynAvg
-from fedge.algorithms.fedavg import Dsgd, FedAvg
+from fedge.algorithms.fedavg import Dsgd, FedAvg, FedMax, FedProx
+from fedge.algorithms.fedgbo import FedGbo
+from fedge.algorithms.fedopt import FedAdam, FedAdamKDecay, FedOpt
 from fedge.algorithms.fedsgd import FedSgd
 from fedge.algorithms.independent import Independent
 from fedge.algorithms.mfl import FedAvgAdam, Mfl
-from fedge.algorithms.mtfl import mtfl
+from fedge.algorithms.mimelite import Mimelite, MimeXlite
 from fedge.algorithms.options import Training
 from fedge.algorithms.per_fedavg import PerFedAvg
+from fedge.algorithms.pfedme import PFedMe
 from fedge.algorithms.private import Personal
-from fedge.algorithms.reduced import ReduceOptions, reduced
+from fedge.algorithms.reduced import ReduceOptions
 from fedge.algorithms.scaffold import Scaffold
+from fedge.core.chain import CodecOptions
 
-AlgorithmOptions = FedAvg | FedSgd | Dsgd | Independent | Scaffold | Mfl | FedAvgAdam | CeFedAvg | PerFedAvg | DynAvg
+AlgorithmOptions = (
+    FedAvg
+    | FedSgd
+    | Dsgd
+    | FedProx
+    | FedMax
+    | Independent
+    | Scaffold
+    | FedOpt
+    | FedAdam
+    | FedAdamKDecay
+    | Mfl
+    | FedAvgAdam
+    | CeFedAvg
+    | Mimelite
+    | MimeXlite
+    | FedGbo
+    | PerFedAvg
+    | PFedMe
+    | DynAvg
+)
 ALGORITHMS: tuple[type[Training], ...] = get_args(AlgorithmOptions)
 
-__all__ = ["ALGORITHMS", "AlgorithmOptions", "Personal", "ReduceOptions", "mtfl", "reduced"]
+__all__ = ["ALGORITHMS", "AlgorithmOptions", "Cluster", "CodecOptions", "Personal", "ReduceOptions", "compose"]

@@ -48,7 +48,7 @@ class DynAvg(Training, tag="dynavg"):
             asked, pulled = everyone[flags], []
             while True:
                 asked, others = (np.append(asked, others), others[:0]) if full else (asked, others)
-                pulled.append((yield Exchange("pull", {}, asked.tolist(), Collect)))
+                pulled += [(yield Exchange("pull", {}, asked.tolist(), Collect))] if len(asked) else []
                 down, size = mean(pulled, self.weighting == "samples")
                 if full or ((down["x"] - state["r"]) ** 2).sum() <= self.delta:
                     break
@@ -57,7 +57,7 @@ class DynAvg(Training, tag="dynavg"):
             yield Exchange("renew" if full else "push", down, [client for reply in pulled for client in reply.ids])
             return {**down, "r": down["x"], "v": 0 * v} if full else {**down, "r": state["r"], "v": v}
 
-        trained, scalar = Slot("params", weight=self.weighting), Slot("scalar")
+        trained, scalar = Slot("params", weight=self.weighting, whole=True), Slot("scalar")
         works = {"train": Work(lambda down, kept, ctx: {"y": kept["y"], "stats": kept["stats"]}, check, affine=descend)}
         works |= {final.__name__: Work(lambda down, kept, ctx: {}, final) for final in (pull, push, renew)}
         return Algorithm(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Annotated
+
+from msgspec import Meta
 
 from fedge.algorithms.options import Training
 from fedge.core.algorithm import Affine, Algorithm, Context, Exchange, Info, Reply, Slot, Work
@@ -35,6 +38,20 @@ class Dsgd(FedAvg, tag="dsgd"):
     @property
     def amount(self) -> tuple[int | None, int | None]:
         return 1, None
+
+
+class FedProx(FedAvg, tag="fedprox"):
+    """FedProx (Li et al. 2020, algorithm 2): FedAvg whose clients are held near x."""
+
+    prox: Annotated[float, Meta(ge=0, description="mu of FedProx: adds mu*(y - x) to g")] = 0.1
+
+
+class FedMax(FedAvg, tag="fedmax"):
+    """FedMAX (Chen et al. 2020): FedAvg whose clients keep the entropy of their features high."""
+
+    maxent: Annotated[
+        float, Meta(ge=0, description="alpha of FedMAX: adds alpha*KL(uniform || softmax of the features) to the loss")
+    ] = 0.1
 
 
 def start(down: Tree, kept: Tree, ctx: Context) -> Tree:

@@ -28,7 +28,7 @@ class FedSgd(Training, tag="fedsgd"):
 
         def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
             reply = yield Exchange("train", state, info.cohort)
-            return {"x": state["x"] - self.server_learning_rate * reply.value["q"], "stats": reply.value["stats"]}
+            return {"x": state["x"] - info.server_rate * reply.value["q"], "stats": reply.value["stats"]}
 
         slots = {
             "x": Slot("params"),

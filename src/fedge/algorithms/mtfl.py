@@ -10,7 +10,6 @@ from __future__ import annotations
 from fedge.algorithms import alone
 from fedge.algorithms.private import Private, private_part, put, take
 from fedge.core.algorithm import Algorithm, Build, Context, Work
-from fedge.core.codec import Codec
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Kind, Layout, Tree, nest, pick
 
@@ -33,20 +32,21 @@ def mtfl(inner: Build, private: Private) -> Build:
             return {name: put(layout, ours, shared_tree[name], mine, own_tree[name], kinds[name]) for name in own_tree}
 
         def whole(down: Tree, kept: Tree, ctx: Context) -> Tree:
-            return join(down, alone.ask(own, pick("own", kept), ctx))
+            return join(down, alone.ask(own, pick("own", kept), alone.info_of_one(ctx)).down)
 
-        def wrap(work: Work, codec: Codec | None) -> Work:
+        def wrap(work: Work, shared_work: Work) -> Work:
             def init(down: Tree, kept: Tree, ctx: Context) -> Tree:
                 return work.init(whole(down, kept, ctx), pick("kept", kept), ctx)
 
             def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
                 upload, inner_kept = work.final(whole(down, kept, ctx), local, pick("kept", kept), ctx)
-                state = alone.tell(own, pick("own", kept), cut(upload, mine), ctx)
+                reply = alone.reply_of_one(cut(upload, mine))
+                state = alone.tell(own, pick("own", kept), alone.info_of_one(ctx), reply)
                 trained = cut({"x": local["y"], "stats": local["stats"]}, mine)
                 state |= {name: value for name, value in trained.items() if name in state}
                 return cut(upload, ours), {**nest("kept", inner_kept), **nest("own", state)}
 
-            return work._replace(init=init, final=final, codec=codec)
+            return work._replace(init=init, final=final, codec=shared_work.codec, down_codec=shared_work.down_codec)
 
         def personal(variables: Tree, kept: Tree) -> Tree:
             patched = join(cut(variables, ours), own.model(pick("own", kept), cut(variables, mine)))
@@ -56,7 +56,7 @@ def mtfl(inner: Build, private: Private) -> Build:
             slots=shared.slots,
             init=lambda variables: shared.init(cut(variables, ours)),
             keep=lambda variables: nest("kept", full.keep(variables)) | nest("own", own.init(cut(variables, mine))),
-            works={name: wrap(work, shared.works[name].codec) for name, work in full.works.items()},
+            works={name: wrap(work, shared.works[name]) for name, work in full.works.items()},
             round=shared.round,
             model=lambda state, variables: join(shared.model(state, cut(variables, ours)), cut(variables, mine)),
             personal=personal,

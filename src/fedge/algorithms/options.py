@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from fedge.core.algorithm import Algorithm
 from fedge.core.layout import Layout
+from fedge.core.optim import Name, Optimiser, ServerName, make_optimiser
 from fedge.core.schema import Options
 
 Count = Annotated[int, Meta(ge=1)]
@@ -24,6 +25,14 @@ class Training(Options):
     weighting: Annotated[Weighting, Meta(description="how clients weigh in a mean: by their samples, or all alike")] = (
         "samples"
     )
+    momentum: Annotated[
+        float, Meta(ge=0, lt=1, description="of clients: steps follow m = momentum*m + g, with m = 0 in every round")
+    ] = 0.0
+    weight_decay: Annotated[float, Meta(ge=0, description="of clients: adds this much of the weights to g")] = 0.0
+    prox: Annotated[float, Meta(ge=0, description="mu of FedProx: adds mu*(y - x) to g")] = 0.0
+    maxent: Annotated[
+        float, Meta(ge=0, description="alpha of FedMAX: adds alpha*KL(uniform || softmax of the features) to the loss")
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if self.local_steps is not None and self.local_epochs is not None:
@@ -36,6 +45,32 @@ class Training(Options):
             return self.local_steps, None
         return None, self.local_epochs or 1
 
+    @property
+    def server_rate(self) -> float | None:
+        """The server's step size; None if it takes no steps."""
+        return getattr(self, "server_learning_rate", None)
+
     def build(self, layout: Layout) -> Algorithm:
         """The algorithm for models of this layout."""
         raise TypeError(f"{type(self).__name__} does not say what it does")
+
+
+class Adaptive(Training):
+    """Training with an optimiser on the server."""
+
+    weighting: Annotated[Weighting, Meta(description="how clients weigh in the means")] = "uniform"
+    optimiser: Annotated[ServerName, Meta(description="sgdm keeps m; rmsprop, adagrad v; adam, yogi both")] = "adam"
+    beta: Annotated[float, Meta(ge=0, lt=1, description="decay of m; for rmsprop of v")] = 0.9
+    beta2: Annotated[float, Meta(ge=0, lt=1, description="decay of v beside m")] = 0.99
+    epsilon: Annotated[float, Meta(gt=0, description="added to the root of v")] = 1e-3
+    v0: Annotated[float, Meta(ge=0, description="v at the start")] = 1.0
+    bias_correction: Annotated[bool, Meta(description="divide the statistics by 1 - beta^t")] = False
+
+    def make_optimiser(self) -> Optimiser:
+        return make_optimiser(self.optimiser, self.beta, self.beta2, self.epsilon, self.v0, self.bias_correction)
+
+
+class ClientAdaptive(Adaptive):
+    """Training with an optimiser on the clients, whose statistics are shared."""
+
+    optimiser: Annotated[Name, Meta(description="sgdm keeps m, rmsprop v, adam both")] = "adam"

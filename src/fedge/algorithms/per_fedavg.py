@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from torch import Tensor
 
-from fedge.algorithms.fedavg import FedAvg, start
-from fedge.core.algorithm import Affine, Algorithm, Batch, Context, Work
+from fedge.algorithms.adapted import adaptation
+from fedge.algorithms.fedavg import FedAvg
+from fedge.core.algorithm import Affine, Algorithm, Batch, Context
 from fedge.core.layout import Layout, Tree
 
 
@@ -37,11 +38,8 @@ class PerFedAvg(FedAvg, tag="per_fedavg"):
         def personalise(local: Tree, ctx: Context) -> Affine:
             return 1.0, None, self.alpha
 
-        def personal(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            return {"x": local["y"], "stats": local["stats"]}, kept
-
         inner = super().build(layout)
         num_batches = 2 if self.hessian == "first_order" else 3
         work = inner.works["train"]._replace(gradient=gradient, batches_per_step=num_batches)
-        adapt = Work(start, personal, affine=personalise, num_steps=1)
+        adapt = adaptation(personalise, num_steps=1)
         return inner._replace(works={"train": work}, adapt=adapt)

@@ -46,7 +46,7 @@ class Scaffold(Training, tag="scaffold"):
         def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
             reply = yield Exchange("train", state, info.cohort)
             return {
-                "x": state["x"] + self.server_learning_rate * reply.value["dy"],
+                "x": state["x"] + info.server_rate * reply.value["dy"],
                 "c": state["c"] + len(reply.ids) / info.num_clients * reply.value["dc"],  # (1/N) * sum of dc
                 "stats": reply.value["stats"],
             }

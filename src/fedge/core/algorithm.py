@@ -28,6 +28,8 @@ class Slot(NamedTuple):
     anchor: str | None = None  # the key in `down` that it is a change of
     weight: Literal["samples", "uniform"] = "samples"
     merge: Literal["mean", "max", "sum"] = "mean"
+    moment: bool = False  # an optimiser's statistic of the parameters
+    whole: bool = False  # a model, though it has no anchor: zeros in place of small values would destroy it
 
 
 class _All:
@@ -56,8 +58,11 @@ class Context(NamedTuple):
     grad_at: Callable[[Tensor, Batch], Tensor]
 
 
-Affine = tuple[float, Tensor | None, float]
+Affine = tuple[float | Tensor, Tensor | None, float | Tensor]
 """(decay, drift, scale) of the step y = decay*y + drift - scale*gradient; a drift of None is zero."""
+
+Penalty = Callable[[Tensor], Tensor]
+"""From the inputs of the last layer `[..., n]` to what is added to the loss of each, `[...]`."""
 
 
 class Work(NamedTuple):
@@ -66,12 +71,14 @@ class Work(NamedTuple):
     init: Callable[[Tree, Tree, Context], Tree]  # (down, kept) -> local, with `y` and `stats` if it trains
     final: Callable[[Tree, Tree, Tree, Context], tuple[Tree, Tree]]  # (down, local, kept) -> (upload, kept)
     affine: Callable[[Tree, Context], Affine] | None = None
-    step: Callable[[Tree, Tensor, Context], Tree] | None = None
+    step: Callable[[Tree, Tensor, Context], Tree] | None = None  # `raw` in local is the gradient before wrappers
     gradient: Callable[[Tree, Sequence[Batch], Context], Tensor] | None = None  # if not that of one batch at y
     batches_per_step: int = 1
+    penalty: Penalty | None = None
     num_steps: int | None = None  # if not the round's
     flops_per_param: int = 2  # of one step, beside the gradient
     codec: Codec | None = None
+    down_codec: Codec | None = None
 
     @property
     def trains(self) -> bool:
@@ -88,6 +95,7 @@ class Info(NamedTuple):
     num_clients: int
     seed: int
     cohort: tuple[int, ...] = ()
+    server_rate: float = 1.0
 
 
 class Exchange(NamedTuple):
@@ -119,6 +127,7 @@ class Reply(NamedTuple):
     costs: Costs
     losses: np.ndarray  # of each client's first step; NaN where nothing was trained
     communicated: bool  # the uploads carried model-sized vectors
+    cosine_distance: float | None = None  # between the clients' updates, mean over pairs; None: not measured
 
 
 class Algorithm(NamedTuple):
@@ -189,8 +198,8 @@ def drive(engine: Engine, algorithm: Algorithm, states: Sequence[Tree], infos: S
 def moved(y: Tensor, gradient: Tensor, affine: Affine) -> Tensor:
     """y after one affine step; with decay 1 and no drift, bit for bit what torch.optim.SGD does."""
     decay, drift, scale = affine
-    if decay != 1.0:
+    if isinstance(decay, Tensor) or decay != 1.0:
         y = y * decay
     if drift is not None:
         y = y + drift
-    return torch_add(y, gradient, alpha=-scale)
+    return y - scale * gradient if isinstance(scale, Tensor) else torch_add(y, gradient, alpha=-scale)

@@ -1,43 +1,94 @@
-"""Optimisers as functions of vectors."""
+"""Optimisers as functions of vectors.
+
+With statistics s that stay fixed, the update of a gradient is linear in it: U(g, s) = a(s) + b(s)*g. So the step
+y -= eta*U(g, s) can be fused, and the mean gradient of several steps can be found from where they led.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedge.core.layout import Tree
 
+Name = Literal["sgdm", "rmsprop", "adam"]
+ServerName = Literal["sgdm", "rmsprop", "adam", "adagrad", "yogi"]
+
 
 class Optimiser(NamedTuple):
-    """Statistics s of gradients and the direction that they give: track first, then move."""
+    """Statistics s of gradients and the direction that they give, to be scaled by the rate."""
 
     init: Callable[[Tensor], Tree]  # s for a vector like this one
-    past: Callable[[Tensor], Tree]  # what `move` needs to know of the t steps before; stays fixed in a round
+    linear: Callable[[Tree], tuple[Tensor | None, Tensor | float]]  # (a, b) of U = a + b*g; an `a` of None is zero
     track: Callable[[Tree, Tensor], Tree]  # T(g, s)
-    move: Callable[[Tree, Tree, int], Tensor]  # direction from s, `past` and the steps since, to be scaled by the rate
-    flops_per_param: int  # of one moving step
+    past: Callable[[Tensor], Tree]  # what `move` needs to know of the t steps before; stays fixed in a round
+    move: Callable[[Tree, Tensor, Tree, int], Tensor]  # direction from tracked s, g, `past` and the steps since
+    gain: float  # b where it does not hang on s
+    fixed_flops: int  # for each parameter, of one step with s fixed
+    moving_flops: int  # and of one that tracks
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The statistics."""
+        return tuple(self.init(torch.zeros(1)))
+
+    def invert(self, s: Tree, update: Tensor) -> Tensor:
+        """I: the gradient whose update this is; of a mean update, the mean gradient."""
+        a, b = self.linear(s)
+        return (update if a is None else update - a) / b
 
 
-def adam(beta: float, beta2: float, epsilon: float, v0: float, bias_correction: bool) -> Optimiser:
-    """Adam with epsilon outside the root: m/(sqrt(v)+eps)."""
+def make_optimiser(
+    name: ServerName, beta: float, beta2: float, epsilon: float, v0: float, bias_correction: bool
+) -> Optimiser:
+    """An optimiser by name. `beta` is the decay of its first statistic, `beta2` that of v where there are two."""
+    adaptive = name != "sgdm"
+    momentum = name in ("sgdm", "adam", "yogi")
+    gain = 1 - beta if momentum else 1.0
+    decays = {"m": beta} if momentum else {}
+    if adaptive and name != "adagrad":
+        decays["v"] = beta2 if momentum else beta
 
     def init(like: Tensor) -> Tree:
-        return {"m": torch.zeros_like(like), "v": torch.full_like(like, v0)}
+        m = {"m": torch.zeros_like(like)} if momentum else {}
+        return m | {"v": torch.full_like(like, v0)} if adaptive else m
 
-    def past(t: Tensor) -> Tree:
-        return {"past_m": beta**t, "past_v": beta2**t} if bias_correction else {}
+    def root(v: Tensor) -> Tensor:
+        return v.sqrt() + epsilon  # epsilon outside the root
+
+    def linear(s: Tree) -> tuple[Tensor | None, Tensor | float]:
+        a = beta * s["m"] if momentum else None
+        if not adaptive:
+            return a, gain
+        scale = 1 / root(s["v"])
+        return None if a is None else a * scale, gain * scale
 
     def track(s: Tree, g: Tensor) -> Tree:
-        return {"m": beta * s["m"] + (1 - beta) * g, "v": beta2 * s["v"] + (1 - beta2) * g * g}
+        # Fused: on a block of clients these passes over memory are what an optimiser costs.
+        tracked = {"m": torch.lerp(s["m"], g, 1 - beta)} if momentum else {}
+        if name == "adagrad":
+            tracked["v"] = s["v"] + g * g
+        elif name == "yogi":
+            tracked["v"] = s["v"] - (1 - beta2) * g * g * torch.sign(s["v"] - g * g)
+        elif adaptive:
+            tracked["v"] = torch.addcmul(decays["v"] * s["v"], g, g, value=1 - decays["v"])
+        return tracked
 
-    def move(s: Tree, past: Tree, steps: int) -> Tensor:
-        m, v = s["m"], s["v"]
-        if bias_correction:  # divide by 1 - beta^(t + steps)
-            m = m / torch.rsub(past["past_m"], 1, alpha=beta**steps)
-            v = v / torch.rsub(past["past_v"], 1, alpha=beta2**steps)
-        return m / (v.sqrt() + epsilon)
+    def past(t: Tensor) -> Tree:
+        return {f"past_{which}": decay**t for which, decay in decays.items()} if bias_correction else {}
 
-    return Optimiser(init, past, track, move, flops_per_param=11)
+    def move(s: Tree, g: Tensor, past: Tree, steps: int) -> Tensor:
+        direction = s["m"] if momentum else g
+        # 1 - beta^(t + steps), by which statistics that started at zero are too small
+        corrected = decays.items() if bias_correction else ()
+        bias = {which: torch.rsub(past[f"past_{which}"], 1, alpha=decay**steps) for which, decay in corrected}
+        if not adaptive:
+            return direction / bias["m"] if "m" in bias else direction
+        scale = (s["v"] / bias["v"]).sqrt_().add_(epsilon) if "v" in bias else root(s["v"])
+        return direction / (scale.mul_(bias["m"]) if "m" in bias else scale)
+
+    fixed, moving = {"sgdm": (5, 8), "rmsprop": (5, 5)}.get(name, (8, 11))
+    return Optimiser(init, linear, track, past, move, gain, fixed_flops=fixed, moving_flops=moving)

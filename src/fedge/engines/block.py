@@ -31,14 +31,15 @@ class Block:
         return [self._run(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
 
     def _run(self, exchange: Exchange, info: Info) -> Reply:
-        reduction = Reduction(self._job, exchange, info)
+        request = self._job.send(exchange, info)
+        reduction = Reduction(self._job, request)
         work = self._job.algorithm.works[exchange.work]
         cohort = self._job.present(exchange)
         waiting: dict[int, Answer] = {}
         turn = iter(cohort)
         following = next(turn, None)
         for clients, steps in self._blocks(work, cohort, info):
-            for answer in self._answers(work, clients, steps, exchange.down, info):
+            for answer in self._answers(work, clients, steps, request.exchange.down, info):
                 waiting[answer.client] = answer
             while following in waiting:  # reduce in client order, whatever the blocks
                 reduction.add(waiting.pop(following))
@@ -65,11 +66,12 @@ class Block:
         kept = {name: torch.stack([tree[name] for tree in before]) for name in before[0]}
         upload, after, efforts = self._perform(work, clients, steps, down, kept, info)
         upload = {name: _rows(value, len(clients)) for name, value in upload.items()}
+        sizes = job.sizes(clients, info.round)
         for i, client in enumerate(clients):
             if after is not kept:
                 job.kept.write(client, {name: _rows(value, len(clients))[i] for name, value in after.items()})
             mine = {name: rows[i] for name, rows in upload.items()}
-            yield seal(work, Answer(client, int(job.clients.sizes[client]), efforts[i], mine), down, info)
+            yield seal(work, Answer(client, int(sizes[i]), efforts[i], mine), down, info)
 
     def _perform(
         self, work: Work, clients: list[int], steps: list[Steps], down: Tree, kept: Tree, info: Info
@@ -77,7 +79,7 @@ class Block:
         """The client half on a block: (upload, kept, what it took of each)."""
         job, dtype = self._job, self._job.network.dtype
         num_steps = len(steps[0])
-        gradients = _Gradients(job, self._kernels, clients)
+        gradients = _Gradients(job, self._kernels, work, clients, info.round)
         column = torch.ones(len(clients), 1, dtype=dtype)
         context = Context(
             client=torch.tensor(clients).unsqueeze(1),
@@ -85,7 +87,7 @@ class Block:
             rate=info.rate,
             num_clients=info.num_clients,
             step=0,
-            num_samples=torch.tensor(job.clients.sizes[clients], dtype=dtype).unsqueeze(1),
+            num_samples=torch.tensor(gradients.sizes, dtype=dtype).unsqueeze(1),
             num_steps=column * 0,
             layout=job.network.layout,
             grad_at=gradients,
@@ -111,13 +113,16 @@ class Block:
             local = {**local, "stats": gradients.stats}
             if work.affine:
                 decay, drift, scale = work.affine(local, context)
-                if decay != 1.0:
+                if isinstance(decay, Tensor) or decay != 1.0:
                     local["y"].mul_(decay)
                 if drift is not None:
                     local["y"].add_(drift)
-                local["y"].add_(gradient, alpha=-scale)
+                if isinstance(scale, Tensor):
+                    local["y"].sub_(gradient.mul_(scale) if buffer is not None else gradient * scale)
+                else:
+                    local["y"].add_(gradient, alpha=-scale)
             elif work.step:
-                local = work.step(local, gradient, context)
+                local = work.step({**local, "raw": gradient}, gradient, context)
         upload, after = work.final(down, local, kept, context._replace(num_steps=column * num_steps))
         if work.trains:
             check_stats({**upload, **after}, job.network, "final")
@@ -127,10 +132,12 @@ class Block:
 class _Gradients:
     """`grad_at` for a block of clients."""
 
-    def __init__(self, job: Job, kernels: Kernels, clients: list[int]) -> None:
-        self._job, self._kernels, self._clients = job, kernels, clients
+    def __init__(self, job: Job, kernels: Kernels, work: Work, clients: list[int], round: int) -> None:
+        self._job, self._kernels, self._penalty = job, kernels, work.penalty
+        self._clients, self._round = clients, round
         self._samples: list[Samples] = []
-        self._starts = np.concatenate([[0], np.cumsum(job.clients.sizes[clients])])[:-1, None]
+        self.sizes = job.sizes(clients, round)
+        self._starts = np.concatenate([[0], np.cumsum(self.sizes)])[:-1, None]
         self._all = Samples(torch.empty(0), torch.empty(0))
         self.stats = job.network.variables["stats"].expand(len(clients), -1)
         self._batches = np.zeros(len(clients), np.int64)
@@ -139,7 +146,7 @@ class _Gradients:
 
     def __call__(self, x: Tensor, batch: Batch, out: Tensor | None = None) -> Tensor:
         if not self._samples:
-            self._samples = [self._job.samples(client) for client in self._clients]
+            self._samples = [self._job.samples(client, self._round) for client in self._clients]
             self._all = Samples(*(torch.cat([sample[i] for sample in self._samples]) for i in (0, 1)))
         x = _rows(x, len(self._clients))
         gradient = torch.empty_like(x) if out is None else out
@@ -157,7 +164,7 @@ class _Gradients:
         self._count([batch.shape[1]] * len(self._clients))
         places = torch.from_numpy((batch + self._starts).reshape(-1))
         part = Samples(*(side.index_select(0, places).view(*batch.shape, *side.shape[1:]) for side in self._all))
-        losses, self.stats = self._kernels.gradient(x, self.stats, part, out)
+        losses, self.stats = self._kernels.gradient(x, self.stats, part, out, self._penalty)
         return losses
 
     def _over_all(self, x: Tensor, out: Tensor) -> Tensor:
@@ -166,13 +173,13 @@ class _Gradients:
         losses = []
         for i, samples in enumerate(self._samples):
             row, one = slice(i, i + 1), Samples(samples.x.unsqueeze(0), samples.y.unsqueeze(0))
-            losses.append(self._kernels.gradient(x[row], self.stats[row], one, out[row])[0])
+            losses.append(self._kernels.gradient(x[row], self.stats[row], one, out[row], self._penalty)[0])
         return torch.cat(losses)
 
     def _count(self, num_samples: list[int]) -> None:
         self._grad_samples += num_samples
         self._batches += [
-            self._job.num_batches(n, client) for n, client in zip(num_samples, self._clients, strict=True)
+            self._job.num_batches(n, size) for n, size in zip(num_samples, self.sizes.tolist(), strict=True)
         ]
 
 

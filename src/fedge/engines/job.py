@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from fedge.core import message
 from fedge.core.algorithm import Algorithm, Costs, Exchange, Info, Kept, Reply, Work
@@ -25,14 +27,28 @@ class Job(NamedTuple):
     kept: Kept
     batch_size: int
     flops_per_sample: int
+    compare_updates: bool = False  # measure the cosine distance between a cohort's updates
 
-    def samples(self, client: int) -> Samples:
+    def samples(self, client: int, round: int) -> Samples:
         """The client's training set in the network's dtype."""
-        return self.network.cast(self.clients.train(client))
+        return self.network.cast(self.clients.train(client, round))
+
+    def sizes(self, clients: Sequence[int], round: int) -> np.ndarray:
+        """How many samples they have to train on."""
+        return np.array([self.clients.num_samples(client, round) for client in clients], np.int64)
 
     def present(self, exchange: Exchange) -> list[int]:
         """The cohort in client order, without clients that have no sample: they weigh nothing and are ignored."""
         return [client for client in sorted(exchange.cohort) if self.clients.sizes[client] > 0]
+
+    def send(self, exchange: Exchange, info: Info) -> Request:
+        """An exchange as it travels to its cohort."""
+        codec = self.algorithm.works[exchange.work].down_codec
+        if codec is None:
+            return Request(exchange, info, exchange.down)
+        check_down(exchange.down, info)
+        coded = codec.encode(exchange.down, {}, generator(info.seed, f"codec/{exchange.work}/down", round=info.round))
+        return Request(exchange._replace(down=codec.decode(coded, {})), info, coded)
 
     def steps(self, work: Work, client: int, info: Info, purpose: str = "batches") -> Steps:
         """The batches that a client's work will look at."""
@@ -40,7 +56,7 @@ class Job(NamedTuple):
             return []
         return plan(
             generator(info.seed, purpose, client, info.round),
-            int(self.clients.sizes[client]),
+            self.clients.num_samples(client, info.round),
             self.batch_size,
             num_steps=info.num_steps if work.num_steps is None else work.num_steps,
             num_epochs=info.num_epochs,
@@ -48,9 +64,22 @@ class Job(NamedTuple):
             drop_single=self.network.has_norm,
         )
 
-    def num_batches(self, num_samples: int, client: int) -> int:
-        """How many minibatches a gradient over so many samples of the client counts as."""
-        return -(-num_samples // min(self.batch_size, int(self.clients.sizes[client])))
+    def num_batches(self, num_samples: int, size: int) -> int:
+        """How many minibatches a gradient over so many of a client's `size` samples counts as."""
+        return -(-num_samples // min(self.batch_size, size))
+
+
+class Request(NamedTuple):
+    """What is asked of a cohort: `down` of the exchange as the clients see it, and `coded`, which travels."""
+
+    exchange: Exchange
+    info: Info
+    coded: Tree
+
+    def meta(self) -> dict[str, object]:
+        """The plain values of a request: the same for every client, so that it can be broadcast."""
+        told = {name: value for name, value in self.info._asdict().items() if name != "cohort"}
+        return {"work": self.exchange.work, **told}
 
 
 class Effort(NamedTuple):
@@ -75,11 +104,6 @@ class Answer(NamedTuple):
         return {"client": self.client, "samples": self.samples, **self.effort._asdict()}
 
 
-def request_meta(exchange: Exchange, info: Info) -> dict[str, object]:
-    """The plain values of a request: the same for every client, so that it can be broadcast."""
-    return {"work": exchange.work} | {name: value for name, value in info._asdict().items() if name != "cohort"}
-
-
 def check_stats(tree: Tree, network: Network, where: str) -> None:
     """BatchNorm statistics are explicit: work that drops them would go on with stale ones and say nothing."""
     if network.layout.num_stats and not any(name.rpartition(".")[2] == "stats" for name in tree):
@@ -89,13 +113,16 @@ def check_stats(tree: Tree, network: Network, where: str) -> None:
 class Reduction:
     """Answers to one exchange, given in client order, become its reply."""
 
-    def __init__(self, job: Job, exchange: Exchange, info: Info) -> None:
-        self._job, self._exchange, self._info = job, exchange, info
-        self._work = job.algorithm.works[exchange.work]
-        self._reducer = exchange.reduce(job.algorithm.slots)
+    def __init__(self, job: Job, request: Request) -> None:
+        self._job, self._request = job, request
+        self._exchange, self._info = request.exchange, request.info
+        self._work = job.algorithm.works[self._exchange.work]
+        self._reducer = self._exchange.reduce(job.algorithm.slots)
         self._answers: list[Answer] = []
         self._bytes_up: list[int] = []
         self._communicated = False
+        self._directions: list[Tensor] = []  # sum of the updates' directions, if it is asked for
+        self._num_directions = 0
 
     def add(self, answer: Answer) -> None:
         """Decode, check and count one answer."""
@@ -103,6 +130,8 @@ class Reduction:
         upload = codec.decode(answer.upload, self._exchange.down) if codec else answer.upload
         check_finite(answer, upload, self._info)
         self._reducer.add(upload, answer.samples)
+        if self._job.compare_updates:
+            self._compare(upload)
         self._communicated |= any(self._job.algorithm.slots[name].kind == "params" for name in upload)
         self._bytes_up.append(message.size(answer.meta(), answer.upload))
         self._answers.append(answer._replace(upload={}))
@@ -113,7 +142,7 @@ class Reduction:
         efforts = [answer.effort for answer in answers]
         steps = np.array([effort.steps for effort in efforts], np.int64)
         grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
-        bytes_down = message.size(request_meta(self._exchange, self._info), self._exchange.down)
+        bytes_down = message.size(self._request.meta(), self._request.coded)
         return Reply(
             value=self._reducer.value(),
             ids=ids,
@@ -129,7 +158,28 @@ class Reduction:
             ),
             losses=np.array([effort.loss for effort in efforts], np.float64),
             communicated=self._communicated,
+            cosine_distance=self._cosine_distance(),
         )
+
+    def _compare(self, upload: Tree) -> None:
+        """Count the direction of an update: the change of the model in its first vector of parameters."""
+        slots = self._job.algorithm.slots
+        name = next((n for n in upload if slots[n].kind == "params" and not slots[n].moment), None)
+        if name is None:
+            return
+        anchor = slots[name].anchor
+        change = (upload[name] if anchor is None else upload[name] - self._exchange.down[anchor]).double()
+        if (length := change.norm()) > 0:  # no update has no direction
+            direction = change / length
+            self._directions = [self._directions[0] + direction] if self._directions else [direction]
+            self._num_directions += 1
+
+    def _cosine_distance(self) -> float | None:
+        """Of n directions u the mean of 1 - u.v over all pairs, from the length of their sum."""
+        n = self._num_directions
+        if n < 2:
+            return None
+        return float(1 - (self._directions[0].square().sum() - n) / (n * (n - 1)))
 
 
 def seal(work: Work, answer: Answer, down: Tree, info: Info) -> Answer:
@@ -137,7 +187,18 @@ def seal(work: Work, answer: Answer, down: Tree, info: Info) -> Answer:
     if work.codec is None:
         return answer
     check_finite(answer, answer.upload, info)
-    return answer._replace(upload=work.codec.encode(answer.upload, down))
+    rng = generator(info.seed, "codec", answer.client, info.round)
+    return answer._replace(upload=work.codec.encode(answer.upload, down, rng))
+
+
+def check_down(down: Tree, info: Info) -> None:
+    """A TrainingError if the server is about to send what is not finite."""
+    for name, value in down.items():
+        if not np.isfinite(value.numpy()).all():
+            raise TrainingError(
+                f"round {info.round}: {name!r} of the server is not finite. "
+                "Training has diverged: lower algorithm.learning_rate"
+            )
 
 
 def check_finite(answer: Answer, upload: Tree, info: Info) -> None:

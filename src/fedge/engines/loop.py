@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,9 +25,10 @@ class Loop:
         return [self._run(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
 
     def _run(self, exchange: Exchange, info: Info) -> Reply:
-        reduction = Reduction(self._job, exchange, info)
+        request = self._job.send(exchange, info)
+        reduction = Reduction(self._job, request)
         for client in self._job.present(exchange):
-            reduction.add(answer(self._job, client, exchange.work, exchange.down, info))
+            reduction.add(answer(self._job, client, exchange.work, request.exchange.down, info))
         return reduction.reply()
 
 
@@ -37,21 +39,40 @@ def answer(job: Job, client: int, work_name: str, down: Tree, info: Info) -> Ans
     upload, kept, effort = perform(job, work, client, down, before, info)
     if kept is not before:
         job.kept.write(client, kept)
-    return seal(work, Answer(client, int(job.clients.sizes[client]), effort, upload), down, info)
+    return seal(work, Answer(client, job.clients.num_samples(client, info.round), effort, upload), down, info)
+
+
+class Step(NamedTuple):
+    """A local step, as an observer sees it. Step 0 is the moment before training."""
+
+    number: int
+    local: Tree  # after the step
+    gradient: Tensor | None = None
+    loss: Tensor | None = None  # of its first batch, before the step
+
+
+Observer = Callable[[Step], None]
 
 
 def perform(
-    job: Job, work: Work, client: int, down: Tree, kept: Tree, info: Info, purpose: str = "batches"
+    job: Job,
+    work: Work,
+    client: int,
+    down: Tree,
+    kept: Tree,
+    info: Info,
+    purpose: str = "batches",
+    observe: Observer | None = None,
 ) -> tuple[Tree, Tree, Effort]:
-    """The client half on one client: (upload, kept, what it took)."""
-    gradients = _Gradients(job, client)
+    """The client half on one client: (upload, kept, what it took). An observer sees every step and changes none."""
+    gradients = _Gradients(job, work, client, info.round)
     context = Context(
         client=torch.tensor([client]),
         round=info.round,
         rate=info.rate,
         num_clients=info.num_clients,
         step=0,
-        num_samples=torch.tensor([float(job.clients.sizes[client])], dtype=job.network.dtype),
+        num_samples=torch.tensor([float(gradients.size)], dtype=job.network.dtype),
         num_steps=torch.zeros(1, dtype=job.network.dtype),
         layout=job.network.layout,
         grad_at=gradients,
@@ -65,14 +86,19 @@ def perform(
         if work.trains:
             check_stats(local, job.network, "init")
             gradients.stats = local["stats"]
+            if observe:
+                observe(Step(0, local))
         for number, batches in enumerate(steps):
             context = context._replace(step=number)
+            gradients.loss = None
             gradient = work.gradient(local, batches, context) if work.gradient else gradients(local["y"], batches[0])
             local = {**local, "stats": gradients.stats}
             if work.affine:
                 local["y"] = moved(local["y"], gradient, work.affine(local, context))
             elif work.step:
-                local = work.step(local, gradient, context)
+                local = work.step({**local, "raw": gradient}, gradient, context)
+            if observe:
+                observe(Step(number + 1, local, gradient, gradients.loss))
         context = context._replace(num_steps=torch.full_like(context.num_steps, len(steps)))
         upload, kept = work.final(down, local, kept, context)
     if work.trains:
@@ -83,23 +109,27 @@ def perform(
 class _Gradients:
     """`grad_at` for one client: advances the BatchNorm statistics and counts, in call order."""
 
-    def __init__(self, job: Job, client: int) -> None:
-        self._job, self._client = job, client
+    def __init__(self, job: Job, work: Work, client: int, round: int) -> None:
+        self._job, self._penalty, self._client, self._round = job, work.penalty, client, round
         self._samples: Samples | None = None
+        self.size = job.clients.num_samples(client, round)
         self.stats = job.network.variables["stats"]
         self.effort = Effort()
+        self.loss: Tensor | None = None  # of the first batch since it was set to None
 
     def __call__(self, x: Tensor, batch: Batch) -> Tensor:
         if self._samples is None:  # work that trains nothing need not make the client's data
-            self._samples = self._job.samples(self._client)
+            self._samples = self._job.samples(self._client, self._round)
         part = self._samples if batch is ALL else Samples(self._samples.x[batch], self._samples.y[batch])
-        loss, gradient, stats = self._job.network.gradient(x, self.stats, part)
+        loss, gradient, stats = self._job.network.gradient(x, self.stats, part, self._penalty)
         if batch is not ALL:
             self.stats = stats
+        if self.loss is None:
+            self.loss = loss
         steps, batches, grad_samples, first = self.effort
         self.effort = Effort(
             steps,
-            batches + self._job.num_batches(len(part), self._client),
+            batches + self._job.num_batches(len(part), self.size),
             grad_samples + len(part),
             first if batches else float(loss),
         )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.nn.modules.batchnorm import _NormBase
 
+from fedge.core.algorithm import Penalty
+from fedge.core.errors import ModelError
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Layout, Tree
-from fedge.data.clients import Samples
+from fedge.data.clients import Samples, Task
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _EVALUATION_BATCH = 2048
@@ -22,6 +25,14 @@ def squared_error(output: Tensor, target: Tensor) -> Tensor:
     return 0.5 * ((output - target) ** 2).sum(-1).mean()
 
 
+def label_cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """The sum over labels of each one's cross-entropy, mean over the batch."""
+    return binary_cross_entropy_with_logits(output, target, reduction="none").sum(-1).mean()
+
+
+LOSSES: dict[Task, Loss] = {"classes": cross_entropy, "labels": label_cross_entropy, "values": squared_error}
+
+
 class Network:
     """An ordinary module that is handed its weights and statistics with every call and keeps none.
 
@@ -29,7 +40,7 @@ class Network:
     """
 
     def __init__(
-        self, make: Callable[[], nn.Module], seed: int, regression: bool, dtype: torch.dtype = torch.float32
+        self, make: Callable[[], nn.Module], seed: int, task: Task, dtype: torch.dtype = torch.float32
     ) -> None:
         with torch.random.fork_rng(devices=[]):
             # A module's own initialisation knows only torch's generator: lend it a seeded one.
@@ -37,8 +48,8 @@ class Network:
             self.module = make().to(dtype)
         self.layout = Layout.of(self.module)
         self.dtype = dtype
-        self.loss: Loss = squared_error if regression else cross_entropy
-        self.regression = regression
+        self.task = task
+        self.loss = LOSSES[task]
         self._norms = [
             part for part in self.module.modules() if isinstance(part, _NormBase) and part.track_running_stats
         ]
@@ -55,9 +66,19 @@ class Network:
     def cast(self, samples: Samples) -> Samples:
         """Samples in the network's dtype; integer inputs, such as characters, stay what they are."""
         x = samples.x.to(self.dtype) if samples.x.is_floating_point() else samples.x
-        return Samples(x, samples.y.to(self.dtype) if self.regression else samples.y)
+        return Samples(x, samples.y if self.task == "classes" else samples.y.to(self.dtype))
 
-    def gradient(self, x: Tensor, stats: Tensor, batch: Samples) -> tuple[Tensor, Tensor, Tensor]:
+    @cached_property
+    def last_layer(self) -> nn.Module:
+        """The layer whose inputs are the model's features."""
+        layers = [part for part in self.module.modules() if not list(part.children()) and list(part.parameters())]
+        if len(layers) < 2:
+            raise ModelError("a penalty on features needs a hidden layer, but the model is linear; choose another one")
+        return layers[-1]
+
+    def gradient(
+        self, x: Tensor, stats: Tensor, batch: Samples, penalty: Penalty | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """(loss, gradient, statistics after it) of a batch. A batch of one is normalised by the running statistics."""
         stats = stats.clone()
         self._load(x, stats)
@@ -65,7 +86,11 @@ class Network:
         if len(batch) == 1:
             for norm in self._norms:
                 norm.eval()
-        loss = self.loss(self.module(batch.x), batch.y)
+        if penalty is None:
+            loss = self.loss(self.module(batch.x), batch.y)
+        else:
+            outputs, features = self._outputs_and_features(batch.x)
+            loss = self.loss(outputs, batch.y) + penalty(features).mean()
         gradients = torch.autograd.grad(loss, self._params)
         return loss.detach(), self.layout.flat(gradients), stats
 
@@ -80,6 +105,14 @@ class Network:
         """The module with these weights and statistics as its own, for use outside."""
         self._load(variables["x"].clone(), variables["stats"].clone())
         return self.module.eval()
+
+    def _outputs_and_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        seen: list[Tensor] = []
+        hook = self.last_layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            return self.module(x), seen[-1]
+        finally:
+            hook.remove()
 
     def _load(self, x: Tensor, stats: Tensor) -> None:
         for parameter, view in zip(self._params, self.layout.views(x).values(), strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from fedge.core import message
 from fedge.core.algorithm import Exchange, Info, Reply
-from fedge.engines.job import Answer, Effort, Job, Reduction, request_meta
+from fedge.engines.job import Answer, Effort, Job, Reduction
 from fedge.engines.loop import answer
 
 
@@ -24,10 +24,11 @@ class Wire:
         return [self._run(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
 
     def _run(self, exchange: Exchange, info: Info) -> Reply:
-        reduction = Reduction(self._job, exchange, info)
-        request = message.pack(request_meta(exchange, info), exchange.down)
+        request = self._job.send(exchange, info)
+        reduction = Reduction(self._job, request)
+        data = message.pack(request.meta(), request.coded)
         for client in self._job.present(exchange):
-            reduction.add(_receive(serve(self._client_job, client, request)))
+            reduction.add(_receive(serve(self._client_job, client, data)))
         return reduction.reply()
 
 
@@ -35,6 +36,8 @@ def serve(job: Job, client: int, request: bytes) -> bytes:
     """The client's side of the wire: a request in, an answer out."""
     meta, down = message.unpack(request)
     work = meta.pop("work")
+    if (codec := job.algorithm.works[work].down_codec) is not None:
+        down = codec.decode(down, {})
     given = answer(job, client, work, down, Info(**meta))
     return message.pack(given.meta(), given.upload)
 

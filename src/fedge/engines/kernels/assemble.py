@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
+from fedge.core.algorithm import Penalty
 from fedge.core.layout import Layout
-from fedge.data.clients import Samples
+from fedge.data.clients import Samples, Task
 from fedge.engines.kernels.layers import (
+    LOSSES,
     BatchNorm,
     Flatten,
     Layer,
     Linear,
     Relu,
     Views,
-    softmax_cross_entropy,
-    squared_error,
 )
 from fedge.engines.network import Network
 
@@ -24,25 +25,40 @@ from fedge.engines.network import Network
 class Kernels:
     """Losses and gradients of a block: weights `[C, P]`, statistics `[C, S]`, batches `[C, B, ...]`."""
 
-    def __init__(self, layout: Layout, layers: list[Layer], regression: bool) -> None:
+    def __init__(self, layout: Layout, layers: list[Layer], task: Task) -> None:
         self._layout, self._layers = layout, layers
-        self._loss = squared_error if regression else softmax_cross_entropy
-        # Nothing before the first layer with weights needs a gradient.
-        self._first = next(i for i, layer in enumerate(layers) if isinstance(layer, Linear | BatchNorm))
+        self._loss = LOSSES[task]
+        weighted = [i for i, layer in enumerate(layers) if isinstance(layer, Linear | BatchNorm)]
+        # Nothing before the first layer with weights needs a gradient; the inputs of the last one are the features.
+        self._first, self._last = weighted[0], weighted[-1]
 
-    def gradient(self, x: Tensor, stats: Tensor, batch: Samples, out: Tensor) -> tuple[Tensor, Tensor]:
+    def gradient(
+        self, x: Tensor, stats: Tensor, batch: Samples, out: Tensor, penalty: Penalty | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(loss of each client, statistics after it); the gradients are written into `out`, `[C, P]`."""
         stats = stats.clone()
         views = Views(self._layout.views(x), self._layout.views(stats, "stats"))
         grads = self._layout.views(out)
-        value, saved = batch.x, []
-        for layer in self._layers:
+        value, saved, features = batch.x, [], batch.x
+        for i, layer in enumerate(self._layers):
+            features = value if i == self._last else features
             value, kept = layer.forward(value, views)
             saved.append(kept)
         losses, g = self._loss(value, batch.y)
         for i in reversed(range(self._first, len(self._layers))):
             g = self._layers[i].backward(g, saved[i], views, grads, need_input=i > self._first)
+            if penalty is not None and i == self._last:
+                extra, extra_g = _penalise(penalty, features)
+                losses, g = losses + extra, g + extra_g
         return losses, stats
+
+
+def _penalise(penalty: Penalty, features: Tensor) -> tuple[Tensor, Tensor]:
+    """(what is added to the loss of each client, its gradient)."""
+    features = features.detach().requires_grad_()
+    added = penalty(features).flatten(1).mean(1)
+    (gradient,) = torch.autograd.grad(added.sum(), features)
+    return added.detach(), gradient
 
 
 def assemble(network: Network) -> Kernels | str:
@@ -62,7 +78,7 @@ def assemble(network: Network) -> Kernels | str:
             layers.append(BatchNorm(name, module))
         else:
             return f"{type(module).__name__} has no batched kernel"
-    return Kernels(network.layout, layers, network.regression)
+    return Kernels(network.layout, layers, network.task)
 
 
 def _beyond_kernels(network: Network) -> str | None:

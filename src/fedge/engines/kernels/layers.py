@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedge.core.layout import Tree
+from fedge.data.clients import Task
 
 Saved = Any  # a layer's own business
 
@@ -133,3 +136,16 @@ def squared_error(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """(loss of each client, gradient of its mean over the batch)."""
     difference = output - target
     return 0.5 * (difference**2).sum(-1).mean(1), difference / target.shape[1]
+
+
+def label_cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """(loss of each client, gradient of its mean over the batch)."""
+    losses = binary_cross_entropy_with_logits(logits, target, reduction="none").sum(-1).mean(1)
+    return losses, (logits.sigmoid() - target) / target.shape[1]
+
+
+LOSSES: dict[Task, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "classes": softmax_cross_entropy,
+    "labels": label_cross_entropy,
+    "values": squared_error,
+}

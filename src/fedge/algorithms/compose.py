@@ -1,0 +1,47 @@
+"""One algorithm of all that a configuration says about it: wrappers in their order, from the inside out."""
+
+from __future__ import annotations
+
+from fedge.algorithms.adapted import fine_tuned
+from fedge.algorithms.clustered import clustered
+from fedge.algorithms.compressed import compressed
+from fedge.algorithms.division import Cluster
+from fedge.algorithms.local import maxent, momentum, pull
+from fedge.algorithms.mtfl import mtfl
+from fedge.algorithms.options import Training
+from fedge.algorithms.private import Personal
+from fedge.algorithms.reduced import ReduceOptions, reduced
+from fedge.core.algorithm import Build
+from fedge.core.chain import CodecOptions
+
+
+def trained(options: Training) -> Build:
+    """The algorithm with its options of local training; a pull is part of the gradient that momentum gathers."""
+    build: Build = options.build
+    if options.momentum:
+        build = momentum(build, options.momentum)
+    if options.weight_decay:
+        build = pull(build, options.weight_decay, to_start=False)
+    if options.prox:
+        build = pull(build, options.prox, to_start=True)
+    return maxent(build, options.maxent) if options.maxent else build
+
+
+def compose(
+    options: Training,
+    reduce: ReduceOptions,
+    personal: Personal | None = None,
+    codec: CodecOptions | None = None,
+    cluster: Cluster | None = None,
+    fine_tune_steps: int = 0,
+) -> Build:
+    """The whole algorithm."""
+    build = trained(options)
+    if personal:
+        build = mtfl(build, personal.private)
+    if codec:
+        build = compressed(build, *codec.chains)
+    build = reduced(build, reduce.reducer())
+    if cluster:
+        build = clustered(build, cluster.count, cluster.round)
+    return fine_tuned(build, fine_tune_steps) if fine_tune_steps else build

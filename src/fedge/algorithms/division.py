@@ -1,0 +1,87 @@
+"""Who belongs together: clients divided by the direction of their updates."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from fedge.core.algorithm import Algorithm, Context, Exchange, Reply, Work
+from fedge.core.errors import ConfigError
+from fedge.core.layout import Tree, nest, pick
+from fedge.core.schema import Options
+
+
+class Cluster(Options, tag=False):
+    """Clusters of clients with a model each, by the cosine of their updates (Briggs et al. 2020, algorithm 1)."""
+
+    count: Annotated[int, Meta(ge=2, description="clusters")] = 2
+    round: Annotated[int, Meta(ge=1, description="round in which all clients train and are then divided")] = 10
+
+
+def check_divisible(algorithm: Algorithm, when: int) -> None:
+    """A ConfigError if clusters could not go on with the algorithm's state of round `when`."""
+    if len(algorithm.works) != 1:
+        raise ConfigError(f"cluster: works with one exchange a round; this algorithm has {', '.join(algorithm.works)}")
+    sums = [name for name, slot in algorithm.slots.items() if slot.merge == "sum"]
+    if sums and when > 1:  # nobody knows the members' share in it, and a wrong one would draw them off their minimum
+        raise ConfigError(
+            f"cluster.round: expected 1, since the {sums[0]!r} of this algorithm is a sum over all clients "
+            f"that cannot be divided later, got {when}"
+        )
+
+
+def updates(algorithm: Algorithm, exchange: Exchange, reply: Reply) -> NDArray[np.float64]:
+    """The change of the model in each collected upload, one row for each client."""
+    for name, rows in reply.value.items():
+        slot = algorithm.slots[name]
+        if slot.kind == "params" and not slot.moment:
+            changes = rows if slot.anchor is None else rows - exchange.down[slot.anchor]
+            return changes.to("cpu").double().numpy()
+    raise ConfigError("cluster: divides clients by their uploads, but this algorithm uploads no model")
+
+
+def members_only(algorithm: Algorithm, exchange: Exchange, reply: Reply, rows: NDArray[np.int64]) -> Reply:
+    """The reply that the exchange would have had from these clients alone."""
+    reducer = exchange.reduce(algorithm.slots)
+    for row in rows:
+        reducer.add({name: value[row] for name, value in reply.value.items()}, float(reply.samples[row]))
+    ids = tuple(reply.ids[row] for row in rows)
+    return reply._replace(value=reducer.value(), ids=ids, samples=reply.samples[rows], losses=reply.losses[rows])
+
+
+def beside(work: Work, own: str) -> Work:
+    """The work, whose kept state is nested as `kept` beside an entry that it does not see."""
+
+    def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
+        upload, after = work.final(down, local, pick("kept", kept), ctx)
+        return upload, {own: kept[own], **nest("kept", after)}
+
+    return work._replace(init=lambda down, kept, ctx: work.init(down, pick("kept", kept), ctx), final=final)
+
+
+def divide(changes: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """The cluster of each row: average linkage of the distance 1 - cosine, until so many clusters are left.
+
+    Clusters are numbered in the order of their first rows.
+    """
+    if len(changes) < count:
+        raise ConfigError(f"cluster.count: expected at most the {len(changes)} clients that have samples, got {count}")
+    lengths = np.linalg.norm(changes, axis=1, keepdims=True)
+    directions = changes / np.where(lengths > 0, lengths, 1)
+    distance = 1 - directions @ directions.T
+    np.fill_diagonal(distance, np.inf)
+    members = {i: [i] for i in range(len(changes))}
+    while len(members) > count:
+        i, j = sorted(map(int, np.unravel_index(np.argmin(distance), distance.shape)))
+        a, b = len(members[i]), len(members[j])
+        distance[i] = distance[:, i] = (a * distance[i] + b * distance[j]) / (a + b)
+        distance[i, i] = np.inf
+        distance[j] = distance[:, j] = np.inf
+        members[i] += members.pop(j)
+    found = np.empty(len(changes), np.int64)
+    for number, first in enumerate(sorted(members)):
+        found[members[first]] = number
+    return found

@@ -1,0 +1,171 @@
+"""Clients at 0 and 1/2 pull w down from 1, those at 3 and 4 up: two steps at rate 1/2 quarter the distance to b."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from federation import BUILDS, Federation, Handmade, mixed, points, slope
+from fedge.algorithms.clustered import clustered
+from fedge.algorithms.fedavg import FedAvg
+from fedge.algorithms.fedopt import FedOpt
+from fedge.algorithms.independent import Independent
+from fedge.algorithms.reduced import reduced
+from fedge.algorithms.scaffold import Scaffold
+from fedge.core.errors import ConfigError
+from fedge.core.layout import Tree, pick
+from fedge.core.reduce import Collect, Median
+
+HALF = {"make": slope, "rate": 0.5, "steps": 2}
+
+
+def four(when: int = 2, **options: object) -> Federation:
+    return Federation(clustered(FedAvg().build, 2, when), points(0, 3, 0.5, 4), **{**HALF, **options})
+
+
+def weights(federation: Federation) -> list[float]:
+    """The weight of each cluster's model."""
+    return [federation.state[f"{cluster}.x"].item() for cluster in (0, 1)]
+
+
+def personal(federation: Federation, client: int) -> float:
+    """The weight with which a client's own accuracy is measured."""
+    algorithm, variables = federation.job.algorithm, federation.job.network.variables
+    assert algorithm.personal is not None
+    model = algorithm.model(federation.state, variables)
+    return algorithm.personal(model, federation.job.kept.read(client))["x"].item()
+
+
+# ---------------------------------------------------------------- by hand
+
+
+@pytest.mark.parametrize("engine", ["loop", "wire", "block"])
+def test_two_groups_by_hand(engine: str) -> None:
+    federation = Federation(clustered(FedAvg().build, 2, when=2), points(0, 3, 0.5, 4), engine, **HALF)
+    federation.round()
+    assert federation.weight() == 1.65625  # all: the mean of the b is 1.875, 1.875 - 0.875/4
+    federation.round()
+    assert federation.state["members"].tolist() == [0, 1, 0, 1]
+    # each the mean of its own: 0.25 + (1.65625 - 0.25)/4 and 3.5 + (1.65625 - 3.5)/4
+    assert weights(federation) == [0.6015625, 3.0390625]
+    federation.round()
+    assert weights(federation) == [0.25 + 0.3515625 / 4, 3.5 - 0.4609375 / 4]
+    federation.rounds(20)
+    assert weights(federation) == pytest.approx([0.25, 3.5], abs=1e-12)
+
+
+def test_what_is_evaluated() -> None:
+    federation = four().rounds(1)
+    assert [personal(federation, client) for client in range(4)] == [1.65625] * 4
+    federation.round()
+    assert [personal(federation, client) for client in range(4)] == [0.6015625, 3.0390625] * 2  # UA: each its cluster's
+    assert federation.weight() == (0.6015625 + 3.0390625) / 2  # CA: the mean over clients
+
+
+def test_the_global_model_weighs_clusters_by_their_clients() -> None:
+    federation = Federation(clustered(FedAvg().build, 2, when=1), points(0, 0, 0, 4), **HALF).rounds(1)
+    assert weights(federation) == [0.25, 3.25]
+    assert federation.weight() == 1  # (3*0.25 + 3.25)/4
+
+
+def test_all_clients_are_divided_whoever_was_selected() -> None:
+    federation = four(when=1)
+    federation.round(cohort=(2,))
+    assert federation.state["members"].tolist() == [0, 1, 0, 1]
+    assert weights(federation) == [0.4375, 2.875]  # 0.25 + 0.75/4, 3.5 - 2.5/4
+
+
+def test_clusters_with_nobody_in_the_cohort_stay() -> None:
+    federation = four(when=1).rounds(1)
+    federation.round(cohort=(1,))
+    assert weights(federation) == [0.4375, 3 - 0.125 / 4]
+
+
+def test_clients_weigh_by_their_samples_within_a_cluster(crowd: Callable[..., Handmade]) -> None:
+    clients = crowd((0, 1), (3, 1), (0.5, 3), (4, 3))
+    federation = Federation(clustered(FedAvg().build, 2, when=1), clients, **HALF).rounds(1)
+    # means of the b 1.5/4 and 15/4: 0.375 + 0.625/4 and 3.75 - 2.75/4
+    assert weights(federation) == [0.53125, 3.0625]
+
+
+def test_a_robust_mean_stays_robust() -> None:
+    build = clustered(reduced(FedAvg().build, Median), 2, when=1)
+    federation = Federation(build, points(0, 3, 0, 4, -100, 100), **HALF).rounds(2)
+    # medians 0 and 4 of the b: 1/16 and 4 - 3/16
+    assert weights(federation) == [0.0625, 3.8125]
+
+
+def test_an_optimiser_of_its_own() -> None:
+    build = clustered(FedOpt(optimiser="sgdm", beta=0.5).build, 2, when=1)
+    federation = Federation(build, points(0, 4), **HALF).rounds(1)
+    # q = 0.75 and -2.25, m = q/2 and x -= m
+    assert weights(federation) == [0.625, 2.125]
+    assert [federation.state[f"{cluster}.m"].item() for cluster in (0, 1)] == [0.375, -1.125]
+
+
+def test_the_variate_of_a_cluster_is_the_mean_of_its_clients() -> None:
+    federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 3, 0.5, 4), **HALF)
+    for cohort in ((0, 1, 2, 3), (0, 1), (2, 3), (0, 1, 2, 3)):
+        federation.round(cohort)
+        own = [federation.job.kept.read(client)["kept.c_i"].item() for client in range(4)]
+        found = [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)]
+        assert found == pytest.approx([(own[0] + own[2]) / 2, (own[1] + own[3]) / 2], abs=1e-15)
+    federation.rounds(20)
+    assert weights(federation) == pytest.approx([0.25, 3.5], abs=1e-9)
+
+
+# ---------------------------------------------------------------- before the division
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedavg_adam", "fedgbo", "fedopt", "mtfl(fedavg_adam, bn)"])
+def test_before_the_division_it_is_the_inner_algorithm(name: str) -> None:
+    wrapped = Federation(clustered(BUILDS[name], 2, when=4), mixed(), dtype=torch.float32)
+    plain = Federation(BUILDS[name], mixed(), dtype=torch.float32)
+    for cohort in ((0, 1, 2, 3), (1, 3), (0, 2)):
+        wrapped.round(cohort)
+        plain.round(cohort)
+    same(pick("0", wrapped.state), plain.state)
+    for client in range(4):
+        same(pick("kept", wrapped.job.kept.read(client)), plain.job.kept.read(client))
+    models = [f.job.algorithm.model(f.state, f.job.network.variables) for f in (wrapped, plain)]
+    same({name: models[0][name] for name in ("x", "stats")}, models[1])
+
+
+def same(one: Tree, other: Tree) -> None:
+    assert one.keys() == other.keys()
+    for key, value in one.items():
+        assert torch.equal(value, other[key]), key
+
+
+def test_a_division_that_nobody_answered_is_made_up_for() -> None:
+    federation = four(when=2).rounds(1)
+    later = federation.info._replace(round=5, cohort=(0,))
+    exchange = next(federation.job.algorithm.round(federation.state, later))
+    assert tuple(exchange.cohort) == (0, 1, 2, 3)
+    assert exchange.reduce is Collect
+
+
+# ---------------------------------------------------------------- what it cannot do
+
+
+def test_more_clusters_than_clients() -> None:
+    federation = Federation(clustered(FedAvg().build, 3, when=1), points(0, 4), **HALF)
+    with pytest.raises(ConfigError, match=r"cluster\.count: expected at most the 2 clients that have samples, got 3"):
+        federation.round()
+
+
+def test_several_exchanges_a_round_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cluster: works with one exchange a round; .* train, pull, push, renew"):
+        Federation(clustered(BUILDS["dynavg"], 2, when=1), mixed())
+
+
+def test_a_sum_over_all_clients_cannot_be_divided_later() -> None:
+    """With the mean of all variates for that of its own, each cluster would stop near where all had been."""
+    with pytest.raises(ConfigError, match=r"cluster\.round: expected 1, since the 'c' .* is a sum over all.*, got 2"):
+        Federation(clustered(Scaffold().build, 2, when=2), mixed())
+
+
+def test_without_uploads_there_is_nothing_to_compare() -> None:
+    federation = Federation(clustered(Independent().build, 2, when=1), points(0, 4), **HALF)
+    with pytest.raises(ConfigError, match="this algorithm uploads no model"):
+        federation.round()

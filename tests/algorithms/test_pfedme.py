@@ -1,0 +1,90 @@
+"""On `points`, with lambda 2 and two inner steps of size 1/4, theta = w - 0.3125*(w - b).
+
+theta starts at w. The first step takes (w - b)/4 off; then the gradient is 3/4*(w - b) - 2*(w - b)/4, of which another
+quarter goes: 0.25 + 0.0625. At rate 1/4 a local step is w -= 0.25*2*(w - theta) = 0.15625*(w - b).
+"""
+
+import pytest
+import torch
+
+from federation import Federation, mixed, points, slope
+from fedge.algorithms.pfedme import PFedMe
+
+INNER = {"penalty": 2.0, "personal_steps": 2, "personal_rate": 0.25}
+QUARTER = {"make": slope, "rate": 0.25}
+
+
+def personal(federation: Federation, client: int) -> float:
+    """The weight with which a client's own accuracy is measured."""
+    algorithm, variables = federation.job.algorithm, federation.job.network.variables
+    assert algorithm.personal is not None
+    model = algorithm.model(federation.state, variables)
+    return algorithm.personal(model, federation.job.kept.read(client))["x"].item()
+
+
+def test_one_step_by_hand() -> None:
+    federation = Federation(PFedMe(**INNER).build, points(0, 4), steps=1, **QUARTER)
+    federation.round()
+    assert federation.weight() == 1.15625  # mean of 1 - 0.15625 and 1 + 3*0.15625
+    assert [personal(federation, client) for client in (0, 1)] == [0.6875, 1.9375]
+
+
+def test_the_personal_model_is_that_of_the_last_step() -> None:
+    federation = Federation(PFedMe(**INNER).build, points(0, 4), steps=2, **QUARTER)
+    federation.round()
+    # client 0: w = 0.84375; theta = 0.6875*w, w = 0.84375*w
+    # client 1: w - 4 = -2.53125; theta = 4 - 2.53125*0.6875, w = 4 - 2.53125*0.84375
+    assert federation.weight() == 2 - 0.84375**2
+    assert [personal(federation, client) for client in (0, 1)] == [0.84375 * 0.6875, 4 - 2.53125 * 0.6875]
+
+
+def test_the_server_may_go_part_of_the_way() -> None:
+    federation = Federation(PFedMe(beta=0.5, **INNER).build, points(0, 4), steps=1, **QUARTER)
+    federation.round()
+    assert federation.weight() == 1.078125  # (1 + 1.15625)/2
+
+
+def test_many_inner_steps_reach_the_envelope() -> None:
+    options = PFedMe(penalty=2.0, personal_steps=100, personal_rate=0.25)
+    federation = Federation(options.build, points(0), steps=1, **QUARTER)
+    federation.round()
+    # theta minimises theta^2/2 + (theta - 1)^2: 2/3
+    assert personal(federation, 0) == pytest.approx(2 / 3, abs=1e-12)
+    assert federation.weight() == pytest.approx(1 - 0.25 * 2 / 3, abs=1e-12)
+
+
+def test_an_absent_client_keeps_its_personal_model() -> None:
+    federation = Federation(PFedMe(**INNER).build, points(0, 4), steps=1, **QUARTER)
+    federation.round(cohort=(0,))
+    federation.round(cohort=(0,))
+    assert federation.weight() == 0.84375**2
+    assert personal(federation, 0) == 0.84375 * 0.6875
+    assert personal(federation, 1) == 1  # never trained: the initial model
+
+
+def test_batchnorm_statistics_are_personal_too() -> None:
+    federation = Federation(PFedMe(**INNER).build, mixed()).rounds(1)
+    means = [federation.job.kept.read(client)["stats"] for client in range(4)]
+    assert not torch.equal(means[0], means[1])
+    assert not torch.equal(means[0], federation.state["stats"])
+
+
+def test_the_inner_steps_see_one_batch() -> None:
+    gradient = Federation(PFedMe(**INNER).build, points(0), make=slope).job.algorithm.works["train"].gradient
+    assert gradient is not None
+    seen = []
+
+    class Noting:
+        def grad_at(self, x: torch.Tensor, batch: str) -> torch.Tensor:
+            seen.append((x.item(), batch))
+            return x
+
+    found = gradient({"y": torch.ones(1)}, ["one"], Noting())  # type: ignore[arg-type]
+    assert seen == [(1, "one"), (0.75, "one")]
+    assert found.item() == 0.625
+
+
+def test_flops() -> None:
+    (reply,) = Federation(PFedMe(**INNER).build, points(0), steps=3, **QUARTER).round().replies
+    # each step: two gradients of one sample, 5 for each parameter in each inner step, and 2
+    assert reply.costs.flops.tolist() == [3 * (2 * 100 + 2 * 5 + 2)]
