@@ -49,6 +49,7 @@ bench: setup
 
 docs: setup
 	$(BIN)/python scripts/make_reference.py
+	$(BIN)/python scripts/make_algorithm_pages.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -23,8 +23,8 @@ from fedge.engines.kernels.assemble import Kernels, assemble
 from fedge.engines.loop import Loop
 from fedge.engines.memory import keep_freed_memory
 from fedge.engines.wire import Wire
-from fedge.experiment import Setup
 from fedge.runs.kept import KeptStore
+from fedge.setup import Setup
 
 _CLIENTS, _STEPS, _BATCH = 20, 15, 20
 _ALGORITHMS = {
@@ -60,7 +60,7 @@ def _setup(algorithm: str) -> tuple[configuration.Config, Setup]:
 def _round(algorithm: str, engine: str) -> Callable[[], object]:
     config, setup = _setup(algorithm)
     job = setup.job(config, KeptStore(setup.algorithm.keep(setup.network.variables), None))
-    clients = {client: setup.clients.train(client) for client in range(_CLIENTS)}
+    clients = {client: setup.clients.train(client, 1) for client in range(_CLIENTS)}
     job = job._replace(clients=_Held(setup.clients, clients))
     if engine == "block":
         kernels = assemble(job.network)
@@ -87,7 +87,7 @@ class _Held:
 def _plain() -> Callable[[], object]:
     """What one would write without a framework: a module, SGD, one client after another."""
     _, setup = _setup("fedavg")
-    samples = [setup.clients.train(client) for client in range(_CLIENTS)]
+    samples = [setup.clients.train(client, 1) for client in range(_CLIENTS)]
     model = nn.Sequential(
         nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
     )

@@ -229,6 +229,24 @@ def test_a_users_function_may_lie_in_the_home_directory(tmp_path: Path, monkeypa
     assert config.model.name == "/home/somebody/mine.py:f"
 
 
+@pytest.mark.parametrize(("part", "key"), [("data", "dir"), ("model", "weights")])
+def test_data_and_weights_are_found_from_anywhere(
+    part: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative to where the command was given, not to the experiment file, and the same once more from elsewhere."""
+    names = {"data": "mnist", "model": "logistic"}
+    monkeypatch.chdir(tmp_path)
+    first = parse(SMALL | {part: {"name": names[part], key: "there/it"}}, Path("/else"))
+    assert getattr(getattr(first, part), key) == str(tmp_path.resolve() / "there" / "it")
+    monkeypatch.chdir("/")
+    assert parse(plain(first)) == first
+
+
+def test_a_sweep_is_no_experiment() -> None:
+    with pytest.raises(ConfigError, match="this is a sweep; run it with `fedge sweep FILE`"):
+        parse(SMALL | {"sweep": {"workers": 2}})
+
+
 def test_the_format_of_a_run_directory_is_no_option() -> None:
     assert parse(SMALL | {"format": 1}) == parse(SMALL)
 

@@ -12,7 +12,7 @@ import fedge
 
 ROOT = Path(fedge.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-BELOW = ("core", "data", "models", "algorithms", "engines", "edge", "runs", "config")
+BELOW = ("core", "data", "models", "algorithms", "schedules", "engines", "edge", "runs", "config")
 ALLOWED = {
     "core": (),
     "algorithms": ("core",),
@@ -21,10 +21,15 @@ ALLOWED = {
     "engines": ("core", "data"),
     "edge": ("core",),
     "runs": ("core",),
+    "schedules": ("core", "theory"),
+    "theory": (),
     "report": ("runs", "core"),
     "config": BELOW,
-    "experiment": BELOW,
-    "sweep": (*BELOW, "experiment"),
+    "setup": BELOW,
+    "training": (*BELOW, "setup"),
+    "experiment": (*BELOW, "setup", "training"),
+    "sweep": (*BELOW, "setup", "experiment"),
+    "costs": (*BELOW, "setup"),
     "table": ("report", "runs", "core"),
     "sinks": ("table", "report", "runs", "core"),
     "fedge": ("core", "runs", "config", "experiment", "table"),  # the package itself: names that it lends

@@ -10,14 +10,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from fedge.algorithms import AlgorithmOptions, Personal, ReduceOptions
+from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, ReduceOptions
 from fedge.algorithms.reduced import ByMean
 from fedge.core.errors import ConfigError
 from fedge.core.schema import Options, read
 from fedge.data import DataOptions
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import Uniform
+from fedge.engines.trace import Trace
 from fedge.models import ModelOptions
+from fedge.schedules import Plan
 
 Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
@@ -39,6 +41,14 @@ class Evaluate(Options, tag=False):
         False
     )
     users: Annotated[Literal["all", "selected"], Meta(description="whose: all clients, or the round's cohort")] = "all"
+    after_training: Annotated[bool, Meta(description="user accuracy after a round's local training too")] = False
+    fine_tune_steps: Annotated[
+        int, Meta(ge=0, description="steps on its own data that each client takes before its user accuracy: a baseline")
+    ] = 0
+    train: Annotated[bool, Meta(description="accuracy and loss on all training data, and the generalisation gap")] = (
+        False
+    )
+    cosine_distance: Annotated[bool, Meta(description="mean cosine distance between the cohort's updates")] = False
 
 
 class Target(Options, tag=False, kw_only=True):
@@ -91,11 +101,15 @@ class Config(Options, tag=False, kw_only=True):
     data: Annotated[DataOptions, Meta(description="data set, and how it is split over clients")]
     model: Annotated[ModelOptions, Meta(description="network")]
     algorithm: Annotated[AlgorithmOptions, Meta(description="what clients and server do")]
+    schedule: Plan = Plan()
     personal: Personal | None = None
+    codec: CodecOptions | None = None
+    cluster: Cluster | None = None
     reduce: Annotated[ReduceOptions, Meta(description="how uploads become one")] = ByMean()
     selection: Uniform = Uniform()
     edge: FixedClock = FixedClock()
     evaluate: Evaluate = Evaluate()
+    trace: Trace | None = None
     target: Target | None = None
     budget: Budget = Budget()
     checkpoint: Checkpoint = Checkpoint()
@@ -110,6 +124,11 @@ class Config(Options, tag=False, kw_only=True):
             raise ValueError(f"seeds must differ from each other, got {self.seeds}")
         if self.target and self.target.metric == "user_accuracy" and not self.evaluate.user_accuracy:
             raise ValueError("target.metric is user_accuracy, which is not measured: set evaluate.user_accuracy = true")
+        if not self.evaluate.user_accuracy and (self.evaluate.after_training or self.evaluate.fine_tune_steps):
+            raise ValueError(
+                "evaluate.after_training and evaluate.fine_tune_steps concern the user accuracy, "
+                "which is not measured: set evaluate.user_accuracy = true"
+            )
 
 
 def load(path: Path, changes: Sequence[str] = ()) -> Config:
@@ -130,6 +149,8 @@ def load_raw(path: Path) -> dict[str, Any]:
 
 def parse(raw: Mapping[str, Any], base: Path | None = None) -> Config:
     """The configuration in a plain dictionary; relative paths of users' functions start at `base`."""
+    if "sweep" in raw:
+        raise ConfigError("sweep: this is a sweep; run it with `fedge sweep FILE`")
     raw = {key: _anchored(value, base or Path()) for key, value in raw.items() if key != "format"}
     return read(raw, Config)
 
@@ -190,5 +211,5 @@ def _anchored(value: object, base: Path) -> object:
 
 
 def _absolute(key: str, value: object) -> object:
-    """A data directory as an absolute path, from where the command was given."""
-    return str(Path(value).expanduser().resolve()) if key == "dir" and isinstance(value, str) else value
+    """A data directory or a file of weights as an absolute path, from where the command was given."""
+    return str(Path(value).expanduser().resolve()) if key in ("dir", "weights") and isinstance(value, str) else value

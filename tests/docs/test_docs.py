@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import fedge
 from federation import ENGINES, Federation, mixed
-from fedge.algorithms import ALGORITHMS, mtfl
+from fedge.algorithms import ALGORITHMS
+from fedge.algorithms.mtfl import mtfl
 from fedge.cli import app
 from fedge.cli.catalogue import brief
 from fedge.cli.errors import EXIT_CODES
@@ -30,7 +31,7 @@ from fedge.core.errors import TrainingError
 from fedge.core.layout import Layout, Tree
 from fedge.core.schema import read, tag
 from fedge.data import DATASETS, PARTITIONS
-from fedge.engines.job import Answer, Effort, request_meta
+from fedge.engines.job import Answer, Effort, Request
 from fedge.models import MODELS
 from fedge.runs.environment import environment
 
@@ -193,23 +194,26 @@ def test_decisions_have_one_form() -> None:
 
 
 def test_run_directory_describes_every_field(folder: Path) -> None:
-    run = fedge.run(
-        {
-            "rounds": 1,
-            "data": {"name": "digits", "clients": 5},
-            "model": "logistic",
-            "algorithm": {"name": "fedavg", "local_steps": 1},
-            "evaluate": {"user_accuracy": True},
-        }
-    )
+    everything = {
+        "rounds": 1,
+        "data": {"name": "digits", "clients": 5, "noise": {"fraction": 0.4, "std": 1.0}},
+        "model": "logistic",
+        "algorithm": {"name": "fedsgd", "local_steps": 1},
+        "selection": {"fraction": 1.0},
+        "evaluate": {"user_accuracy": True, "after_training": True, "train": True, "cosine_distance": True},
+        "trace": {},
+    }
+    run = fedge.run(everything)
+    by_epochs = fedge.run(everything, **{"algorithm.local_steps": None, "algorithm.local_epochs": 1})
     assert isinstance(run, fedge.Run)
+    assert isinstance(by_epochs, fedge.Run)
     described = {
         name: set(rows(section(DOCS / "run-directory.md", name), "field"))
         for name in ("environment.json", "rounds.jsonl", "clients.jsonl", "summary.json")
     }
     assert described == {
         "environment.json": set(environment()),
-        "rounds.jsonl": {*run.rounds[0], "void"},
+        "rounds.jsonl": {*run.rounds[0], *by_epochs.rounds[0], "void"},
         "clients.jsonl": set(run.clients[0]),
         "summary.json": set(run.summary or ()),
     }
@@ -251,7 +255,7 @@ def test_message_example() -> None:
 def test_message_keys() -> None:
     request, answer = section(DOCS / "messages.md", "Requests and answers").split("The entries of an answer")
     info = Info(round=1, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, seed=1)
-    assert set(rows(request, "key")) == set(request_meta(Exchange("train", {}, ()), info))
+    assert set(rows(request, "key")) == set(Request(Exchange("train", {}, ()), info, {}).meta())
     assert set(rows(answer, "key")) == set(Answer(0, 1, Effort(), {}).meta())
 
 

@@ -35,6 +35,12 @@ def test_example_is_valid():
     assert parse(tomllib.loads(example)).name == "first"
 
 
+def test_every_command_is_there_those_of_groups_too():
+    headings = re.findall(r"^## (fedge .*)$", script.commands(), re.MULTILINE)
+    assert len(headings) == len(set(headings))
+    assert {"fedge run", "fedge data", "fedge data get", "fedge data check", "fedge data show"} <= set(headings)
+
+
 def test_every_option_has_a_meaning():
     rows = [line for line in script.configuration().splitlines() if line.startswith("| `")]
     assert rows

@@ -70,7 +70,7 @@ class Times(NamedTuple):
     @property
     def wait(self) -> float:
         """What a client spent, on average, waiting for the slowest one."""
-        return self.total - self.down - self.compute - self.up
+        return max(0.0, self.total - self.down - self.compute - self.up)  # not less by rounding
 
 
 class FixedClock(Options, tag=False):

@@ -16,6 +16,7 @@ from fedge import experiment
 from fedge.core.errors import FedgeError
 from fedge.runs.directory import RunDirectory
 from fedge.runs.files import CONFIG
+from fedge.setup import Setup
 from fedge.sweep.machine import peak_memory_mb
 from fedge.sweep.plan import PlannedRun
 
@@ -106,7 +107,7 @@ def train(run: PlannedRun, telling: Telling) -> None:
     """Start a run at its place, or go on with it."""
     if not (run.path / CONFIG).exists():
         config = configuration.parse(run.config)
-        experiment.Setup.of(config, run.config["seed"])  # whatever is wrong is said before anything is written
+        Setup.of(config, run.config["seed"])  # whatever is wrong is said before anything is written
         RunDirectory.create(run.path, run.config).close()
     experiment.resume(run.path, [f"rounds={run.rounds}"], telling)
 
