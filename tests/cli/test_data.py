@@ -137,3 +137,21 @@ def test_the_picture_is_saved(fedge, experiment_file, tmp_path):
     assert "training samples of a client" in drawn
     result = fedge("data", "show", experiment_file, "--chart", tmp_path / "division.txt")
     assert result.exit_code == 2
+
+
+def test_data_of_a_later_round(fedge, tmp_path):
+    """Half of the samples arrive from the second round on, until all are there in the eleventh."""
+    file = tmp_path / "drift.toml"
+    file.write_text(
+        'model = "logistic"\nalgorithm = "fedavg"\n[data]\nname = "digits"\nclients = 1\n'
+        'drift = { name = "arriving", start = 0.5, until = 11 }\n'
+    )
+    counts = []
+    for number in ("1", "6", "11"):
+        result = fedge("data", "show", file, "--round", number, "--format", "json")
+        assert result.exit_code == 0, result.stderr
+        counts.append(json.loads(result.stdout)["samples"])
+    total = counts[-1]
+    # half of them at first; half of the rest, rounded either way, after half of the rounds
+    assert counts[0] == (total + 1) // 2
+    assert abs(counts[1] - 0.75 * total) <= 1

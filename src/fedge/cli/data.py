@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -122,6 +123,9 @@ def show(
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=0, help="Clients in the table; 0 for all.")
     ] = NUM_SHOWN,
+    round: Annotated[
+        int, typer.Option("--round", metavar="R", min=1, help="The round to look at, where data drifts.")
+    ] = 1,
     chart: Annotated[
         Path | None,
         typer.Option(
@@ -140,6 +144,7 @@ def show(
 
       fedge data show first.toml
       fedge data show first.toml --set data.partition.name=dirichlet --chart division.svg
+      fedge data show first.toml --set data.drift.name=arriving --set data.drift.until=50 --round 10
     """
     from fedge.cli.output import say, say_json
     from fedge.config import load
@@ -153,13 +158,14 @@ def show(
     seed = config.seeds[0] if config.seeds else config.seed
     clients: Clients = options.build(1 if seed is None else seed)
     num_clients = len(clients.sizes)
-    shown = list(measure(clients, range(min(limit or num_clients, num_clients))))
+    sizes = [clients.num_samples(client, round) for client in range(num_clients)]
+    shown = list(measure(clients, range(min(limit or num_clients, num_clients)), round))
     if chart is not None:
         from fedge.report.division import MOST_CLIENTS, division
 
-        drawn = {client.client: client.classes for client in measure(clients, evenly(num_clients, MOST_CLIENTS))}
-        save(division(drawn, clients.sizes.tolist(), clients.num_outputs), chart)
-    totals = _totals(clients)
+        drawn = {client.client: client.classes for client in measure(clients, evenly(num_clients, MOST_CLIENTS), round)}
+        save(division(drawn, sizes, clients.num_outputs), chart)
+    totals = _totals(clients, sizes)
     if format == "json":
         say_json(totals | {"shown": [client._asdict() for client in shown]})
     else:
@@ -211,16 +217,13 @@ def _report(name: str, collections: Sequence[Collection], root: Path, format: st
         raise DataError(f"{name}: missing or wrong: {', '.join(missing)}; the lines above say how to get them")
 
 
-def _totals(clients: Clients) -> dict[str, Any]:
-    import numpy as np
-
-    sizes = clients.sizes
+def _totals(clients: Clients, sizes: Sequence[int]) -> dict[str, Any]:
     return {
         "clients": len(sizes),
-        "samples": int(sizes.sum()),
-        "smallest": int(sizes.min()),
-        "median": float(np.median(sizes)),
-        "largest": int(sizes.max()),
+        "samples": sum(sizes),
+        "smallest": min(sizes),
+        "median": float(median(sizes)),
+        "largest": max(sizes),
         "shape": clients.shape,
         "outputs": clients.num_outputs,
     }
