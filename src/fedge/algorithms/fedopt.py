@@ -17,9 +17,10 @@ class FedOpt(Adaptive, tag="fedopt"):
     """AdaptiveFedOpt (Reddi et al. 2021, algorithm 2): the mean change q is the gradient of a server optimiser."""
 
     server_learning_rate: Annotated[float, Meta(gt=0, description="step size of the server")] = 0.1
+    bias_correction: Annotated[bool, Meta(description="divide the statistics by 1 - beta^t")] = False
 
     def build(self, layout: Layout) -> Algorithm:
-        optimiser = self.make_optimiser()
+        optimiser = self.make_optimiser(self.bias_correction)
 
         def init(variables: Tree) -> Tree:
             return {**variables, **optimiser.init(variables["x"]), "t": variables["x"].new_zeros(1)}

@@ -17,8 +17,10 @@ from fedge.core.layout import Layout, Tree
 class Mfl(ClientAdaptive, tag="mfl"):
     """Moving federated learning: x = mean(y) and s = mean(s_c), where s moves with every local step."""
 
+    bias_correction: Annotated[bool, Meta(description="divide the statistics by 1 - beta^t")] = False
+
     def build(self, layout: Layout) -> Algorithm:
-        optimiser = self.make_optimiser()
+        optimiser = self.make_optimiser(self.bias_correction)
 
         def init(variables: Tree) -> Tree:
             return {**variables, **optimiser.init(variables["x"]), "t": variables["x"].new_zeros(1)}

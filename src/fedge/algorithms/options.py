@@ -64,10 +64,9 @@ class Adaptive(Training):
     beta2: Annotated[float, Meta(ge=0, lt=1, description="decay of v beside m")] = 0.99
     epsilon: Annotated[float, Meta(gt=0, description="added to the root of v")] = 1e-3
     v0: Annotated[float, Meta(ge=0, description="v at the start")] = 1.0
-    bias_correction: Annotated[bool, Meta(description="divide the statistics by 1 - beta^t")] = False
 
-    def make_optimiser(self) -> Optimiser:
-        return make_optimiser(self.optimiser, self.beta, self.beta2, self.epsilon, self.v0, self.bias_correction)
+    def make_optimiser(self, bias_correction: bool = False) -> Optimiser:
+        return make_optimiser(self.optimiser, self.beta, self.beta2, self.epsilon, self.v0, bias_correction)
 
 
 class ClientAdaptive(Adaptive):
