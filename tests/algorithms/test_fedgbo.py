@@ -26,7 +26,7 @@ def scalars(federation: Federation) -> dict[str, float]:
 
 def test_presets() -> None:
     names = ("optimiser", "beta", "beta2", "epsilon", "v0", "weighting")
-    assert [getattr(FedGbo(), name) for name in names] == ["adam", 0.9, 0.99, 1e-3, 1.0, False, "uniform"]
+    assert [getattr(FedGbo(), name) for name in names] == ["adam", 0.9, 0.99, 1e-3, 1.0, "uniform"]
 
 
 def test_momentum_by_hand() -> None:

@@ -26,7 +26,7 @@ def uneven(crowd: Callable[..., Handmade]) -> Handmade:
 @pytest.mark.parametrize("kind", [Mimelite, MimeXlite])
 def test_presets(kind: type[Mimelite]) -> None:
     names = ("optimiser", "beta", "beta2", "epsilon", "v0", "weighting")
-    assert [getattr(kind(), name) for name in names] == ["adam", 0.9, 0.99, 1e-3, 1.0, False, "uniform"]
+    assert [getattr(kind(), name) for name in names] == ["adam", 0.9, 0.99, 1e-3, 1.0, "uniform"]
 
 
 @pytest.mark.parametrize("kind", [Mimelite, MimeXlite])  # with one sample a minibatch is all of them
