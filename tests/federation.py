@@ -95,6 +95,47 @@ def slope() -> nn.Module:
     return module
 
 
+class Pair(nn.Module):
+    """Two weights w, both 1, that have nothing to do with each other: the gradient of each is w - b."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.own = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x * self.shared, x * self.own], -1)
+
+
+def pairs(*targets: float) -> Handmade:
+    """One client for each b, which is the target of both its weights."""
+    one = torch.ones(1, 1)
+    return Handmade([Samples(one, torch.tensor([[float(b)] * 2])) for b in targets], 2, "values")
+
+
+class Sign(nn.Module):
+    """Says class 0 of inputs that have the sign of its weight, which starts at 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.w * x, -self.w * x], -1)
+
+
+def pair() -> nn.Module:
+    """Two weights, both 1."""
+    module = nn.Sequential(nn.Linear(2, 1, bias=False))
+    nn.init.ones_(module[0].weight)
+    return module
+
+
+def crossed() -> Handmade:
+    """Two clients with inputs (2, 1) and (1, 2), and target 2: at weights (w, w) the error is 3w - 2."""
+    two = torch.tensor([[2.0]])
+    return Handmade([Samples(torch.tensor([x]), two) for x in ((2.0, 1.0), (1.0, 2.0))], 1, "values")
+
+
 def normed() -> nn.Module:
     """A small network with BatchNorm, all of whose layers have kernels.
 

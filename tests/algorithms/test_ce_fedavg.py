@@ -2,29 +2,14 @@
 
 import pytest
 import torch
-from torch import nn
 
-from federation import Federation, Handmade, mixed, points, slope
+from federation import Federation, crossed, mixed, pair, points, slope
 from fedge.algorithms.ce_fedavg import CeFedAvg
 from fedge.algorithms.mfl import FedAvgAdam
 from fedge.core.codec import ChainCodec
 from fedge.core.layout import Tree
-from fedge.data.clients import Samples
 
 FAIR = {"rtol": 0, "atol": 1e-7}  # changes travel as float32
-
-
-def pair() -> nn.Module:
-    """Two weights, both 1."""
-    module = nn.Sequential(nn.Linear(2, 1, bias=False))
-    nn.init.ones_(module[0].weight)
-    return module
-
-
-def crossed() -> Handmade:
-    """Two clients with inputs (2, 1) and (1, 2), and target 2: at weights (1, 1) the error is 1."""
-    two = torch.tensor([[2.0]])
-    return Handmade([Samples(torch.tensor([x]), two) for x in ((2.0, 1.0), (1.0, 2.0))], 1, task="values")
 
 
 def test_the_server_averages_what_it_decoded() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from federation import ENGINES, Federation, Handmade, mixed, normed
+from federation import ENGINES, Federation, crossed, mixed, normed, pair
 from fedge.algorithms.ce_fedavg import CeFedAvg
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg import DynAvg
@@ -19,7 +19,6 @@ from fedge.core.chain import CodecOptions, expected_bits, parse_chain
 from fedge.core.codec import ChainCodec
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Layout, Tree, pick
-from fedge.data.clients import Samples
 
 FAIR = {"rtol": 0, "atol": 1e-7}  # changes travel as float32
 INNER = {kind.__name__: kind().build for kind in (FedAvg, Scaffold, FedAvgAdam, Mimelite)}
@@ -41,19 +40,6 @@ def coded(build: Build, codec: str) -> Build:
 
 def chain(build: Build, *stages: str) -> Build:
     return compressed(build, parse_chain(stages), None, None)
-
-
-def pair() -> nn.Module:
-    """Two weights, both 1."""
-    module = nn.Sequential(nn.Linear(2, 1, bias=False))
-    nn.init.ones_(module[0].weight)
-    return module
-
-
-def crossed() -> Handmade:
-    """Two clients with inputs (2, 1) and (1, 2), and target 2: at weights (w, w) the error is 3w - 2."""
-    two = torch.tensor([[2.0]])
-    return Handmade([Samples(torch.tensor([x]), two) for x in ((2.0, 1.0), (1.0, 2.0))], 1, "values")
 
 
 def assert_weights(federation: Federation, *expected: float) -> None:

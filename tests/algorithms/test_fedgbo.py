@@ -5,9 +5,9 @@ from math import sqrt
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from federation import Federation, Handmade, dense, mixed, normed, points, slope
+from federation import Federation, Handmade, Pair, dense, mixed, normed, points, slope
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.fedgbo import FedGbo
 from fedge.algorithms.mtfl import mtfl
@@ -134,17 +134,6 @@ def test_flops_of_fixed_statistics(optimiser: str, flops: int) -> None:
 
 
 # ---------------------------------------------------------------- private tensors
-
-
-class Pair(nn.Module):
-    """Two weights w, both 1, that have nothing to do with each other: the gradient of each is w - b."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shared, self.own = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x * self.shared, x * self.own], -1)
 
 
 def test_private_statistics_track_the_clients_own_gradients() -> None:

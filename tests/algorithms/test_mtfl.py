@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from federation import BUILDS, SINGLE, Federation, Handmade, mixed, normed
+from federation import BUILDS, SINGLE, Federation, Pair, mixed, normed, pairs
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.fedsgd import FedSgd
 from fedge.algorithms.independent import Independent
@@ -15,28 +15,10 @@ from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.scaffold import Scaffold
 from fedge.core.errors import ConfigError
 from fedge.core.layout import pick
-from fedge.data.clients import Samples
 from fedge.engines import wire
 
 INNER = [*SINGLE, "prox(scaffold)", "maxent(fedavg)", "momentum(fedavg_adam)", "weight_decay(fedgbo)"]
 COHORTS = ((0, 1, 2, 3), (1, 3), (0, 2))
-
-
-class Pair(nn.Module):
-    """Two weights w, both 1, that have nothing to do with each other: the gradient of each is w - b."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shared, self.own = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x * self.shared, x * self.own], -1)
-
-
-def pairs(*targets: float) -> Handmade:
-    """One client for each b, which is the target of both its weights."""
-    one = torch.ones(1, 1)
-    return Handmade([Samples(one, torch.tensor([[float(b)] * 2])) for b in targets], 2, task="values")
 
 
 def own(federation: Federation, client: int) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from federation import Federation, Handmade, points, slope
+from federation import Federation, Handmade, Sign, points, slope
 from fedge.algorithms.clustered import clustered
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.independent import Independent
@@ -16,15 +16,6 @@ from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.core.algorithm import Build
 from fedge.data.clients import Samples
 from fedge.engines import evaluate
-
-
-class Sign(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.ones(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.w * x, -self.w * x], -1)
 
 
 def samples(*pairs: tuple[float, int]) -> Samples:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from federation import BUILDS, Federation, Handmade, dense, mixed, normed, points, slope
+from federation import BUILDS, Federation, Handmade, Sign, dense, mixed, normed, points, slope
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg import DynAvg
 from fedge.algorithms.fedavg import FedAvg
@@ -44,17 +44,6 @@ def replay(federation: Federation, trace: Trace) -> list[Replay]:
 def only(*switches: str) -> Trace:
     off = dict.fromkeys(("user_accuracy", "gradients", "activations", "cosine_distance"), False)
     return Trace(**{**off, **dict.fromkeys(switches, True)})
-
-
-class Sign(nn.Module):
-    """Says class 0 of inputs that have the sign of its weight, which starts at 1."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.ones(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.w * x, -self.w * x], -1)
 
 
 RIGHT = Samples(torch.tensor([[1.0], [-1.0], [2.0]]), torch.tensor([0, 1, 0]))
