@@ -12,7 +12,7 @@ from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.scaffold import Scaffold
 from fedge.config import Budget, Config, Target, assignments, change, load, load_raw, parse, plain
 from fedge.core.errors import ConfigError
-from fedge.core.schema import Options, tag
+from fedge.core.schema import Options, structs, tag
 from fedge.data import DATASETS, PARTITIONS
 from fedge.data.digits import Digits
 from fedge.edge.clock import Normal
@@ -326,3 +326,17 @@ def test_the_budget_that_is_used_up() -> None:
     assert Budget(sim_seconds=10.5, bytes_up=100).spent(totals) is None
     assert Budget(sim_seconds=10).spent(totals) == "sim_seconds"
     assert Budget(bytes_up=100, flops=1, local_steps=1).spent(totals) == "flops"
+
+
+def test_every_kind_is_written_by_its_name() -> None:
+    """A run's configuration is read back: what chooses a kind must be called `name` there too."""
+    seen: set[type[msgspec.Struct]] = set()
+    waiting: list[type[msgspec.Struct]] = [Config]
+    while waiting:
+        kind = waiting.pop()
+        if kind not in seen:
+            seen.add(kind)
+            waiting += [found for field in msgspec.structs.fields(kind) for found in structs(field.type)]
+    named = {kind for kind in seen if tag(kind)}
+    assert len(named) > 50
+    assert {kind for kind in named if kind.__struct_config__.tag_field != "name"} == set()

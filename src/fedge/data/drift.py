@@ -27,7 +27,7 @@ Hands = Sequence[np.ndarray]
 """The samples of each client, as rows of the training or the test set."""
 
 
-class Steady(Options, tag=False):
+class Steady(Options):
     """Data that does not change; a drift is other than this in some respect."""
 
     def check(self, task: Task, shape: tuple[int, ...], words: bool, num_clients: int) -> None:

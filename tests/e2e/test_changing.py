@@ -1,0 +1,73 @@
+"""What changes from round to round goes on after a stop as if there had been none: schedules, drift, clusters, residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedge
+from e2e.experiments import Settings, assert_same, changed, records
+from fedge.core.progress import Progress, Silent
+from fedge.experiment import resume
+from fedge.runs.read import Run
+
+PLAIN: Settings = {
+    "name": "changing",
+    "seed": 5,
+    "rounds": 9,
+    "data": {"name": "digits", "clients": 12, "partition": {"name": "shards", "per_client": 2}},
+    "model": {"name": "logistic"},
+    "algorithm": {"name": "fedsgd", "learning_rate": 0.1, "local_steps": 20},
+    "selection": {"count": 6},
+    "checkpoint": {"every": 2},
+}
+CHANGING: dict[str, dict[str, Any]] = {
+    "in a window": {"schedule": {"local_steps": {"name": "error", "window": 5}}},
+    "on a plateau": {"schedule": {"learning_rate": {"name": "step", "patience": 2, "tol": 0.5}}},
+    "on the clock": {"schedule": {"server_learning_rate": {"name": "warmup", "epochs": 4}}},
+    "in drift": {"data": {"drift": {"name": "label_shift", "until": 8}}},
+    "with a residual": {"codec": {"up": ["error_feedback", "sparsify(0.9)", "uniq", "golomb"], "down": ["qsgd(8)"]}},
+    "in clusters": {"cluster": {"count": 2, "round": 3}},
+}
+
+
+class Stopping(Silent):
+    """Ends a run after round 5: round 4 was saved, and round 5 is in the file."""
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        if record["round"] == 5:
+            raise KeyboardInterrupt
+
+
+def run(settings: Settings, runs: Path, progress: Progress | None = None) -> Path:
+    fedge.run(settings, runs=runs, progress=progress)
+    return runs / "changing"
+
+
+@pytest.mark.parametrize("what", CHANGING)
+def test_stopped_and_resumed(what: str, tmp_path: Path) -> None:
+    settings = changed(PLAIN, **CHANGING[what])
+    undisturbed = run(settings, tmp_path / "undisturbed")
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "stopped", Stopping())
+    stopped = tmp_path / "stopped" / "changing"
+    assert len(Run(stopped).rounds) == 5
+    resume(stopped, [], Silent())
+    assert_same(undisturbed, stopped)
+
+
+def test_they_do_change(tmp_path: Path) -> None:
+    """Each setting makes another run than the one without it."""
+    plain = records(run(PLAIN, tmp_path / "plain"))
+    for what, settings in CHANGING.items():
+        assert records(run(changed(PLAIN, **settings), tmp_path / what)) != plain, what
+
+
+def test_steps_fall_with_the_loss(tmp_path: Path) -> None:
+    path = run(changed(PLAIN, **CHANGING["in a window"]), tmp_path)
+    steps = [record["num_local_steps"] for record in Run(path).rounds]
+    assert steps[:5] == [20] * 5  # the window is not full before
+    assert steps[-1] < 20
