@@ -1,4 +1,4 @@
-"""What changes from round to round goes on after a stop as if there had been none: schedules, drift, clusters, residuals."""
+"""What changes from round to round goes on after a stop as if there had been none."""
 
 from __future__ import annotations
 
@@ -71,3 +71,25 @@ def test_steps_fall_with_the_loss(tmp_path: Path) -> None:
     steps = [record["num_local_steps"] for record in Run(path).rounds]
     assert steps[:5] == [20] * 5  # the window is not full before
     assert steps[-1] < 20
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg_adam", "scaffold", "pfedme"])
+def test_another_engine_goes_on_with_private_state(algorithm: str, tmp_path: Path) -> None:
+    """Private tensors, their optimiser's statistics and control variates are taken over as they are."""
+    private = changed(
+        PLAIN,
+        rounds=6,
+        model="mtfl_2nn",
+        algorithm={"name": algorithm, "learning_rate": 0.01, "local_steps": 3},
+        personal={"private": "bn"},
+        engine={"name": "loop", "dtype": "float64"},
+    )
+    undisturbed = run(private, tmp_path / "undisturbed")
+    path = run(changed(private, rounds=3), tmp_path / "changed")
+    resume(path, ["rounds=6", "engine.name=wire"], Silent())
+    assert records(path) == records(undisturbed)
+
+    other = run(changed(private, rounds=3), tmp_path / "block")
+    resume(other, ["rounds=6", "engine.name=block"], Silent())
+    for found, expected in zip(records(other), records(undisturbed), strict=True):
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
