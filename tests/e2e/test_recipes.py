@@ -1,0 +1,45 @@
+"""Recipes are valid, and run: shortened, each of their points trains."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from e2e.command import Fedge
+from fedge.sweep.plan import load, work_out
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+FILES = sorted(RECIPES.rglob("*.toml"))
+BESIDE = Path(__file__).parents[3] / "shared" / "data"
+SHORT = ["budget.local_steps=1", "seeds=[1]", "sweep.workers=2"]  # one round is more than one step
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(RECIPES))
+
+
+def test_there_are_recipes() -> None:
+    assert len(FILES) >= 10
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_every_point_is_a_valid_experiment(file: Path) -> None:
+    trials = work_out(load(file)).trials
+    assert trials
+    assert [trial.problems for trial in trials if trial.problems] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_every_point_trains(file: Path, fedge: Fedge, tmp_path: Path) -> None:
+    data = Path(os.environ.get("FEDGE_DATA") or BESIDE).absolute()
+    settings = tomllib.loads(file.read_text())
+    if settings["data"]["name"] == "mnist" and not (data / "mnist").is_dir():
+        pytest.skip("needs MNIST's files in mnist/ of the folder that FEDGE_DATA names")
+    changes = [part for change in SHORT for part in ("--set", change)]
+    ended = fedge("sweep", file, *changes, "--runs", tmp_path, environment={"FEDGE_DATA": str(data)})
+    assert ended.code == 0, ended.err
+    assert len(list(tmp_path.rglob("summary.json"))) == len(work_out(load(file)).trials)
