@@ -7,7 +7,7 @@ import pytest
 
 from fedge.core.errors import ConfigError, FedgeError, StorageError
 from fedge.report.charts import COLOURS, DASHES, curves, save, side_by_side
-from fedge.report.groups import Group
+from fedge.report.groups import Group, group_runs
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
@@ -150,3 +150,11 @@ def test_without_the_extra_it_says_what_to_install(make_groups, tmp_path, monkey
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(FedgeError, match=r"pip install 'fedge\[view\]'"):
         save(curves(make_groups(1)), tmp_path / "chart.svg")
+
+
+def test_a_band_ends_where_accuracies_end(make_run) -> None:
+    """The interval of 0.5, 1 and 1 reaches beyond 1."""
+    runs = [make_run(seed=seed, rounds=[{"round": 1, "accuracy": value}]) for seed, value in enumerate((0.5, 1, 1))]
+    (row,) = curves(group_runs(runs)).to_dict()["data"]["values"]
+    assert row["high"] == 100
+    assert 0 <= row["low"] < row["mean"] < 100

@@ -33,6 +33,7 @@ def test_an_unknown_outcome_names_the_nearest(make_run) -> None:
         ("user_accuracy_std", "user accuracy std", True),
         ("loss", "loss", True),
         ("bytes_to_target", "upload + download to target", True),
+        ("local_steps_to_target", "local steps to target", True),
         ("median_sim_seconds", "median edge time of a round", True),
         ("mean_weight_divergence", "mean weight divergence of a round", True),
     ],

@@ -33,7 +33,8 @@ def plot(
         typer.Option(
             "--x",
             metavar="FIELD",
-            help="Of curves: round, bytes_up, bytes_down, flops, sim_seconds or energy_j. Of a Pareto chart: a result.",
+            help="Of curves: round, bytes_up, bytes_down, local_steps, flops, sim_seconds or energy_j. "
+            "Of a Pareto chart: a result.",
         ),
     ] = None,
     y: Annotated[

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedge.core.errors import ConfigError
 from fedge.report.groups import Group
-from fedge.report.quantities import COSTS, NUMBER, Quantity, Unit, fitting, metric, titled
+from fedge.report.quantities import COSTS, NUMBER, PERCENT, Quantity, Unit, fitting, metric, titled
 from fedge.report.series import MIN_SEEDS, Series, trace
 from fedge.report.statistics import LEVEL
 from fedge.report.style import COLOURS, FAINT, SIZE, TICKS, legend_style, need, save
@@ -24,7 +25,7 @@ DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (10, 2, 2, 2, 2, 2))
 
 def curves(
     groups: Sequence[Group],
-    x: Literal["round", "bytes_up", "bytes_down", "flops", "sim_seconds", "energy_j"] = "round",
+    x: Literal["round", "bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds", "energy_j"] = "round",
     y: str = "accuracy",
 ) -> altair.LayerChart:
     """The mean of y over seeds with a band, one line a group; a cost on x is what has been paid so far."""
@@ -88,14 +89,16 @@ def side_by_side(charts: Sequence[altair.LayerChart]) -> altair.HConcatChart:
 
 
 def _rows(line: Series, colour: str, x_unit: Unit, y_unit: Unit) -> Iterator[dict[str, Any]]:
+    # The interval of few seeds may reach beyond what an accuracy can be: a band does not.
+    least, most = (0.0, 1.0) if y_unit in PERCENT else (-inf, inf)
     for x, mean, low, high in zip(line.x, line.mean, line.low, line.high, strict=True):
         yield {
             "label": line.label,
             "colour": colour,
             "x": x / x_unit.size,
             "mean": mean / y_unit.size,
-            "low": low / y_unit.size,
-            "high": high / y_unit.size,
+            "low": max(low, least) / y_unit.size,
+            "high": min(high, most) / y_unit.size,
             "alone": len(line.x) == 1,
         }
 

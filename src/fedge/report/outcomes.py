@@ -12,7 +12,7 @@ from fedge.report.quantities import BYTES, COSTS, NUMBER, SECONDS, Quantity, met
 
 _SUFFIX = "_to_target"
 _OF_ROUNDS: dict[str, Callable[[Sequence[float]], float]] = {"mean_": fmean, "median_": median}
-_LOWER = ("loss", "bytes", "flops", "seconds", "energy", "rounds", "divergence", "distance", "gap")
+_LOWER = ("loss", "bytes", "steps", "flops", "seconds", "energy", "rounds", "divergence", "distance", "gap")
 
 
 def outcome(run: Run, field: str) -> float | None:
