@@ -76,3 +76,14 @@ def test_wrong_file(fedge, tmp_path):
     result = fedge("costs", tmp_path / "absent.toml")
     assert result.exit_code == 2
     assert "absent.toml" in result.stderr
+
+
+def test_chart_of_compression(fedge, tmp_path):
+    pytest.importorskip("altair", reason="needs the extra `view`")
+    pytest.importorskip("vl_convert", reason="needs the extra `view`")
+    file = tmp_path / "first.toml"
+    file.write_text('data = "digits"\nmodel = "mnist_2nn"\nalgorithm = "fedavg"\n')
+    result = fedge("costs", file, "--chart", tmp_path / "fig.svg")
+    assert result.exit_code == 0, result.stderr
+    drawn = (tmp_path / "fig.svg").read_text()
+    assert all(text in drawn for text in ("CE-FedAvg", "times smaller than whole", "bits for the place"))

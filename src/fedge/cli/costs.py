@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from fedge.core.layout import Layout
     from fedge.costs import Alternative
+    from fedge.setup import Setup
 
 _ROWS = ("bytes_down", "bytes_up", "local_steps", "flops", "sim_seconds")
 _VECTORS = {"vectors_down": "x\ndown", "vectors_up": "x\nup", "memory": "x\nheld", "kept": "x\nkept"}
@@ -25,6 +27,15 @@ def costs(
         Path, typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment)
     ],
     changes: Changes = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option(
+            "--chart",
+            metavar="FILE",
+            help="Save how much smaller uploads are the more of them is dropped, as .svg, .png, .pdf or .html; "
+            "needs fedge\\[view].",
+        ),
+    ] = None,
     format: Format = "text",
 ) -> None:
     """Say what an experiment will cost, and what other algorithms would, without training.
@@ -39,25 +50,42 @@ def costs(
       fedge costs first.toml
       fedge costs first.toml --set model.name=mnist_cnn --set algorithm.local_steps=10
       fedge costs first.toml --format json | jq .total.bytes_up
+      fedge costs first.toml --chart compression.svg
     """
     from fedge.cli.output import say, say_json
     from fedge.config import load
+    from fedge.report.style import check_saving
+    from fedge.setup import Setup
 
-    found = _forecast(load(file, changes or ()))
+    if chart is not None:
+        check_saving(chart)
+    config: Any = load(file, changes or ())
+    seed: int = config.seeds[0] if config.seeds else config.seed
+    setup = Setup.of(config, seed)
+    found = _forecast(config, seed, setup)
+    if chart is not None:
+        _draw(setup.network.layout, chart)
     if format == "json":
         say_json(found | {"alternatives": [_flat(alternative) for alternative in found["alternatives"]]})
     else:
         say(*_page(found))
 
 
-def _forecast(config: Any) -> dict[str, Any]:
+def _draw(layout: Layout, path: Path) -> None:
+    from fedge.costs.compression import ratios
+    from fedge.report.compression import compression
+    from fedge.report.style import save
+
+    found = list(ratios(layout))
+    smaller = {"FedAvg": [ratio.fedavg for ratio in found], "CE-FedAvg": [ratio.ce_fedavg for ratio in found]}
+    save(compression([ratio.sparsity for ratio in found], [ratio.bits_per_place for ratio in found], smaller), path)
+
+
+def _forecast(config: Any, seed: int, setup: Setup) -> dict[str, Any]:
     """All there is to say."""
     from fedge.costs import Forecast, alternatives
     from fedge.edge.ledger import COSTS
-    from fedge.setup import Setup
 
-    seed: int = config.seeds[0] if config.seeds else config.seed
-    setup = Setup.of(config, seed)
     forecast = Forecast(config, seed, setup)
     records = list(forecast.rounds())
     layout, num_clients = setup.network.layout, len(setup.clients.sizes)
