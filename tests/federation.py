@@ -26,7 +26,7 @@ from fedge.algorithms.scaffold import Scaffold
 from fedge.core.algorithm import Build, Engine, Info, Outcome, drive
 from fedge.core.chain import CodecOptions
 from fedge.core.layout import Tree
-from fedge.core.reduce import Median, TrimmedMean
+from fedge.core.reduce import Krum, Median, TrimmedMean
 from fedge.core.schema import tag
 from fedge.data.clients import Samples, Task
 from fedge.engines.block import Block
@@ -263,7 +263,7 @@ def _builds() -> dict[str, Build]:
     robust = {
         f"{label}({name})": reduced(plain[name], reduce)
         for name in ("fedavg", "scaffold", "fedavg_adam")
-        for label, reduce in (("median", Median), ("trimmed_mean", TrimmedMean))
+        for label, reduce in (("median", Median), ("trimmed_mean", TrimmedMean), ("krum", Krum))
     }
     locally = _locally(plain)
     divisible = {name: (plain | wrapped)[name] for name in ("fedavg", "scaffold", "mtfl(fedavg_adam, bn)")}

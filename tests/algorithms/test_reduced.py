@@ -1,7 +1,7 @@
 from federation import Federation, points, slope
 from fedge.algorithms.dynavg import DynAvg
 from fedge.algorithms.fedavg import FedAvg
-from fedge.algorithms.reduced import ByMean, ByMedian, ByTrimmedMean, reduced
+from fedge.algorithms.reduced import ByKrum, ByMean, ByMedian, ByTrimmedMean, reduced
 from fedge.algorithms.scaffold import Scaffold
 from fedge.core.reduce import Mean, Median
 
@@ -43,3 +43,9 @@ def test_what_is_collected_is_left_alone() -> None:
     federation = Federation(reduced(DynAvg(delta=0).build, Median), points(0, 4), **HALF)
     federation.round()
     assert federation.weight() == 1.5
+
+
+def test_krum_of_the_uploads() -> None:
+    federation = Federation(reduced(FedAvg().build, ByKrum(fraction=0.25).reducer()), points(*TARGETS), **HALF)
+    federation.round()
+    assert federation.weight() in (0, 1, 2)  # one of four may be hostile: the nearest neighbour decides

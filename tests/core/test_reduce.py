@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.algorithm import Slot
-from fedge.core.reduce import Collect, Mean, Median, Reducer, TrimmedMean, average
+from fedge.core.reduce import Collect, Krum, Mean, Median, Reducer, TrimmedMean, average
 
 SLOTS = {"y": Slot("params"), "c": Slot("params", weight="uniform")}
 NAN = float("nan")
@@ -122,3 +122,36 @@ def test_average_by_hand() -> None:
     value = average(rows, [1, 3])
     assert value.dtype == torch.float32
     assert torch.equal(value, torch.tensor([3.0, 0.1]))  # (0 + 3*4)/4, and equal rows exactly
+
+
+# ---------------------------------------------------------------- Krum
+
+
+def test_krum_takes_the_upload_nearest_to_its_neighbours() -> None:
+    # five clients, f = 1: two neighbours each. Scores: 0: 1+4, 1: 1+1, 2: 1+4, 5: 9+16, 100: far
+    uploads = [([value], 1) for value in (0.0, 1.0, 2.0, 5.0, 100.0)]
+    assert reduced(Krum(SLOTS, fraction=0.2), *uploads) == [1.0]
+
+
+def test_krum_may_keep_several() -> None:
+    # the three least scores are those of 1 (2), then 0 and 2 (5 each)
+    uploads = [([value], 1) for value in (100.0, 2.0, 5.0, 1.0, 0.0)]
+    assert reduced(Krum(SLOTS, fraction=0.2, keep=3), *uploads) == [1.0]
+
+
+def test_krum_takes_all_slots_of_the_same_client() -> None:
+    krum = Krum(SLOTS, fraction=0.2)
+    for y, c in ((0.0, 9.0), (1.0, 1.0), (1.1, 1.1), (0.9, 0.9), (50.0, 1.0)):
+        krum.add({"y": torch.tensor([y]), "c": torch.tensor([c])}, 1)
+    found = krum.value()
+    assert found["y"].item() == found["c"].item() == 1.0  # 0 is near in y, and far in c
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_krum_of_few_clients_is_one_of_them(count: int) -> None:
+    values = [1.0, 2.0, 4.0][:count]
+    assert reduced(Krum(SLOTS, fraction=0.4), *[([value], 1) for value in values])[0] in values
+
+
+def test_krum_of_nobody() -> None:
+    assert Krum(SLOTS).value() == {}

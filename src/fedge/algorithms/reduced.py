@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from fedge.core.algorithm import Algorithm, Build, Exchange, Info, Reply
 from fedge.core.layout import Layout, Tree
-from fedge.core.reduce import Mean, Median, Reduce, TrimmedMean
+from fedge.core.reduce import Krum, Mean, Median, Reduce, TrimmedMean
 from fedge.core.schema import Options
 
 
@@ -37,7 +37,17 @@ class ByTrimmedMean(Options, tag="trimmed_mean"):
         return partial(TrimmedMean, fraction=self.fraction)
 
 
-ReduceOptions = ByMean | ByMedian | ByTrimmedMean
+class ByKrum(Options, tag="krum"):
+    """The upload that is nearest to the others, or the mean of several such."""
+
+    fraction: Annotated[float, Meta(ge=0, lt=0.5, description="share of clients that may be hostile")] = 0.1
+    keep: Annotated[int, Meta(ge=1, description="uploads that are kept; with more than one, Multi-Krum")] = 1
+
+    def reducer(self) -> Reduce:
+        return partial(Krum, fraction=self.fraction, keep=self.keep)
+
+
+ReduceOptions = ByMean | ByMedian | ByTrimmedMean | ByKrum
 
 
 def reduced(inner: Build, reduce: Reduce) -> Build:

@@ -104,6 +104,35 @@ class TrimmedMean(_PerCoordinate):
         return kept.to(torch.float64).mean(0).to(rows.dtype)
 
 
+class Krum(Collect):
+    """The mean of the `keep` uploads that are nearest to their nearest neighbours (Blanchard et al. 2017).
+
+    Of n clients f = int(n * fraction) may be hostile; an upload's score is the sum of its squared distances to the
+    n - f - 2 nearest others, over all parameters that it has.
+    """
+
+    def __init__(self, slots: Mapping[str, Slot], fraction: float = 0.1, keep: int = 1) -> None:
+        super().__init__(slots)
+        self._fraction, self._keep = fraction, keep
+
+    def value(self) -> Tree:
+        rows = super().value()
+        if not rows:
+            return rows
+        chosen = self._chosen(rows)
+        return {name: average(values[chosen], [1.0] * len(chosen)) for name, values in rows.items()}
+
+    def _chosen(self, rows: Tree) -> Tensor:
+        compared = [values.to(torch.float64) for name, values in rows.items() if self._slots[name].kind == "params"]
+        points = torch.cat(compared or [values.to(torch.float64) for values in rows.values()], -1)
+        count = len(points)
+        # One row at a time, and without the product of rows, in which near neighbours would be lost to rounding.
+        distances = torch.stack([(points - point).square().sum(-1) for point in points])
+        num_near = max(1, count - int(count * self._fraction + 1e-9) - 2)
+        scores = distances.sort(-1).values[:, 1 : 1 + num_near].sum(-1)  # the nearest of all is the upload itself
+        return scores.sort(stable=True).indices[: self._keep].sort().values
+
+
 def average(rows: Tensor, weights: Sequence[float]) -> Tensor:
     """The weighted mean of rows, computed as `Mean` computes it."""
     mean, total = rows[0].to(torch.float64, copy=True), float(weights[0])
