@@ -35,7 +35,7 @@ EXPERIMENTS = {
     "mtfl": ADAPTIVE,
     "ce_fedavg": changed(IMPERSONAL, algorithm={"name": "ce_fedavg", "learning_rate": 0.01, "local_steps": 1}),
     "scaffold": changed(IMPERSONAL, algorithm={"name": "scaffold", "local_steps": 1}),
-    "dynavg": changed(IMPERSONAL, algorithm={"name": "dynavg", "local_steps": 2, "delta": 0.1}),
+    "dynavg": changed(IMPERSONAL, algorithm={"name": "dynavg", "local_steps": 2, "delta": 1.0}),
 }
 
 
