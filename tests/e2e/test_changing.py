@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedge
-from e2e.experiments import Settings, assert_same, changed, records
+from e2e.experiments import Settings, Stopping, assert_same, changed, records
 from fedge.core.progress import Progress, Silent
 from fedge.experiment import resume
 from fedge.runs.read import Run
@@ -32,14 +31,6 @@ CHANGING: dict[str, dict[str, Any]] = {
     "with a residual": {"codec": {"up": ["error_feedback", "sparsify(0.9)", "uniq", "golomb"], "down": ["qsgd(8)"]}},
     "in clusters": {"cluster": {"count": 2, "round": 3}},
 }
-
-
-class Stopping(Silent):
-    """Ends a run after round 5: round 4 was saved, and round 5 is in the file."""
-
-    def round(self, record: Mapping[str, Any]) -> None:
-        if record["round"] == 5:
-            raise KeyboardInterrupt
 
 
 def run(settings: Settings, runs: Path, progress: Progress | None = None) -> Path:

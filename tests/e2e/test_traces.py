@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedge
-from e2e.experiments import Settings, assert_same, changed, kept, records, summary
+from e2e.experiments import Settings, Stopping, assert_same, changed, kept, records, summary
 from fedge.core.progress import Progress, Silent
 from fedge.experiment import resume
 from fedge.runs.checkpoint import load
@@ -27,14 +26,6 @@ PLAIN: Settings = {
     "checkpoint": {"every": 3},
 }
 TRACED = changed(PLAIN, trace={"clients": 3, "every": 2})
-
-
-class Stopping(Silent):
-    """Ends a run after round 5: round 3 was saved, and rounds 4 and 5 are in the files."""
-
-    def round(self, record: Mapping[str, Any]) -> None:
-        if record["round"] == 5:
-            raise KeyboardInterrupt
 
 
 def run(settings: Settings, runs: Path, progress: Progress | None = None) -> Path:
