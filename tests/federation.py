@@ -63,7 +63,7 @@ class Handmade:
 
     test = train
 
-    def pooled_test(self, round: int) -> Samples:
+    def pooled_test(self) -> Samples:
         return Samples(*(torch.cat([part[i] for part in self._samples]) for i in (0, 1)))
 
 

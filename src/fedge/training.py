@@ -39,6 +39,7 @@ class Training:
         self._algorithm, self._variables = setup.algorithm, setup.network.variables
         self._job = setup.job(config, directory.kept_store(setup.algorithm.keep(self._variables)))
         self._engine = self._choose_engine()
+        self._test = setup.clients.pooled_test()
         self._ledger = Ledger()
         self._state = setup.algorithm.init(self._variables)
         self._round = 0
@@ -104,7 +105,7 @@ class Training:
     def _evaluate(self, info: Info) -> dict[str, float]:
         options = self._config.evaluate
         variables = self._algorithm.model(self._state, self._variables)
-        metrics = evaluate.central(self._job, variables, self._job.clients.pooled_test(info.round))
+        metrics = evaluate.central(self._job, variables, self._test)
         if not np.isfinite(metrics["loss"]):
             raise TrainingError(
                 f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "

@@ -20,7 +20,7 @@ def scalars(federation: Federation) -> dict[str, float]:
 @pytest.fixture
 def uneven(crowd: Callable[..., Handmade]) -> Handmade:
     """One client with a sample at 0 and two at 6: gradients 1 and -5 at x = 1."""
-    return Handmade([crowd((0, 1), (6, 2)).pooled_test(1)], 1, task="values")
+    return Handmade([crowd((0, 1), (6, 2)).pooled_test()], 1, task="values")
 
 
 @pytest.mark.parametrize("kind", [Mimelite, MimeXlite])

@@ -44,7 +44,7 @@ def test_option_one_by_hand() -> None:
 
 
 def test_option_one_takes_the_gradient_over_all_samples(crowd: Callable[..., Handmade]) -> None:
-    clients = Handmade([crowd((0, 1), (6, 2)).pooled_test(1)], 1, task="values")
+    clients = Handmade([crowd((0, 1), (6, 2)).pooled_test()], 1, task="values")
     federation = Federation(Scaffold(option="I").build, clients, make=slope, batch_size=1, steps=1)
     federation.round()
     assert variates(federation)[1] == pytest.approx(-3, abs=1e-15)  # (1 - 0 + 2*(1 - 6))/3

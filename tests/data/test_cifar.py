@@ -46,7 +46,7 @@ def test_batches_are_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert torch.equal(x[:, 0, 5, 7], torch.arange(20) / 255)
     assert torch.equal(x[:, 1, 0, 0], torch.arange(20) / 255)
     assert float(x[:, 2].abs().max()) == 0
-    assert torch.equal(clients.pooled_test(1).x[:, 0, 0, 0], torch.arange(20, 24) / 255)
+    assert torch.equal(clients.pooled_test().x[:, 0, 0, 0], torch.arange(20, 24) / 255)
 
 
 def test_a_wrong_batch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +110,6 @@ def test_the_published_batches(tmp_path: Path) -> None:
     clients = Cifar10(dir=str(tmp_path)).build(seed=1)
     labels = torch.cat([clients.labels(client, 1) for client in range(100)])
     assert labels.bincount().tolist() == [5000] * 10
-    assert clients.pooled_test(1).y.bincount().tolist() == [1000] * 10
+    assert clients.pooled_test().y.bincount().tolist() == [1000] * 10
     means = torch.stack([clients.train(client, 1).x.mean((0, 2, 3)) for client in range(100)]).mean(0)
     assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-5)

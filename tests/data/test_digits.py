@@ -12,7 +12,7 @@ def test_all_digits_are_there() -> None:
     clients = Digits(clients=7).build(seed=1)
     assert (clients.shape, clients.num_outputs, clients.task) == ((1, 28, 28), 10, "classes")
     assert clients.sizes.sum() == 1438  # 1797 less every fifth
-    test = clients.pooled_test(1)
+    test = clients.pooled_test()
     assert len(test) == 359
     labels = torch.cat([clients.train(client, 1).y for client in range(7)] + [test.y])
     # The class distribution that the UCI repository gives for this part of the data set.
@@ -20,7 +20,7 @@ def test_all_digits_are_there() -> None:
 
 
 def test_a_pixel_is_a_square_of_nine_within_a_margin() -> None:
-    x, y = Digits(clients=1).build(seed=1).pooled_test(1)
+    x, y = Digits(clients=1).build(seed=1).pooled_test()
     assert x.dtype == torch.float32
     assert y.dtype == torch.int64
     assert (x.min(), x.max()) == (0, 1)
@@ -30,7 +30,7 @@ def test_a_pixel_is_a_square_of_nine_within_a_margin() -> None:
 
 
 def test_the_first_test_sample_is_the_fifth_digit() -> None:
-    x, y = Digits(clients=1).build(seed=1).pooled_test(1)
+    x, y = Digits(clients=1).build(seed=1).pooled_test()
     fifth = [0, 0, 0, 1, 11, 0, 0, 0]  # the top row of a 4, of 16 levels
     assert y[0] == 4
     assert (x[0, 0, 2, 2:26:3] * 16).tolist() == fifth

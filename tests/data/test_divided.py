@@ -32,7 +32,7 @@ def test_clients_share_out_the_whole() -> None:
     expected = (torch.arange(24).view(12, 2) % 5) / 4
     assert sorted(rows.tolist()) == sorted(expected.tolist())
     assert sum(len(clients.test(client, 1)) for client in range(4)) == 6
-    assert torch.equal(clients.pooled_test(1).x, expected[:6])
+    assert torch.equal(clients.pooled_test().x, expected[:6])
 
 
 def test_inputs_belong_to_their_targets() -> None:
@@ -47,7 +47,7 @@ def test_inputs_belong_to_their_targets() -> None:
 
 def test_what_is_given_out_can_be_changed_without_harm() -> None:
     clients = make()
-    for give in (lambda: clients.train(0, 1), lambda: clients.test(0, 1), lambda: clients.pooled_test(1)):
+    for give in (lambda: clients.train(0, 1), lambda: clients.test(0, 1), lambda: clients.pooled_test()):
         before = give().x.clone()
         give().x.fill_(7)
         assert torch.equal(give().x, before)
@@ -77,7 +77,7 @@ def test_noise_is_added_and_clipped_to_the_range() -> None:
         else:
             assert torch.equal(given.x, clean.x)
         assert torch.equal(noised.test(client, 1).x, plain.test(client, 1).x)
-    assert torch.equal(noised.pooled_test(1).x, plain.pooled_test(1).x)
+    assert torch.equal(noised.pooled_test().x, plain.pooled_test().x)
 
 
 def test_noise_is_always_the_same_and_differs_between_clients_and_seeds() -> None:
@@ -102,7 +102,7 @@ def test_words_stay_integers() -> None:
     x, y = torch.arange(8, dtype=torch.uint8).view(4, 2), torch.arange(4) % 2
     whole = Whole(Samples(x, y), Samples(x, y), num_outputs=2, words=True)
     clients = Divided(clients=1).divide(whole, 1)
-    assert clients.train(0, 1).x.dtype == clients.pooled_test(1).x.dtype == torch.int64
+    assert clients.train(0, 1).x.dtype == clients.pooled_test().x.dtype == torch.int64
     assert clients.train(0, 1).x.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     for options in ({"noise": Noise(fraction=1.0, std=1.0)}, {"normalise": True}):
         with pytest.raises(DataError, match="inputs of this data set are words or characters"):
@@ -118,7 +118,7 @@ def test_normalised_features_have_mean_0_and_deviation_1() -> None:
     expected = (torch.tensor([0.0, 1, 2, 5]) - 2) / 3.5**0.5
     assert torch.allclose(clients.train(0, 1).x[:, 0], expected)
     assert clients.train(0, 1).x[:, 1].tolist() == [0, 0, 0, 0]
-    assert torch.allclose(clients.pooled_test(1).x, torch.tensor([[expected[0], 0]]))
+    assert torch.allclose(clients.pooled_test().x, torch.tensor([[expected[0], 0]]))
 
 
 def test_images_are_normalised_by_channel() -> None:
@@ -154,7 +154,7 @@ def test_rare_classes_are_repeated() -> None:
     assert clients.sizes.tolist() == [6]
     assert clients.train(0, 1).x.flatten().tolist() == [0, 1, 1, 2, 3, 4]
     assert clients.train(0, 1).y.tolist() == [0, 1, 1, 0, 1, 0]
-    assert len(clients.pooled_test(1)) == 5
+    assert len(clients.pooled_test()) == 5
     values = whole._replace(train=Samples(x, x), test=Samples(x, x), task="values")
     with pytest.raises(DataError, match=r"data\.oversample: .* targets here are values"):
         Divided(clients=1, oversample=True).divide(values, 1)
@@ -166,7 +166,7 @@ def test_augmented_clients_take_the_cropped_shape() -> None:
     clients = Divided(clients=2, augment=Augment(crop=4)).divide(whole, 1)
     assert clients.shape == (1, 4, 4)
     assert clients.train(0, 1).x.shape == (2, 1, 4, 4)
-    assert torch.equal(clients.pooled_test(1).x, x[:, :, 1:5, 1:5])
+    assert torch.equal(clients.pooled_test().x, x[:, :, 1:5, 1:5])
 
 
 def test_augmentation_is_drawn_anew_every_round() -> None:
@@ -178,7 +178,6 @@ def test_augmentation_is_drawn_anew_every_round() -> None:
     assert bool((mirrored | (first == second).flatten(1).all(1)).all())
     assert 0 < int(mirrored.sum()) < 20  # of twenty images, those that only one of the rounds mirrors
     assert torch.equal(clients.train(0, 1).x, first)
-    assert torch.equal(clients.pooled_test(1).x, clients.pooled_test(2).x)
 
 
 def test_options_are_read_from_a_table() -> None:

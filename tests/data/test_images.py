@@ -25,7 +25,7 @@ def test_folders_are_classes(tmp_path: Path) -> None:
     x, y = clients.train(0, 1)
     assert y.tolist() == [0, 1]
     assert torch.allclose(x[1, :, 2, 3], torch.tensor([1.0, 0.0, 0.2]))
-    assert torch.allclose(clients.pooled_test(1).x[0, 0], torch.full((4, 4), 0.4))
+    assert torch.allclose(clients.pooled_test().x[0, 0], torch.full((4, 4), 0.4))
 
 
 def test_grey_images_have_one_channel(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_grey_images_have_one_channel(tmp_path: Path) -> None:
     assert clients.shape == (1, 2, 2)
     # A fifth of the class, the last by name, is for the test.
     assert torch.allclose(clients.train(0, 1).x[:, 0, 0, 0] * 255, torch.arange(4.0))
-    assert torch.allclose(clients.pooled_test(1).x[:, 0, 0, 0] * 255, torch.tensor([4.0]))
+    assert torch.allclose(clients.pooled_test().x[:, 0, 0, 0] * 255, torch.tensor([4.0]))
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:

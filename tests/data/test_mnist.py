@@ -56,7 +56,7 @@ def test_files_are_read_zipped_or_not_in_either_folder(
     clients = Mnist(dir=str(tmp_path), clients=4).build(seed=1)
     assert (clients.shape, clients.num_outputs, clients.task) == ((1, 28, 28), 10, "classes")
     assert clients.sizes.tolist() == [5, 5, 5, 5]
-    x, y = clients.pooled_test(1)
+    x, y = clients.pooled_test()
     assert x.shape == (10, 1, 28, 28)
     assert y.tolist() == list(range(10))
     # Pixel p of image i is the byte i * 784 + p, of 255.
@@ -151,7 +151,7 @@ def test_clients_may_be_writers(tmp_path: Path, contents: dict[str, bytes], monk
     assert clients.train(0, 1).y.tolist() == [0, 2, 4, 6, 8, 0, 2, 4]
     assert clients.test(0, 1).y.tolist() == [6, 8]
     assert clients.test(1, 1).y.tolist() == [7, 9]
-    assert clients.pooled_test(1).y.tolist() == [6, 7, 8, 9, *range(10)]
+    assert clients.pooled_test().y.tolist() == [6, 7, 8, 9, *range(10)]
     images = Mnist(dir=str(tmp_path), clients=1).build(seed=1).train(0, 1).x
     assert torch.equal(clients.test(0, 1).x, images[[16, 18]])
 
@@ -174,7 +174,7 @@ def test_the_published_files() -> None:
     clients = Mnist(clients=100).build(seed=1)
     labels = torch.cat([clients.train(client, 1).y for client in range(100)])
     assert labels.bincount().tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-    assert clients.pooled_test(1).y.bincount().tolist() == [
+    assert clients.pooled_test().y.bincount().tolist() == [
         980,
         1135,
         1032,

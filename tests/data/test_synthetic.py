@@ -55,11 +55,11 @@ def test_a_million_clients_cost_nothing(kind: str) -> None:
 
 def test_the_pooled_test_set_is_of_evenly_spaced_clients() -> None:
     clients = Synthetic(clients=1000, test_samples=3).build(seed=1)
-    x, y = clients.pooled_test(1)
+    x, y = clients.pooled_test()
     assert len(x) == len(y) == 300
     assert torch.equal(x[3:6], clients.test(10, 1).x)
     assert torch.equal(x[-3:], clients.test(990, 1).x)
-    assert len(Synthetic(clients=7, test_samples=3).build(seed=1).pooled_test(1)) == 21
+    assert len(Synthetic(clients=7, test_samples=3).build(seed=1).pooled_test()) == 21
 
 
 def test_alike_clients_share_class_means() -> None:

@@ -116,5 +116,5 @@ def test_a_test_class_that_nobody_has(tmp_path: Path) -> None:
 def test_the_last_rows_are_for_the_test(tmp_path: Path) -> None:
     rows = "a,b\n" + "".join(f"{i},{i % 2}\n" for i in range(10))
     clients = Table(file=write(tmp_path, rows), target="b", clients=1, test_fraction=0.3).build(seed=1)
-    assert clients.pooled_test(1).x.flatten().tolist() == [7, 8, 9]
+    assert clients.pooled_test().x.flatten().tolist() == [7, 8, 9]
     assert np.array_equal(clients.train(0, 1).x.flatten(), np.arange(7))

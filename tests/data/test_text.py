@@ -125,7 +125,7 @@ def test_questions_have_several_tags(tmp_path: Path) -> None:
     assert [clients.train(client, 1).y.tolist() for client in range(2)] == [[[0, 1]], [[1, 1]]]
     assert clients.test(1, 1).x.tolist() == [[1, 0]]
     assert clients.test(1, 1).y.tolist() == [[0, 0]]
-    assert clients.train(0, 1).y.dtype == clients.test(0, 1).y.dtype == clients.pooled_test(1).y.dtype == torch.float32
+    assert clients.train(0, 1).y.dtype == clients.test(0, 1).y.dtype == clients.pooled_test().y.dtype == torch.float32
 
 
 def test_questions_can_be_dealt(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def trained_users(federation: Federation) -> dict[int, float]:
 
 def test_central_accuracy_and_loss_by_hand() -> None:
     federation = federation_of(FedAvg().build, RIGHT, HALF, WRONG)
-    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test(1))
+    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test())
     # 3 of 3, 1 of 2, 0 of 3; the loss is log(1 + exp(-2m)), m = x for class 0 and -x for class 1
     margins = [1, 1, 2, 1, -1, -1, -2, -1]
     assert metrics["accuracy"] == 0.5
@@ -57,7 +57,7 @@ def test_central_accuracy_and_loss_by_hand() -> None:
 
 def test_a_regression_has_a_loss_only() -> None:
     federation = Federation(FedAvg().build, points(0, 4), make=slope)
-    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test(1))
+    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test())
     assert metrics == {"loss": 2.5}  # (1 + 9)/2/2
 
 

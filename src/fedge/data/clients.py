@@ -40,4 +40,5 @@ class Clients(Protocol):
     def test(self, client: int, round: int) -> Samples:
         """The client's own test set; it may be empty."""
 
-    def pooled_test(self, round: int) -> Samples: ...
+    def pooled_test(self) -> Samples:
+        """What the global model is tested on: the same in every round."""

@@ -108,7 +108,7 @@ class DividedClients:
         x, y = self._cut_test(self._drift.test(self._split.test, client, round, self._seed))
         return Samples(self._normalised(self._drifted(x, client, round)), y)
 
-    def pooled_test(self, round: int) -> Samples:
+    def pooled_test(self) -> Samples:
         """The whole test set, which no drift changes."""
         x, y = self._cut_test(np.arange(len(self._whole.test.y)))
         return Samples(self._normalised(x), y)

@@ -89,10 +89,10 @@ class GeneratedClients:
         rng = generator(self._seed, "synthetic test", client)
         return self._source.draw(client, self._options.test_samples, rng)
 
-    def pooled_test(self, round: int) -> Samples:
+    def pooled_test(self) -> Samples:
         """The test sets of at most 100 clients, evenly spaced."""
         count = min(len(self.sizes), MAX_POOLED)
-        parts = [self.test(i * len(self.sizes) // count, round) for i in range(count)]
+        parts = [self.test(i * len(self.sizes) // count, round=1) for i in range(count)]
         return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
 
 

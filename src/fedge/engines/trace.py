@@ -107,7 +107,7 @@ class Trace(Options, tag=False):
         if self.train_accuracy:
             sets["train_accuracy"] = job.clients.train(client, info.round)
         if self.accuracy:
-            sets["accuracy"] = job.clients.pooled_test(info.round)
+            sets["accuracy"] = job.clients.pooled_test()
         return {name: samples for name, samples in sets.items() if len(samples)}
 
     def _aggregation(self, job: Job, shared: Tree, info: Info, replay: Replay) -> Line:
