@@ -31,7 +31,7 @@ from fedge.core.schema import tag
 from fedge.data.clients import Samples, Task
 from fedge.engines.block import Block
 from fedge.engines.job import Job
-from fedge.engines.kernels.assemble import Kernels, assemble
+from fedge.engines.kernels.assemble import assemble
 from fedge.engines.loop import Loop
 from fedge.engines.network import Network
 from fedge.engines.wire import Wire
@@ -167,11 +167,9 @@ def make_engine(name: str, job: Job, make_client_job: Callable[[], Job], num_row
         return Loop(job)
     if name == "wire":
         return Wire(job, make_client_job)
-    kernels = assemble(job.network)
-    assert isinstance(kernels, Kernels), kernels
-    engine = Block(job, kernels)
-    engine.num_rows = num_rows
-    return engine
+    batched = assemble(job.network, job.clients.train(0, 1))
+    assert not isinstance(batched, str), batched
+    return Block(job, batched, num_rows)
 
 
 class Federation:

@@ -17,6 +17,7 @@ from fedge.core.schema import Options, read
 from fedge.data import DataOptions
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import Uniform
+from fedge.engines.choice import Engine
 from fedge.engines.trace import Trace
 from fedge.models import ModelOptions
 from fedge.schedules import Plan
@@ -78,15 +79,6 @@ class Budget(Options, tag=False):
         """Which budget is used up."""
         limits = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return next((name for name, limit in limits if limit is not None and totals[name] >= limit), None)
-
-
-class Engine(Options, tag=False):
-    """How clients are run; the result is the same to float rounding."""
-
-    name: Annotated[
-        Literal["auto", "loop", "wire", "block"], Meta(description="auto is block where the model allows it")
-    ] = "auto"
-    dtype: Annotated[Literal["float32", "float64"], Meta(description="precision of weights and gradients")] = "float32"
 
 
 class Config(Options, tag=False, kw_only=True):

@@ -111,7 +111,7 @@ def _go_on(config: Config, path: Path, progress: Progress) -> None:
 
 def _train(config: Config, directory: RunDirectory, progress: Progress) -> None:
     try:
-        with _one_thread():
+        with _one_thread(config.engine.matmul_precision):
             training = Training(config, _seeds(config)[0], directory, progress)
             directory.change(configuration.plain(config))  # only now: what cannot be trained changes nothing
             training.run()
@@ -140,15 +140,17 @@ def _repeat(config: Config, seed: int) -> Config:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _one_thread(precision: str) -> Iterator[None]:
     """Results are promised for one thread; several in one process also slow down small models."""
     keep_freed_memory()
-    before = torch.get_num_threads()
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
+    torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[0])
+        torch.set_float32_matmul_precision(before[1])
 
 
 def _seeds(config: Config) -> list[int]:

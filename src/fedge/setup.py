@@ -38,6 +38,7 @@ class Setup(NamedTuple):
             seed,
             clients.task,
             getattr(torch, config.engine.dtype),
+            config.engine.checked_device,
         )
         algorithm = algorithm_of(config, network)
         return Setup(clients, network, algorithm, count_flops(network.module, clients.shape))

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import torch
 
 from fedge.config import Config
-from fedge.core.algorithm import Engine, Info, Reply, drive
+from fedge.core.algorithm import Info, Reply, drive
 from fedge.core.errors import TrainingError
 from fedge.core.layout import nest, pick
 from fedge.core.progress import Progress
 from fedge.edge.ledger import Ledger
 from fedge.engines import evaluate
-from fedge.engines.block import Block
-from fedge.engines.kernels.assemble import assemble
-from fedge.engines.loop import Loop
-from fedge.engines.wire import Wire
+from fedge.engines.choice import choose
 from fedge.runs.directory import RunDirectory
 from fedge.runs.pace import Pace
 from fedge.runs.read import Run
@@ -38,8 +36,14 @@ class Training:
         setup = Setup.of(config, self._seed)
         self._algorithm, self._variables = setup.algorithm, setup.network.variables
         self._job = setup.job(config, directory.kept_store(setup.algorithm.keep(self._variables)))
-        self._engine = self._choose_engine()
-        self._test = setup.clients.pooled_test()
+        self._chosen = choose(
+            config.engine,
+            self._job,
+            config.selection.number(len(setup.clients.sizes)),
+            lambda: Setup.of(config, seed).job(config, self._job.kept),
+            directory.facts.get("rows"),
+            progress.notice,
+        )
         self._ledger = Ledger()
         self._state = setup.algorithm.init(self._variables)
         self._round = 0
@@ -53,6 +57,11 @@ class Training:
 
     def run(self) -> None:
         """Train to the end."""
+        self._directory.note(self._chosen.facts)
+        with closing(self._chosen):
+            self._run()
+
+    def _run(self) -> None:
         config, directory, progress = self._config, self._directory, self._progress
         self._say_what_to_know()
         progress.begin(str(directory.path), self._round + 1, config.rounds)
@@ -77,7 +86,7 @@ class Training:
         self._round += 1
         info = self._info()
         replays = config.trace.replay(self._job, self._state, info) if config.trace else []
-        (outcome,) = drive(self._engine, self._algorithm, [self._state], [info])
+        (outcome,) = drive(self._chosen.engine, self._algorithm, [self._state], [info])
         self._state = outcome.state
         if config.trace and replays:
             self._directory.append_traces(config.trace.lines(self._job, self._state, info, replays))
@@ -103,26 +112,26 @@ class Training:
         return info_of(self._config, self._seed, num_clients, self._round, sim_seconds, self._schedule)
 
     def _evaluate(self, info: Info) -> dict[str, float]:
-        options = self._config.evaluate
+        options, workers = self._config.evaluate, self._chosen.workers
         variables = self._algorithm.model(self._state, self._variables)
-        metrics = evaluate.central(self._job, variables, self._test)
+        metrics = evaluate.central(self._job, workers, variables)
         if not np.isfinite(metrics["loss"]):
             raise TrainingError(
                 f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "
                 "Training has diverged: lower algorithm.learning_rate"
             )
         if options.train:
-            trained = evaluate.training(self._job, variables, info.round)
+            trained = evaluate.training(self._job, workers, variables, info.round)
             metrics |= {"train_eval_loss": trained["loss"]}
             metrics |= {"train_accuracy": trained["accuracy"]} if "accuracy" in trained else {}
             both = metrics["loss"] + trained["loss"]
             metrics["generalisation_gap"] = (metrics["loss"] - trained["loss"]) / both if both else 0.0
         if options.user_accuracy and self._job.clients.task != "values":
             whose = info.cohort if options.users == "selected" else range(info.num_clients)
-            self._user_accuracies = evaluate.users(self._job, variables, whose, info)
+            self._user_accuracies = evaluate.users(self._job, workers, variables, whose, info)
             metrics |= self._over_users("user_accuracy", self._user_accuracies)
             if options.after_training:
-                after = evaluate.trained_users(self._job, self._state, whose, info)
+                after = evaluate.trained_users(self._job, workers, self._state, whose, info)
                 metrics |= self._over_users("user_accuracy_after", after)
         return metrics
 
@@ -213,18 +222,6 @@ class Training:
             if self._config.target and self._config.target.reached(record):
                 return {"rounds": record["round"], **spent}
         return None
-
-    def _choose_engine(self) -> Engine:
-        name, job = self._config.engine.name, self._job
-        if name == "wire":
-            return Wire(job, lambda: Setup.of(self._config, self._seed).job(self._config, job.kept))
-        if name == "loop":
-            return Loop(job)
-        kernels = assemble(job.network)
-        if isinstance(kernels, str):
-            self._progress.notice(f"engine: clients run one at a time (loop), because {kernels}")
-            return Loop(job)
-        return Block(job, kernels)
 
     def _say_what_to_know(self) -> None:
         config, size = self._config, self._config.algorithm.batch_size

@@ -9,8 +9,8 @@ from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.mtfl import mtfl
 from fedge.core.algorithm import Build
 from fedge.core.layout import Tree
-from fedge.engines.job import Effort
 from fedge.engines.loop import perform
+from fedge.engines.reduction import Effort
 
 
 def adapted(federation: Federation, client: int) -> tuple[Tree, Effort]:

@@ -30,7 +30,7 @@ def runs(tmp_path):
 def training(write_run, monkeypatch):
     """Instead of training, leave a finished run; by its learning rate, fail."""
 
-    def work(run, connection, output, parent):
+    def work(run, connection, output, parent, num_processes):
         rate = run.config["algorithm"]["learning_rate"]
         connection.send(Heard(1, {"accuracy": rate}, 1.0))
         if rate > 1:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from federation import Federation, dense, mixed, normed
 from fedge.algorithms.fedavg import FedAvg
@@ -69,16 +68,3 @@ def test_the_context_has_one_row_for_each_client() -> None:
     assert block.num_steps.tolist() == [[3], [3]]
     assert (rest.client.tolist(), rest.num_samples.tolist()) == ([[2]], [[12]])
     assert (block.round, block.num_clients, block.step) == (1, 3, 2)
-
-
-@pytest.mark.parametrize(
-    ("width", "num_rows"),
-    # 8 MiB of weights: 64 rows at most, 13 of 8*20_000 float32 weights, one at least
-    [(1, 64), (20_000, 13), (300_000, 1)],
-)
-def test_a_block_fits_into_the_cache(width: int, num_rows: int) -> None:
-    def wide() -> nn.Module:
-        return nn.Sequential(nn.Linear(8, width, bias=False))
-
-    federation = Federation(FedAvg().build, mixed((3,)), "loop", make=wide, dtype=torch.float32)
-    assert Block(federation.job, None).num_rows == num_rows  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """A model of one weight w says class 0 (logit w*x) or class 1 (logit -w*x): for w > 0, by the sign of x."""
 
+from collections.abc import Iterator
 from math import exp, log
 
 import numpy as np
@@ -16,6 +17,10 @@ from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.core.algorithm import Build
 from fedge.data.clients import Samples
 from fedge.engines import evaluate
+from fedge.engines.job import Job
+from fedge.engines.kernels.assemble import assemble
+from fedge.engines.loop import perform
+from fedge.engines.tasks import Here
 
 
 def samples(*pairs: tuple[float, int]) -> Samples:
@@ -31,16 +36,34 @@ def federation_of(build: Build, *clients: Samples, **options: object) -> Federat
     return Federation(build, Handmade(clients, 2), make=Sign, **options)
 
 
+@pytest.fixture(params=["one at a time", "blocks"], autouse=True)
+def _blocks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything is measured in both ways."""
+    global by_blocks
+    by_blocks = request.param == "blocks"
+    yield
+    by_blocks = False
+
+
+by_blocks = False
+
+
+def here(job: Job) -> Here:
+    batched = assemble(job.network, job.probe()) if by_blocks else None
+    assert not isinstance(batched, str), batched
+    return Here(job, batched, num_rows=2)
+
+
 def users(federation: Federation, clients: range | None = None) -> dict[int, float]:
     algorithm, job = federation.job.algorithm, federation.job
     model = algorithm.model(federation.state, job.network.variables)
     whose = range(len(job.clients.sizes)) if clients is None else clients
-    return evaluate.users(job, model, whose, federation.info)
+    return evaluate.users(job, here(job), model, whose, federation.info)
 
 
 def trained_users(federation: Federation) -> dict[int, float]:
     job = federation.job
-    return evaluate.trained_users(job, federation.state, range(len(job.clients.sizes)), federation.info)
+    return evaluate.trained_users(job, here(job), federation.state, range(len(job.clients.sizes)), federation.info)
 
 
 # ---------------------------------------------------------------- CA
@@ -48,7 +71,7 @@ def trained_users(federation: Federation) -> dict[int, float]:
 
 def test_central_accuracy_and_loss_by_hand() -> None:
     federation = federation_of(FedAvg().build, RIGHT, HALF, WRONG)
-    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test())
+    metrics = evaluate.central(federation.job, here(federation.job), federation.job.network.variables)
     # 3 of 3, 1 of 2, 0 of 3; the loss is log(1 + exp(-2m)), m = x for class 0 and -x for class 1
     margins = [1, 1, 2, 1, -1, -1, -2, -1]
     assert metrics["accuracy"] == 0.5
@@ -57,7 +80,7 @@ def test_central_accuracy_and_loss_by_hand() -> None:
 
 def test_a_regression_has_a_loss_only() -> None:
     federation = Federation(FedAvg().build, points(0, 4), make=slope)
-    metrics = evaluate.central(federation.job, federation.job.network.variables, federation.job.clients.pooled_test())
+    metrics = evaluate.central(federation.job, here(federation.job), federation.job.network.variables)
     assert metrics == {"loss": 2.5}  # (1 + 9)/2/2
 
 
@@ -77,7 +100,7 @@ def labelled(scores: list[list[float]], labels: list[list[int]]) -> tuple[Federa
 def test_of_several_labels_the_recall_at_five() -> None:
     scores = [[7.0, 6, 5, 4, 3, 2, 1], [1.0, 2, 3, 4, 5, 6, 7], [1.0, 2, 3, 4, 5, 6, 7]]
     federation, tests = labelled(scores, [[0, 5, 6], [2, 6], []])
-    metrics = evaluate.central(federation.job, federation.job.network.variables, tests)
+    metrics = evaluate.score(federation.job, federation.job.network.variables, tests)
     # the likeliest five are 0..4, then 2..6: 1 of 3, 2 of 2, and nothing of nothing counts as 0
     assert metrics["accuracy"] == pytest.approx((1 / 3 + 1 + 0) / 3, abs=1e-15)
     # the sum over labels of log(1 + e^s) - s*label
@@ -88,7 +111,7 @@ def test_of_several_labels_the_recall_at_five() -> None:
 
 def test_of_fewer_than_five_labels_all_are_found() -> None:
     federation, tests = labelled([[1.0, 2, 3], [3.0, 2, 1]], [[0], [0, 2]])
-    assert evaluate.central(federation.job, federation.job.network.variables, tests)["accuracy"] == 1
+    assert evaluate.score(federation.job, federation.job.network.variables, tests)["accuracy"] == 1
 
 
 # ---------------------------------------------------------------- training data
@@ -103,7 +126,7 @@ class Apart(Handmade):
 
 def test_on_the_training_data_by_hand() -> None:
     federation = Federation(FedAvg().build, Apart([RIGHT, HALF, samples(), WRONG], 2), make=Sign)
-    found = evaluate.training(federation.job, federation.job.network.variables, round=1)
+    found = evaluate.training(federation.job, here(federation.job), federation.job.network.variables, round=1)
     margins = [1, 1, 2, 1, -1, -1, -2, -1]
     assert found["accuracy"] == pytest.approx(4 / 8, abs=1e-15)  # by samples, not by clients
     assert found["loss"] == pytest.approx(sum(log(1 + exp(-2 * m)) for m in margins) / 8, abs=1e-12)
@@ -111,7 +134,9 @@ def test_on_the_training_data_by_hand() -> None:
 
 def test_a_regression_has_a_loss_only_there_too() -> None:
     federation = Federation(FedAvg().build, points(0, 4), make=slope)
-    assert evaluate.training(federation.job, federation.job.network.variables, round=1) == {"loss": 2.5}
+    assert evaluate.training(federation.job, here(federation.job), federation.job.network.variables, round=1) == {
+        "loss": 2.5
+    }
 
 
 # ---------------------------------------------------------------- UA
@@ -158,7 +183,7 @@ def test_the_step_is_alpha_times_the_gradient_of_one_batch() -> None:
     job = federation_of(PerFedAvg(alpha=0.5).build, samples((1.0, 1))).job
     adapt, info = job.algorithm.adapt, Federation(FedAvg().build, points(0), make=slope).info
     assert adapt is not None
-    own, _, effort = evaluate.perform(job, adapt, 0, job.network.variables, {}, info, purpose="adapt")
+    own, _, effort = perform(job, adapt, 0, job.network.variables, {}, info, purpose="adapt")
     # the gradient of log(1 + exp(2w)) at w = 1 is 2/(1 + exp(-2))
     assert own["x"].item() == pytest.approx(1 - 0.5 * 2 / (1 + exp(-2)), abs=1e-12)
     assert effort.steps == 1

@@ -43,7 +43,7 @@ def work_off(tmp_path, ear, monkeypatch):
     """Have runs of these names worked off by a function of (run, connection)."""
 
     def run(names, work, **limits):
-        monkeypatch.setattr("fedge.sweep.pool.work", lambda run, connection, output, parent: work(run, connection))
+        monkeypatch.setattr("fedge.sweep.pool.work", lambda run, connection, *_: work(run, connection))
         board = Board("accuracy")
         board.place(names, 1)
         known = {"workers": 2, "memory_mb": 1000.0, "retries": 2, "pause_s": 0.01} | limits

@@ -57,7 +57,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
             return {name: average(rows, weights) for name, rows in stacked.items()} | nest("clusters", stacked)
 
         def personal(variables: Tree, kept: Tree) -> Tree:
-            own = {name: rows[int(kept["cluster"])] for name, rows in pick("clusters", variables).items()}
+            own = {name: rows[kept["cluster"].squeeze(-1)] for name, rows in pick("clusters", variables).items()}
             return one.personal(own, pick("kept", kept)) if one.personal else own
 
         def join(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:

@@ -51,7 +51,7 @@ class Mfl(ClientAdaptive, tag="mfl"):
             "t": Slot("scalar", anchor="t", weight=self.weighting, merge="max"),
             "stats": Slot("stats", anchor="stats", weight=self.weighting),
         }
-        works = {"train": Work(start, final, step=step, flops_per_param=optimiser.moving_flops)}
+        works = {"train": Work(start, final, step=step, elementwise=True, flops_per_param=optimiser.moving_flops)}
         return Algorithm(slots, init, keep_nothing, works, round, global_model)
 
 

@@ -70,8 +70,9 @@ class Work(NamedTuple):
 
     init: Callable[[Tree, Tree, Context], Tree]  # (down, kept) -> local, with `y` and `stats` if it trains
     final: Callable[[Tree, Tree, Tree, Context], tuple[Tree, Tree]]  # (down, local, kept) -> (upload, kept)
-    affine: Callable[[Tree, Context], Affine] | None = None
+    affine: Callable[[Tree, Context], Affine] | None = None  # from local without `y`
     step: Callable[[Tree, Tensor, Context], Tree] | None = None  # `raw` in local is the gradient before wrappers
+    elementwise: bool = False  # `step` takes each value by itself: engines may hand it some columns at a time
     gradient: Callable[[Tree, Sequence[Batch], Context], Tensor] | None = None  # if not that of one batch at y
     batches_per_step: int = 1
     penalty: Penalty | None = None
@@ -193,6 +194,12 @@ def drive(engine: Engine, algorithm: Algorithm, states: Sequence[Tree], infos: S
                 rounds[i].close()
                 outcomes[i] = Outcome(states[i], replies[i], void=True)
     return [outcomes[i] for i in range(len(states))]
+
+
+def next_move(work: Work, local: Tree, ctx: Context) -> Affine:
+    """How y moves in the next step. That does not hang on where y is: an engine may not have it at hand."""
+    assert work.affine is not None
+    return work.affine({name: value for name, value in local.items() if name != "y"}, ctx)
 
 
 def moved(y: Tensor, gradient: Tensor, affine: Affine) -> Tensor:

@@ -70,6 +70,15 @@ class Layout:
     def num_stats(self) -> int:
         return self.stats[-1].stop if self.stats else 0
 
+    @cached_property
+    def _strides(self) -> dict[Kind, list[tuple[int, ...]]]:
+        """How far apart neighbours along each axis of a tensor lie in its vector."""
+        sides: dict[Kind, tuple[Entry, ...]] = {"params": self.params, "stats": self.stats, "scalar": ()}
+        return {
+            kind: [tuple(prod(e.shape[i + 1 :]) for i in range(len(e.shape))) for e in side]
+            for kind, side in sides.items()
+        }
+
     def entries(self, kind: Kind) -> tuple[Entry, ...]:
         """The entries of a vector of this kind; a scalar has none."""
         return {"params": self.params, "stats": self.stats, "scalar": ()}[kind]
@@ -79,8 +88,12 @@ class Layout:
 
     def views(self, vector: Tensor, kind: Kind = "params") -> dict[str, Tensor]:
         """The tensors in a vector `[n]`, or in the rows of a block `[C, n]`; no copy."""
-        rows = vector.shape[:-1]
-        return {e.name: vector[..., e.start : e.stop].view((*rows, *e.shape)) for e in self.entries(kind)}
+        # One operation each: an engine does this in every step.
+        rows, (*jumps, one), begin = vector.shape[:-1], vector.stride(), vector.storage_offset()
+        return {
+            e.name: vector.as_strided((*rows, *e.shape), (*jumps, *(one * s for s in strides)), begin + one * e.start)
+            for e, strides in zip(self.entries(kind), self._strides[kind], strict=True)
+        }
 
     def flat(self, tensors: Iterable[Tensor]) -> Tensor:
         """One vector of tensors given in the layout's order."""

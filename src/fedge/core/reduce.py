@@ -8,8 +8,9 @@ sum-then-divide is not, and needs no more memory than one upload.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from fedge.core.layout import Tree
 
 if TYPE_CHECKING:
     from fedge.core.algorithm import Slot
+
+_PART = 1 << 14  # values of a vector that are reduced at a time
 
 
 class Reducer(Protocol):
@@ -27,32 +30,66 @@ class Reducer(Protocol):
         """The reduced upload, in the uploads' own dtype; empty if nothing was counted."""
 
 
+class Partial(NamedTuple):
+    """A mean in the making: what several of them need to become one."""
+
+    means: Tree  # in float64
+    dtypes: Mapping[str, torch.dtype]  # of what they are means of
+    samples: float = 0.0
+    num_uploads: int = 0
+
+
 class Mean:
     """The mean, weighted slot by slot as declared."""
 
     def __init__(self, slots: Mapping[str, Slot]) -> None:
         self._slots = slots
-        self._means: Tree = {}
-        self._dtypes: dict[str, torch.dtype] = {}
-        self._samples = 0.0
-        self._count = 0
+        self.partial = Partial({}, {})
 
     def add(self, upload: Tree, samples: float) -> None:
-        if samples <= 0:
+        self.add_rows({name: value.unsqueeze(0) for name, value in upload.items()}, [samples])
+
+    def add_rows(self, rows: Tree, samples: Sequence[float]) -> None:
+        """Several uploads, one after another."""
+        counted = [i for i, weight in enumerate(samples) if weight > 0]
+        if not counted:
             return
-        self._samples += samples
-        self._count += 1
-        shares = {"samples": samples / self._samples, "uniform": 1 / self._count}
-        for name, value in upload.items():
-            if self._count == 1:
-                self._dtypes[name] = value.dtype
-                self._means[name] = value.to(torch.float64, copy=True)
-            else:
-                mean = self._means[name]
-                mean.add_(value.to(torch.float64) - mean, alpha=shares[self._slots[name].weight])
+        if not self.partial.num_uploads:
+            means = {name: value.new_empty(value.shape[1:], dtype=torch.float64) for name, value in rows.items()}
+            self.partial = Partial(means, {name: value.dtype for name, value in rows.items()})
+        totals = self.partial.samples + np.cumsum([samples[i] for i in counted])
+        counts = self.partial.num_uploads + np.arange(1, len(counted) + 1)
+        shares = {"samples": np.array([samples[i] for i in counted]) / totals, "uniform": 1 / counts}
+        for name, mean in self.partial.means.items():
+            _run_mean(mean, rows[name], counted, shares[self._slots[name].weight].tolist())
+        self.partial = self.partial._replace(samples=float(totals[-1]), num_uploads=int(counts[-1]))
+
+    def merge(self, other: Partial) -> None:
+        """The uploads of another mean, after these."""
+        if not other.num_uploads:
+            return
+        if not self.partial.num_uploads:
+            self.partial = other._replace(means={name: mean.clone() for name, mean in other.means.items()})
+            return
+        samples, count = self.partial.samples + other.samples, self.partial.num_uploads + other.num_uploads
+        shares = {"samples": other.samples / samples, "uniform": other.num_uploads / count}
+        for name, mean in self.partial.means.items():
+            _run_mean(mean, other.means[name].unsqueeze(0), [0], [shares[self._slots[name].weight]])
+        self.partial = self.partial._replace(samples=samples, num_uploads=count)
 
     def value(self) -> Tree:
-        return {name: mean.to(self._dtypes[name]) for name, mean in self._means.items()}
+        return {name: mean.to(self.partial.dtypes[name]) for name, mean in self.partial.means.items()}
+
+
+def _run_mean(mean: Tensor, rows: Tensor, which: Sequence[int], shares: Sequence[float]) -> None:
+    """a += (u - a) * share for some rows u in turn; by parts that stay in the cache. A share of 1 starts anew."""
+    for part in (slice(start, start + _PART) for start in range(0, mean.shape[-1], _PART)):
+        a = mean[..., part]
+        for i, share in zip(which, shares, strict=True):
+            if share == 1.0:
+                a.copy_(rows[i, ..., part])
+            else:
+                a.add_(rows[i, ..., part].to(torch.float64) - a, alpha=share)
 
 
 class Collect:

@@ -12,7 +12,8 @@ from fedge.core import message
 from fedge.core.algorithm import Costs, Exchange, Info, Reply
 from fedge.costs.rehearsal import Part, count_vectors, rehearse
 from fedge.edge.ledger import Ledger
-from fedge.engines.job import Answer, Effort, Request
+from fedge.engines.job import Request
+from fedge.engines.reduction import Answer, Effort
 from fedge.runs.kept import KeptStore
 from fedge.setup import Setup, info_of
 

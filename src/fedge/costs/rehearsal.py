@@ -16,7 +16,8 @@ from torch import Tensor
 from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Work, drive, moved
 from fedge.core.codec import RESIDUAL
 from fedge.core.layout import Tree
-from fedge.engines.job import Answer, Effort, Job, Reduction, seal
+from fedge.engines.job import Job
+from fedge.engines.reduction import Answer, Effort, Reduction, seal
 
 _INFO = Info(round=0, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, seed=0, cohort=(0,))
 """In round 0 all that is done every so many rounds is due."""

@@ -33,6 +33,8 @@ class Clients(Protocol):
     sizes: np.ndarray  # training samples of each client, all that it will ever have
     noisy: np.ndarray  # numbers of the clients whose training data is noisy on purpose
 
+    def __hash__(self) -> int: ...
+
     def num_samples(self, client: int, round: int) -> int:
         """Of its training set in a round: at least one, unless it never has any."""
 

@@ -35,8 +35,10 @@ def plan(
             epochs = (_epoch(rng.permutation(num_samples), size, drop_single) for _ in range(num_epochs))
             return [(batch,) for batches in epochs for batch in batches]
         num_steps = num_epochs * steps_per_epoch(num_samples, batch_size, drop_single)
-    drawn = _draw(rng, num_samples, size)
-    return [tuple(next(drawn) for _ in range(batches_per_step)) for _ in range(num_steps)]
+    total = num_steps * batches_per_step * size
+    orders = [rng.permutation(num_samples) for _ in range(-(-total // num_samples))]
+    drawn = np.concatenate(orders or [np.empty(0, np.int64)])[:total]
+    return [tuple(batches) for batches in drawn.reshape(num_steps, batches_per_step, size)]
 
 
 def steps_per_epoch(num_samples: int, batch_size: int, drop_single: bool = False) -> int:
@@ -49,12 +51,3 @@ def steps_per_epoch(num_samples: int, batch_size: int, drop_single: bool = False
 def _epoch(order: Indexes, size: int, drop_single: bool) -> Iterator[Indexes]:
     for step in range(steps_per_epoch(len(order), size, drop_single)):
         yield order[step * size : (step + 1) * size]
-
-
-def _draw(rng: np.random.Generator, num_samples: int, size: int) -> Iterator[Indexes]:
-    left = np.empty(0, np.int64)
-    while True:
-        while len(left) < size:
-            left = np.concatenate([left, rng.permutation(num_samples)])
-        yield left[:size]
-        left = left[size:]

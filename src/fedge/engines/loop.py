@@ -8,11 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Work, moved
+from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Work, moved, next_move
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
-from fedge.engines.job import Answer, Effort, Job, Reduction, check_stats, seal
+from fedge.engines.job import Job, check_stats
+from fedge.engines.reduction import Answer, Effort, Reduction, seal
 
 
 class Loop:
@@ -66,14 +67,17 @@ def perform(
 ) -> tuple[Tree, Tree, Effort]:
     """The client half on one client: (upload, kept, what it took). An observer sees every step and changes none."""
     gradients = _Gradients(job, work, client, info.round)
+    network, before = job.network, kept
+    down, kept = network.place(down), network.place(kept)
+    given = kept
     context = Context(
-        client=torch.tensor([client]),
+        client=torch.tensor([client], device=network.device),
         round=info.round,
         rate=info.rate,
         num_clients=info.num_clients,
         step=0,
-        num_samples=torch.tensor([float(gradients.size)], dtype=job.network.dtype),
-        num_steps=torch.zeros(1, dtype=job.network.dtype),
+        num_samples=torch.tensor([float(gradients.size)], dtype=network.dtype, device=network.device),
+        num_steps=torch.zeros(1, dtype=network.dtype, device=network.device),
         layout=job.network.layout,
         grad_at=gradients,
     )
@@ -94,7 +98,7 @@ def perform(
             gradient = work.gradient(local, batches, context) if work.gradient else gradients(local["y"], batches[0])
             local = {**local, "stats": gradients.stats}
             if work.affine:
-                local["y"] = moved(local["y"], gradient, work.affine(local, context))
+                local["y"] = moved(local["y"], gradient, next_move(work, local, context))
             elif work.step:
                 local = work.step({**local, "raw": gradient}, gradient, context)
             if observe:
@@ -102,8 +106,9 @@ def perform(
         context = context._replace(num_steps=torch.full_like(context.num_steps, len(steps)))
         upload, kept = work.final(down, local, kept, context)
     if work.trains:
-        check_stats({**upload, **kept}, job.network, "final")
-    return upload, kept, gradients.effort._replace(steps=len(steps))
+        check_stats({**upload, **kept}, network, "final")
+    kept = before if kept is given else network.fetch(kept)
+    return network.fetch(upload), kept, gradients.effort._replace(steps=len(steps))
 
 
 class _Gradients:
@@ -113,7 +118,7 @@ class _Gradients:
         self._job, self._penalty, self._client, self._round = job, work.penalty, client, round
         self._samples: Samples | None = None
         self.size = job.clients.num_samples(client, round)
-        self.stats = job.network.variables["stats"]
+        self.stats = job.network.place(job.network.variables)["stats"]
         self.effort = Effort()
         self.loss: Tensor | None = None  # of the first batch since it was set to None
 

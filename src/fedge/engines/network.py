@@ -40,14 +40,19 @@ class Network:
     """
 
     def __init__(
-        self, make: Callable[[], nn.Module], seed: int, task: Task, dtype: torch.dtype = torch.float32
+        self,
+        make: Callable[[], nn.Module],
+        seed: int,
+        task: Task,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
     ) -> None:
         with torch.random.fork_rng(devices=[]):
             # A module's own initialisation knows only torch's generator: lend it a seeded one.
             torch.manual_seed(torch_seed(seed, "model"))
-            self.module = make().to(dtype)
+            self.module = make().to(device, dtype)
         self.layout = Layout.of(self.module)
-        self.dtype = dtype
+        self.dtype, self.device = dtype, device
         self.task = task
         self.loss = LOSSES[task]
         self._norms = [
@@ -56,17 +61,26 @@ class Network:
         named = dict(self.module.named_parameters())
         self._params = [named[entry.name] for entry in self.layout.params]
         self._buffers = [self.module.get_buffer(entry.name) for entry in self.layout.stats]
-        self.variables: Tree = {"x": self.layout.flat(p.detach() for p in self._params)}
-        self.variables["stats"] = self.layout.flat(self._buffers) if self._buffers else torch.zeros(0, dtype=dtype)
+        self.variables: Tree = {"x": self.layout.flat(p.detach().cpu() for p in self._params)}
+        stats = [buffer.cpu() for buffer in self._buffers]
+        self.variables["stats"] = self.layout.flat(stats) if stats else torch.zeros(0, dtype=dtype)
 
     @property
     def has_norm(self) -> bool:
         return bool(self._norms)
 
     def cast(self, samples: Samples) -> Samples:
-        """Samples in the network's dtype; integer inputs, such as characters, stay what they are."""
-        x = samples.x.to(self.dtype) if samples.x.is_floating_point() else samples.x
-        return Samples(x, samples.y if self.task == "classes" else samples.y.to(self.dtype))
+        """Samples in the network's dtype, on its device; integer inputs, such as characters, stay integers."""
+        x = samples.x.to(self.device, self.dtype if samples.x.is_floating_point() else None)
+        return Samples(x, samples.y.to(self.device, None if self.task == "classes" else self.dtype))
+
+    def place(self, tree: Tree) -> Tree:
+        """A tree on the device."""
+        return tree if self.device == "cpu" else {name: value.to(self.device) for name, value in tree.items()}
+
+    def fetch(self, tree: Tree) -> Tree:
+        """A tree from the device: whatever is kept or travels is in ordinary memory."""
+        return tree if self.device == "cpu" else {name: value.cpu() for name, value in tree.items()}
 
     @cached_property
     def last_layer(self) -> nn.Module:
@@ -97,12 +111,14 @@ class Network:
     @torch.no_grad()
     def outputs(self, variables: Tree, x: Tensor) -> Tensor:
         """What the model says of inputs, in evaluation mode."""
+        variables = self.place(variables)
         self._load(variables["x"], variables["stats"])
         self.module.eval()
         return torch.cat([self.module(part) for part in torch.split(x, _EVALUATION_BATCH)])
 
     def trained(self, variables: Tree) -> nn.Module:
         """The module with these weights and statistics as its own, for use outside."""
+        self.module.cpu()
         self._load(variables["x"].clone(), variables["stats"].clone())
         return self.module.eval()
 

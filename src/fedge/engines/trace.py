@@ -20,7 +20,7 @@ from fedge.core.algorithm import Info
 from fedge.core.layout import Layout, Tree
 from fedge.core.schema import Options
 from fedge.data.clients import Samples
-from fedge.engines.evaluate import central
+from fedge.engines.evaluate import score
 from fedge.engines.job import Job
 from fedge.engines.loop import Step, perform
 from fedge.engines.network import Network
@@ -222,7 +222,7 @@ def spread(cohort: Sequence[int], count: int) -> list[int]:
 
 
 def _accuracies(job: Job, model: Tree, sets: Mapping[str, Samples]) -> Line:
-    return {name: central(job, model, samples)["accuracy"] for name, samples in sets.items()}
+    return {name: score(job, model, samples)["accuracy"] for name, samples in sets.items()}
 
 
 def _length(vector: Tensor) -> float:

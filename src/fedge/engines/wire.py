@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from fedge.core import message
 from fedge.core.algorithm import Exchange, Info, Reply
-from fedge.engines.job import Answer, Effort, Job, Reduction
+from fedge.engines.job import Job
 from fedge.engines.loop import answer
+from fedge.engines.reduction import Answer, Effort, Reduction
 
 
 class Wire:

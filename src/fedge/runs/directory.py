@@ -70,6 +70,17 @@ class RunDirectory:
             raise RunError(f"{path} holds repeats, not one run; open one of them, such as {first}")
         return cls(path, config, _resume(path))
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was noted of how it runs."""
+        return dict(files.read_environment(self.path).get("engine", {}))
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """Write down how it runs, beside where."""
+        where = {**files.read_environment(self.path), "engine": {**self.facts, **facts}}
+        with writing(self.path / files.ENVIRONMENT, self._then):
+            write_atomic(self.path / files.ENVIRONMENT, files.encode_pretty(where))
+
     def kept_store(self, template: Tree) -> KeptStore:
         """Where clients of this run keep their private state; from now on part of every checkpoint."""
         self._kept = KeptStore(template, self.path / files.KEPT, self._then)

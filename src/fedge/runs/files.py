@@ -106,11 +106,16 @@ def seed_path(path: Path, seed: int) -> Path:
     return path / f"seed-{seed}"
 
 
-def _writer(path: Path) -> str:
+def read_environment(path: Path) -> dict[str, Any]:
+    """Where a run was started, and how it runs; nothing, if that cannot be read: no run hangs on it."""
     try:
-        version = decode(path / ENVIRONMENT, read_bytes(path / ENVIRONMENT) or b"").get("fedge")
+        return decode(path / ENVIRONMENT, read_bytes(path / ENVIRONMENT) or b"")
     except (RunError, StorageError):
-        version = None
+        return {}
+
+
+def _writer(path: Path) -> str:
+    version = read_environment(path).get("fedge")
     return version if isinstance(version, str) else "of the version that wrote it"
 
 

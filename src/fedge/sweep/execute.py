@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from fedge import config as configuration
 from fedge.core.errors import ConfigError, RunError
+from fedge.core.machine import num_processors
 from fedge.runs import Run
 from fedge.runs.directory import create_repeats
 from fedge.runs.files import CONFIG, LOCK
 from fedge.runs.lock import Lock
 from fedge.runs.storage import writing
 from fedge.sweep.board import Board, Listener
-from fedge.sweep.machine import num_processors, usable_memory_mb
+from fedge.sweep.machine import usable_memory_mb
 from fedge.sweep.plan import Plan, PlannedRun, Trial, check_folder, damage, is_done, write_plan
 from fedge.sweep.pool import Limits, Pool
 from fedge.sweep.worker import Ended

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 from pathlib import Path
@@ -10,13 +9,6 @@ from pathlib import Path
 _UNKNOWN_MB = 4096.0  # where the system does not tell
 _SHARE = 0.8  # the rest is for others
 _KB = 1024 if sys.platform == "darwin" else 1  # units of ru_maxrss in one KB
-
-
-def num_processors() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def usable_memory_mb() -> float:

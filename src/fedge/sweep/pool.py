@@ -104,7 +104,8 @@ class Pool:
     def _start(self, turn: _Waiting) -> None:
         ours, theirs = _FORK.Pipe(duplex=False)
         output = TemporaryFile()  # noqa: SIM115 - it is closed when the process is over
-        process = _FORK.Process(target=work, args=(turn.run, theirs, output.fileno(), os.getpid()))
+        told = (turn.run, theirs, output.fileno(), os.getpid(), self._limits.workers)
+        process = _FORK.Process(target=work, args=told)
         process.start()
         theirs.close()  # so that the end of the process is the end of the messages
         self._running[ours] = _Running(turn, process, output)

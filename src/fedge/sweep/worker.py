@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from fedge import config as configuration
 from fedge import experiment
 from fedge.core.errors import FedgeError
+from fedge.core.machine import die_with_parent, take_share
 from fedge.runs.directory import RunDirectory
 from fedge.runs.files import CONFIG
 from fedge.setup import Setup
@@ -22,7 +22,6 @@ from fedge.sweep.plan import PlannedRun
 
 _INTERVAL_S = 0.1  # the least time between two tellings
 _METRICS = ("accuracy", "user_accuracy", "loss")
-_DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 
 
 class Heard(NamedTuple):
@@ -78,10 +77,14 @@ class Telling:
         self._connection.send(Heard(round, dict(self._metrics), peak_memory_mb()))
 
 
-def work(run: PlannedRun, connection: Connection, output: int, parent: int) -> None:
-    """What the process does: train, and say how it ended. Whatever is printed goes to a file, not over the view."""
+def work(run: PlannedRun, connection: Connection, output: int, parent: int, num_processes: int) -> None:
+    """What the process does, one of several: train, and say how it ended.
+
+    Whatever is printed goes to a file, not over the view.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
-    _die_with_parent(parent)
+    die_with_parent(parent)
+    take_share(num_processes)
     for stream in (1, 2):
         os.dup2(output, stream)
     connection.send(_train(run, Telling(connection, parent)))
@@ -114,12 +117,3 @@ def train(run: PlannedRun, telling: Telling) -> None:
 
 def _out_of_memory() -> Ended:
     return Ended("ran out of memory", 1, out_of_memory=True)
-
-
-def _die_with_parent(parent: int) -> None:
-    """Have the system end this process with its parent, where it can; elsewhere it ends after its next round."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:  # it was too late
-        os._exit(1)

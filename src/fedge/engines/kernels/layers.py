@@ -1,151 +1,339 @@
-"""Layers on `[C, B, ...]`: C clients, each with weights of its own, B samples each.
+"""Dense layers, activations, normalisation and dropout for a block of clients.
 
-`forward` says the output and what `backward` will need; `backward` writes the gradient of the layer's own tensors into
-`grads`, views into the rows of one `[C, P]` buffer, and says the gradient of the input.
+A layer may overwrite the gradient that `backward` is given: nobody else looks at it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedge.core.layout import Tree
-from fedge.data.clients import Task
+from fedge.engines.kernels.layer import Into, Layer, Pass, Saved
 
-Saved = Any  # a layer's own business
+_aten: Any = torch.ops.aten
 
 
-class Views(NamedTuple):
-    """The tensors of a block of models by name: weights, and running statistics to be advanced in place."""
+class Identity:
+    weighted = False
 
-    params: Tree
-    stats: Tree
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Saved]:
+        return x, None
 
-
-class Layer(Protocol):
-    def forward(self, x: Tensor, views: Views) -> tuple[Tensor, Saved]: ...
-    def backward(self, g: Tensor, saved: Saved, views: Views, grads: Tree, need_input: bool) -> Tensor: ...
+    def backward(self, g: Tensor, saved: Saved, run: Pass, into: Into, need_input: bool) -> Tensor:
+        return g
 
 
 class Flatten:
-    def forward(self, x: Tensor, views: Views) -> tuple[Tensor, Saved]:
-        return x.flatten(2), x.shape
+    weighted = False
 
-    def backward(self, g: Tensor, saved: Saved, views: Views, grads: Tree, need_input: bool) -> Tensor:
-        return g.view(saved)
+    def __init__(self, prefix: str, module: nn.Flatten) -> None:
+        start, end = module.start_dim, module.end_dim
+        self._start, self._end = start + 1, end if end < 0 else end + 1  # the clients' axis comes before all
 
+    @staticmethod
+    def reason_against(module: nn.Flatten) -> str | None:
+        """Why this module has no kernel, if it has none."""
+        if module.start_dim > 0:
+            return None
+        return f"Flatten with start_dim {module.start_dim} has no batched kernel"
 
-class Relu:
-    def forward(self, x: Tensor, views: Views) -> tuple[Tensor, Saved]:
-        out = x.clamp(min=0)
-        return out, out
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, torch.Size]:
+        return x.flatten(self._start, self._end), x.shape
 
-    def backward(self, g: Tensor, saved: Tensor, views: Views, grads: Tree, need_input: bool) -> Tensor:
-        return g * (saved > 0)
+    def backward(self, g: Tensor, saved: torch.Size, run: Pass, into: Into, need_input: bool) -> Tensor:
+        return g.reshape(saved)
 
 
 class Linear:
-    def __init__(self, prefix: str, layer: nn.Linear) -> None:
-        self._weight, self._bias = f"{prefix}weight", f"{prefix}bias" if layer.bias is not None else None
+    weighted = True
 
-    def forward(self, x: Tensor, views: Views) -> tuple[Tensor, Saved]:
-        rows = x.reshape(len(x), -1, x.shape[-1])  # inputs of more than one dimension are more rows
-        weight = views.params[self._weight].transpose(1, 2)
+    def __init__(self, prefix: str, module: nn.Linear) -> None:
+        self._weight, self._bias = f"{prefix}weight", None if module.bias is None else f"{prefix}bias"
+
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor]:
+        rows = _rows(x)
+        weight = run.params[self._weight].transpose(1, 2)
         if self._bias is None:
             out = torch.bmm(rows, weight)
         else:
-            out = torch.baddbmm(views.params[self._bias].unsqueeze(1), rows, weight)
-        return out.view(*x.shape[:-1], -1), rows
+            out = torch.baddbmm(run.params[self._bias].unsqueeze(1), rows, weight)
+        return _unrows(out, x), rows
 
-    def backward(self, g: Tensor, saved: Tensor, views: Views, grads: Tree, need_input: bool) -> Tensor:
-        rows = g.reshape(len(g), -1, g.shape[-1])
-        grads[self._weight].baddbmm_(rows.transpose(1, 2), saved, beta=0)
+    def backward(self, g: Tensor, saved: Tensor, run: Pass, into: Into, need_input: bool) -> Tensor:
+        rows = _rows(g)
+        before = _unrows(torch.bmm(rows, run.params[self._weight]), g) if need_input else g
+        into.add_product(self._weight, rows.transpose(1, 2), saved)
         if self._bias is not None:
-            torch.sum(rows, 1, out=grads[self._bias])
-        return torch.bmm(rows, views.params[self._weight]).view(*g.shape[:-1], -1) if need_input else g
+            into.add(self._bias, rows.sum(1))
+        return before
+
+
+def _rows(x: Tensor) -> Tensor:
+    """`[C, rows, n]`: inputs of more than one dimension are more rows."""
+    return x if x.dim() == 3 else x.reshape(len(x), -1, x.shape[-1])
+
+
+def _unrows(rows: Tensor, like: Tensor) -> Tensor:
+    """Rows with the dimensions that another tensor had before it was made rows."""
+    return rows if like.dim() == 3 else rows.view(*like.shape[:-1], -1)
+
+
+class Relu:
+    weighted = False
+
+    def __init__(self, in_place: bool = False) -> None:
+        """In place: where the layer before neither keeps its output nor lets anybody else see it."""
+        self._relu = torch.relu_ if in_place else torch.relu
+
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor]:
+        out = self._relu(x)
+        return out, out
+
+    def backward(self, g: Tensor, saved: Tensor, run: Pass, into: Into, need_input: bool) -> Tensor:
+        # One pass, where g * (saved > 0) makes two and is several times slower.
+        before: Tensor = _aten.threshold_backward.grad_input(g, saved, 0, grad_input=g)
+        return before
+
+
+class Activation:
+    """Any other function of single numbers, with torch's own backward."""
+
+    weighted = False
+
+    def __init__(
+        self,
+        function: Callable[[Tensor], Tensor],
+        backward: Callable[[Tensor, Tensor], Tensor],
+        of_output: bool = False,
+    ) -> None:
+        """`backward` takes the gradient and the function's input, or its output."""
+        self._function, self._backward, self._of_output = function, backward, of_output
+
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor]:
+        out = self._function(x)
+        return out, out if self._of_output else x
+
+    def backward(self, g: Tensor, saved: Tensor, run: Pass, into: Into, need_input: bool) -> Tensor:
+        return self._backward(g, saved)
+
+
+def tanh() -> Activation:
+    return Activation(torch.tanh, _aten.tanh_backward.default, of_output=True)
+
+
+def sigmoid() -> Activation:
+    return Activation(torch.sigmoid, _aten.sigmoid_backward.default, of_output=True)
+
+
+def silu() -> Activation:
+    return Activation(nn.functional.silu, _aten.silu_backward.default)
+
+
+def leaky_relu(slope: float) -> Activation:
+    return Activation(
+        lambda x: nn.functional.leaky_relu(x, slope), lambda g, x: _aten.leaky_relu_backward(g, x, slope, False)
+    )
+
+
+def elu(alpha: float) -> Activation:
+    return Activation(lambda x: nn.functional.elu(x, alpha), lambda g, x: _aten.elu_backward(g, alpha, 1, 1, False, x))
+
+
+def gelu(approximate: str) -> Activation:
+    return Activation(
+        lambda x: nn.functional.gelu(x, approximate=approximate),
+        lambda g, x: _aten.gelu_backward(g, x, approximate=approximate),
+    )
+
+
+class Dropout:
+    """Draws for each client what nn.Dropout draws from the same generator for its samples alone."""
+
+    weighted = False
+
+    def __init__(self, prefix: str, module: nn.Dropout) -> None:
+        self._keep = 1 - module.p
+
+    @staticmethod
+    def reason_against(module: nn.Dropout) -> str | None:
+        """Why this module has no kernel, if it has none."""
+        return "Dropout of everything has no batched kernel" if module.p == 1 else None
+
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Saved]:
+        if not run.training:
+            return x, None
+        noise = torch.zeros_like(x)  # padding is dropped
+        for row, size, generator in zip(noise, _sizes(x, run), run.generators, strict=True):
+            # Drawn in the order of a contiguous tensor, whatever the layout of x in memory.
+            row[:size] = x.new_empty(size, *x.shape[2:]).bernoulli_(self._keep, generator=generator)
+        noise.div_(self._keep)
+        return x * noise, noise
+
+    def backward(self, g: Tensor, saved: Saved, run: Pass, into: Into, need_input: bool) -> Tensor:
+        return g.mul_(saved)
 
 
 class BatchNorm:
-    """BatchNorm1d; a batch of one is normalised by the running statistics, which then stay as they are."""
+    """BatchNorm of vectors `[C, B, channels]` or of images, with any number of dimensions after the channels.
 
-    def __init__(self, prefix: str, layer: nn.BatchNorm1d) -> None:
-        self._prefix, self._affine = prefix, layer.affine
-        self._epsilon = layer.eps
-        self._momentum = layer.momentum or 0.0
+    A client with a single sample is normalised by the running statistics, which then stay as they are.
+    """
 
-    def forward(self, x: Tensor, views: Views) -> tuple[Tensor, Saved]:
-        running_mean, running_var = (views.stats[f"{self._prefix}running_{s}"] for s in ("mean", "var"))
-        single = x.shape[1] == 1
-        rows = _channels_last(x)
-        if single:
-            mean, var = running_mean.clone(), running_var
+    weighted = True
+
+    def __init__(self, prefix: str, module: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
+        norm = _Norm(prefix, module.affine, module.eps, module.momentum or 0.0)
+        self._vectors, self._images = _VectorNorm(norm), _ImageNorm(norm)
+
+    @staticmethod
+    def reason_against(module: nn.BatchNorm1d | nn.BatchNorm2d) -> str | None:
+        """Why this module has no kernel, if it has none."""
+        if module.track_running_stats:
+            return None
+        return f"{type(module).__name__} without running statistics has no batched kernel"
+
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Saved]:
+        return self._of(x).forward(x, run)
+
+    def backward(self, g: Tensor, saved: Saved, run: Pass, into: Into, need_input: bool) -> Tensor:
+        return self._of(g).backward(g, saved, run, into, need_input)
+
+    def _of(self, x: Tensor) -> Layer:
+        return self._vectors if x.dim() == 3 else self._images
+
+
+class _Norm(NamedTuple):
+    prefix: str
+    affine: bool
+    epsilon: float
+    momentum: float
+
+    def running(self, run: Pass) -> tuple[Tensor, Tensor]:
+        return run.stats[f"{self.prefix}running_mean"], run.stats[f"{self.prefix}running_var"]
+
+    def weights(self, run: Pass) -> tuple[Tensor, Tensor]:
+        return run.params[f"{self.prefix}weight"], run.params[f"{self.prefix}bias"]
+
+    def add(self, into: Into, weight: Tensor, bias: Tensor) -> None:
+        if self.affine:
+            into.add(f"{self.prefix}weight", weight)
+            into.add(f"{self.prefix}bias", bias)
+
+
+class _VectorNorm:
+    """All clients at once: each has few numbers, and a call for each would cost more than the arithmetic."""
+
+    weighted = True
+
+    def __init__(self, norm: _Norm) -> None:
+        self._norm = norm
+
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Saved]:
+        running_mean, running_var = (value.unsqueeze(1) for value in self._norm.running(run))
+        if run.training and x.shape[1] > 1:
+            weigh = _Weights.of(run.shares, x.shape[1])
+            mean = weigh.average(x, running_mean)
+            normal = x - mean
+            var = weigh.average(normal.square(), running_var)
+            running_mean.lerp_(mean, self._norm.momentum)
+            running_var.lerp_(var * weigh.correction, self._norm.momentum)
+            share = weigh.share
         else:
-            size = rows.shape[1]
-            var, mean = torch.var_mean(rows, 1, correction=0)
-            running_mean.lerp_(mean, self._momentum)
-            running_var.lerp_(var * (size / (size - 1)), self._momentum)
-        scale = torch.rsqrt(var + self._epsilon).unsqueeze(1)
-        normal = (rows - mean.unsqueeze(1)) * scale
-        out = torch.addcmul(self._beta(views), normal, self._gamma(views)) if self._affine else normal
-        return _channels_back(out, x.shape), (normal, scale, single)
+            normal, var, share = x - running_mean, running_var, 0.0
+        scale = torch.rsqrt(var + self._norm.epsilon)
+        normal.mul_(scale)
+        if not self._norm.affine:
+            return normal.clone(), (normal, scale, share)
+        weight, bias = self._norm.weights(run)
+        return torch.addcmul(bias.unsqueeze(1), normal, weight.unsqueeze(1)), (normal, scale, share)
 
     def backward(
-        self, g: Tensor, saved: tuple[Tensor, Tensor, bool], views: Views, grads: Tree, need_input: bool
+        self, g: Tensor, saved: tuple[Tensor, Tensor, float | Tensor], run: Pass, into: Into, need_input: bool
     ) -> Tensor:
-        (normal, scale, single), shape = saved, g.shape
-        g = _channels_last(g)
-        if self._affine:
-            torch.sum(g * normal, 1, out=grads[f"{self._prefix}weight"])
-            torch.sum(g, 1, out=grads[f"{self._prefix}bias"])
-            g = g * self._gamma(views)
-        if not single:
-            g = g - g.mean(1, keepdim=True) - normal * (g * normal).mean(1, keepdim=True)
-        return _channels_back(g * scale, shape)
-
-    def _gamma(self, views: Views) -> Tensor:
-        return views.params[f"{self._prefix}weight"].unsqueeze(1)
-
-    def _beta(self, views: Views) -> Tensor:
-        return views.params[f"{self._prefix}bias"].unsqueeze(1)
+        normal, scale, share = saved
+        by_weight, by_bias = (g * normal).sum(1, keepdim=True), g.sum(1, keepdim=True)
+        if need_input:
+            if isinstance(share, Tensor) or share:  # the mean and the variance depend on the input
+                g.sub_(by_bias * share).addcmul_(normal, by_weight * share, value=-1)
+            g.mul_(scale * self._norm.weights(run)[0].unsqueeze(1) if self._norm.affine else scale)
+        self._norm.add(into, by_weight.squeeze(1), by_bias.squeeze(1))
+        return g
 
 
-def _channels_last(x: Tensor) -> Tensor:
-    """`[C, B, channels]` or `[C, B, channels, length]` as `[C, rows, channels]`."""
-    return x if x.dim() == 3 else x.transpose(2, 3).flatten(1, 2)
+class _Weights(NamedTuple):
+    """Of samples in the mean of their client."""
+
+    share: float | Tensor  # [C, B, 1]; all 0 for a client with a single sample
+    correction: float | Tensor  # [C, 1, 1]: n/(n-1), which makes the variance unbiased
+    single: Tensor | None = None  # [C, 1, 1]: the client has one sample
+
+    @staticmethod
+    def of(shares: Tensor | None, size: int) -> _Weights:
+        if shares is None:
+            return _Weights(1 / size, size / (size - 1))
+        num_samples = (shares > 0).sum(1).view(-1, 1, 1)
+        single = num_samples == 1
+        correction = torch.where(single, 1.0, num_samples / (num_samples - 1).to(shares.dtype))
+        return _Weights(shares.unsqueeze(2).masked_fill(single, 0.0), correction, single)
+
+    def average(self, x: Tensor, otherwise: Tensor) -> Tensor:
+        """The mean of each client, `[C, 1, channels]`; what is given for those with a single sample."""
+        if self.single is None or not isinstance(self.share, Tensor):
+            return x.mean(1, keepdim=True)
+        return torch.where(self.single, otherwise, torch.bmm(self.share.transpose(1, 2), x))
 
 
-def _channels_back(rows: Tensor, shape: torch.Size) -> Tensor:
-    """What `_channels_last` was given."""
-    return rows if len(shape) == 3 else rows.view(shape[0], shape[1], shape[3], shape[2]).transpose(2, 3)
+class _ImageNorm:
+    """Client by client: torch's own kernel needs half the passes over memory that all at once would take."""
+
+    weighted = True
+
+    def __init__(self, norm: _Norm) -> None:
+        self._norm = norm
+
+    def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Saved]:
+        if not (x.is_contiguous() or (x.dim() == 5 and x.movedim(2, -1).is_contiguous())):
+            x = x.contiguous()  # the kernel knows these two layouts only; on another it would be wrong
+        out = torch.empty_like(x)
+        mean, scale = x.new_empty(2, len(x), x.shape[2])
+        for i, (size, training, constants) in enumerate(self._clients(x, run)):
+            settings = training, self._norm.momentum, self._norm.epsilon
+            results = {"out": out[i, :size], "save_mean": mean[i], "save_invstd": scale[i]}
+            _aten.native_batch_norm.out(x[i, :size], *constants, *settings, **results)
+            out[i, size:] = 0  # what was in memory before might be no number
+        return out, (x, mean, scale)
+
+    def backward(
+        self, g: Tensor, saved: tuple[Tensor, Tensor, Tensor], run: Pass, into: Into, need_input: bool
+    ) -> Tensor:
+        x, mean, scale = saved
+        by_weight, by_bias = [], []
+        wanted = [need_input, True, True]
+        for i, (size, training, (weight, _, *running)) in enumerate(self._clients(x, run)):
+            before, one, other = _aten.native_batch_norm_backward(
+                g[i, :size], x[i, :size], weight, *running, mean[i], scale[i], training, self._norm.epsilon, wanted
+            )
+            by_weight.append(one)
+            by_bias.append(other)
+            if need_input:
+                g[i, :size] = before
+        if self._norm.affine:
+            self._norm.add(into, torch.stack(by_weight), torch.stack(by_bias))
+        return g
+
+    def _clients(self, x: Tensor, run: Pass) -> Iterator[tuple[int, bool, tuple[Tensor | None, ...]]]:
+        """Of each client: number of samples, whether they make the statistics, weight, bias and running statistics."""
+        weights = self._norm.weights(run) if self._norm.affine else ([None] * len(x),) * 2
+        for size, *constants in zip(_sizes(x, run), *weights, *self._norm.running(run), strict=True):
+            yield size, run.training and size > 1, tuple(constants)
 
 
-def softmax_cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(loss of each client, gradient of its mean over the batch)."""
-    log_p = torch.log_softmax(logits, -1)
-    losses = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1).mean(1)
-    g = log_p.exp_()
-    g.scatter_add_(-1, target.unsqueeze(-1), g.new_full((1, 1, 1), -1.0).expand(*target.shape, 1))
-    return losses, g.div_(target.shape[1])
-
-
-def squared_error(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(loss of each client, gradient of its mean over the batch)."""
-    difference = output - target
-    return 0.5 * (difference**2).sum(-1).mean(1), difference / target.shape[1]
-
-
-def label_cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(loss of each client, gradient of its mean over the batch)."""
-    losses = binary_cross_entropy_with_logits(logits, target, reduction="none").sum(-1).mean(1)
-    return losses, (logits.sigmoid() - target) / target.shape[1]
-
-
-LOSSES: dict[Task, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
-    "classes": softmax_cross_entropy,
-    "labels": label_cross_entropy,
-    "values": squared_error,
-}
+def _sizes(x: Tensor, run: Pass) -> list[int]:
+    """How many samples each client has."""
+    if run.shares is None:
+        return [x.shape[1]] * len(x)
+    sizes: list[int] = (run.shares > 0).sum(1).tolist()
+    return sizes

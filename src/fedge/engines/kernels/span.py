@@ -1,0 +1,108 @@
+"""Steps of a linear model without its weights.
+
+A gradient of a linear model lies in the span of the samples that it is of. So after some affine steps the weights are
+W = a*W0 + D + A'X, with X the client's samples, and the outputs X W' move by the Gram matrix X X' alone. With few
+samples and many features that is far less to compute and to touch; the weights are made once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedge.core.algorithm import Affine
+from fedge.core.layout import Layout
+from fedge.data.clients import Samples
+from fedge.engines.kernels.losses import Loss
+
+
+class Span:
+    """A block of linear models, on their way. Only the first rows may be at work, those before the others."""
+
+    def __init__(self, layout: Layout, loss: Loss, y: Tensor, samples: Sequence[Samples]) -> None:
+        """`y`, `[C, P]`, is where the models start, and what `finish` writes to."""
+        self._layout, self._loss, self._samples = layout, loss, samples
+        weight, *bias = (entry.name for entry in layout.params)
+        views = layout.views(y)
+        self._name, self._weights = weight, views[weight]
+        self._bias_name = bias[0] if bias else ""
+        self._bias: Tensor | None = views[bias[0]].unsqueeze(1) if bias else None
+        self._x = [each.x.flatten(1) for each in samples]
+        longest, num_outputs = max(map(len, self._x)), self._weights.shape[1]
+        self._gram = y.new_zeros(len(y), longest, longest)
+        self._outputs = y.new_zeros(len(y), longest, num_outputs)
+        self._targets = samples[0].y.new_zeros(len(y), longest, *samples[0].y.shape[1:])
+        for i, x in enumerate(self._x):
+            torch.mm(x, x.T, out=self._gram[i, : len(x), : len(x)])
+            torch.mm(x, self._weights[i].T, out=self._outputs[i, : len(x)])
+            self._targets[i, : len(x)] = samples[i].y
+        self._shares = torch.zeros_like(self._outputs)  # A: what of each sample is in the weights
+        self._decay = y.new_ones(len(y), 1, 1)  # a
+        self._drift: Tensor | None = None  # D
+        self._projected: tuple[Tensor, Tensor] | None = None  # the last drift, and what it adds to the outputs
+
+    @staticmethod
+    def pays(num_samples: int, num_seen: int, num_outputs: int) -> bool:
+        """Whether the Gram matrix is less work than the steps, in which samples are seen so many times."""
+        return num_samples**2 <= 4 * num_seen * num_outputs
+
+    def takes(self, affine: Affine) -> bool:
+        """Whether a step is within the span: it scales a client's gradient as a whole."""
+        decay, _, scale = affine
+        return all(not isinstance(part, Tensor) or part.shape[-1] == 1 for part in (decay, scale))
+
+    def step(self, places: Tensor, shares: Tensor | None, affine: Affine) -> Tensor:
+        """The step on the samples at these places, `[C, B]`; says the losses before it."""
+        decay, scale = _column(affine[0]), _column(affine[2])
+        num_rows = len(places)
+        outputs, bias = self._outputs[:num_rows], None if self._bias is None else self._bias[:num_rows]
+        index = places.unsqueeze(-1).expand(-1, -1, outputs.shape[-1])
+        logits = outputs.gather(1, index)
+        targets = self._targets[:num_rows].gather(1, places if self._targets.dim() == 2 else index)
+        losses, g = self._loss(logits if bias is None else logits.add_(bias), targets, shares)
+        moves = torch.zeros_like(outputs).scatter_add_(1, index, g).mul_(scale)
+        outputs.mul_(decay).baddbmm_(self._gram[:num_rows], moves, alpha=-1)
+        self._shares[:num_rows].mul_(decay).sub_(moves)
+        self._decay[:num_rows].mul_(decay)
+        if bias is not None:
+            bias.mul_(decay).sub_(g.sum(1, keepdim=True) * scale)
+        self._add_drift(affine[1], decay, num_rows)
+        return losses
+
+    def finish(self) -> None:
+        """Write the weights."""
+        decays = self._decay.flatten().tolist()
+        for weights, shares, x, decay in zip(self._weights, self._shares, self._x, decays, strict=True):
+            weights.addmm_(shares[: len(x)].T, x, beta=decay)
+        if self._drift is not None:
+            self._weights.add_(self._layout.views(self._drift)[self._name])
+
+    def _add_drift(self, drift: Tensor | None, decay: float | Tensor, num_rows: int) -> None:
+        if self._drift is not None:
+            self._drift[:num_rows].mul_(decay.squeeze(-1) if isinstance(decay, Tensor) else decay)
+        if drift is None:
+            return
+        if self._drift is None:
+            self._drift = self._decay.new_zeros(len(self._decay), self._layout.num_params)
+        self._drift[:num_rows].add_(drift)
+        self._outputs[:num_rows].add_(self._project(drift, num_rows))
+        if self._bias is not None:
+            part = self._layout.views(drift)[self._bias_name]
+            self._bias[:num_rows].add_(part if part.dim() == 1 else part.unsqueeze(1))
+
+    def _project(self, drift: Tensor, num_rows: int) -> Tensor:
+        """What a drift of the weights adds to the outputs; most algorithms have the same one in every step."""
+        if self._projected is None or self._projected[0] is not drift:
+            weights = self._layout.views(drift)[self._name].expand_as(self._weights[:num_rows])
+            added = torch.zeros_like(self._outputs[:num_rows])
+            for i, (x, own) in enumerate(zip(self._x[:num_rows], weights, strict=True)):
+                torch.mm(x, own.T, out=added[i, : len(x)])
+            self._projected = drift, added
+        return self._projected[1][:num_rows]
+
+
+def _column(part: float | Tensor) -> float | Tensor:
+    """A number for each client as `[C, 1, 1]`."""
+    return part.unsqueeze(-1) if isinstance(part, Tensor) else part

@@ -1,0 +1,305 @@
+"""Blocks of clients on worker processes: what `block` does, on several processors, with the same result bit for bit.
+
+Workers are forked, so that data, model and kernels are there without being loaded or sent. What changes goes through
+shared memory: one arena holds what all tasks of a call share, and every task under way has another, its slot, for what
+goes in and what comes out. Results are taken in the order of the tasks, whichever was done first, and private state is
+read and written by the parent alone. So a worker that dies leaves nothing half done: another does its task again.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Self
+
+import msgspec
+import torch
+
+from fedge.core.algorithm import Exchange, Info, Reply
+from fedge.core.errors import TrainingError
+from fedge.core.layout import Tree
+from fedge.core.machine import die_with_parent
+from fedge.engines import tasks
+from fedge.engines.arena import Arena, Entries, arrange, end_of, room
+from fedge.engines.block import Content
+from fedge.engines.job import Job
+from fedge.engines.kernels.assemble import Batched
+from fedge.engines.memory import keep_freed_memory
+from fedge.engines.tasks import Failure
+
+_FORK = get_context("fork")
+_SLOTS_PER_WORKER = 2  # so that few wait for the one whose result is due
+_MOST_DEATHS = 3
+
+
+class _Call(msgspec.Struct, array_like=True):
+    """What a worker is asked; the tensors lie in the arenas."""
+
+    kind: str
+    meta: dict[str, Any]
+    shared: Entries
+    slot: int
+    tensors: Entries
+
+
+class _Result(msgspec.Struct, array_like=True, tag=True):
+    """What it found; the tensors lie in the slot."""
+
+    meta: dict[str, Any]
+    tensors: Entries
+
+
+@dataclass
+class _Task:
+    call: _Call
+    num_deaths: int = 0  # of workers that were at it
+    outcome: _Result | Failure | None = None
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    task: _Task | None = None
+
+    def end(self) -> str:
+        """End it if it lives; says how it ended. It can be killed at any moment, as it shares no lock."""
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+        code = self.process.exitcode or 0
+        self.process.close()
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+class Pool:
+    """Runs exchanges in blocks of at most `num_rows` clients, on `num_workers` processes. They start when needed."""
+
+    def __init__(
+        self,
+        job: Job,
+        batched: Batched,
+        num_rows: int,
+        num_workers: int,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`notice` is told what a person should know, such as that a worker was replaced."""
+        self._job, self._batched, self._num_workers = job, batched, num_workers
+        self.num_rows, self.masks = num_rows, batched.masks
+        self._notice = notice
+        self._shared = Arena()
+        self._slots = [Arena() for _ in range(_SLOTS_PER_WORKER * num_workers)]
+        self._workers: list[_Worker] = []
+        self._waiting: deque[_Task] = deque()  # those that no worker is at
+        self._mapping = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers and give up the shared memory."""
+        self._end_workers()
+        for arena in (self._shared, *self._slots):
+            arena.close()
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory in use: all that the processes need beside what each of them has for itself."""
+        return sum(arena.num_bytes for arena in (self._shared, *self._slots))
+
+    def most_shared_bytes(self, num_exchanges: int = 1) -> int:
+        """What that can grow to, with so many exchanges at once."""
+        down, given, found = tasks.largest(self._job, self.num_rows)
+        shared = end_of(arrange(tasks.share([down] * num_exchanges)))
+        slot = end_of(arrange(found, end_of(arrange(given))))
+        return room(shared) + len(self._slots) * room(slot)
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
+        return tasks.run(self._job, self, exchanges, infos)
+
+    def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
+        """The results of tasks of one kind, in their order; the tensors of one are valid until the next is asked for.
+
+        Items are asked for a few tasks ahead. If it is left before its end, the workers are ended with their tasks.
+        """
+        if self._mapping:
+            raise RuntimeError("a pool does one thing at a time: take all results of `map`, or close it")
+        self._mapping = True
+        free, under_way, upcoming = deque(range(len(self._slots))), deque[_Task](), iter(items)
+        try:
+            common = self._shared.put(shared)
+            while True:
+                while free and (item := next(upcoming, None)) is not None:
+                    meta, tensors = item
+                    slot = free.popleft()
+                    under_way.append(_Task(_Call(kind, dict(meta), common, slot, self._slots[slot].put(tensors))))
+                    self._waiting.append(under_way[-1])
+                    self._hand_out()
+                if not under_way:
+                    return
+                yield self._result(under_way[0])
+                free.append(under_way.popleft().call.slot)
+        finally:
+            self._mapping = False
+            self._waiting.clear()
+            if any(worker.task for worker in self._workers):
+                self._end_workers()
+
+    def _result(self, task: _Task) -> Content:
+        while task.outcome is None:
+            self._listen()
+            self._hand_out()
+        if isinstance(task.outcome, Failure):
+            raise task.outcome.error()
+        return task.outcome.meta, self._slots[task.call.slot].get(task.outcome.tensors)
+
+    def _hand_out(self) -> None:
+        """Give every idle worker a task. None is queued at a worker: it listens whenever it is told something."""
+        while self._waiting and (worker := self._idle_worker()) is not None:
+            worker.task = self._waiting.popleft()
+            with suppress(OSError):  # that it has died is heard
+                worker.connection.send_bytes(msgspec.msgpack.encode(worker.task.call))
+
+    def _idle_worker(self) -> _Worker | None:
+        for worker in [worker for worker in self._workers if worker.task is None]:
+            if worker.process.is_alive():
+                return worker
+            self._bury(worker)
+        if len(self._workers) == self._num_workers:
+            return None
+        self._workers.append(self._start_worker())
+        return self._workers[-1]
+
+    def _listen(self) -> None:
+        """Wait until a worker says something or dies."""
+        busy = [worker for worker in self._workers if worker.task]
+        heard = wait([part for worker in busy for part in (worker.connection, worker.process.sentinel)])
+        for worker in busy:
+            if worker.connection in heard or worker.process.sentinel in heard:
+                self._hear(worker)
+
+    def _hear(self, worker: _Worker) -> None:
+        assert worker.task
+        try:
+            if not worker.connection.poll():
+                raise EOFError
+            message = worker.connection.recv_bytes()
+        except (EOFError, OSError):
+            self._bury(worker)
+        else:
+            worker.task.outcome = msgspec.msgpack.decode(message, type=_Result | Failure)
+            worker.task = None
+
+    def _bury(self, worker: _Worker) -> None:
+        """Do without a dead worker; another takes its place when there is something to do."""
+        self._workers.remove(worker)
+        end, task = worker.end(), worker.task
+        if task is None:
+            self._notice(f"engine: an idle worker process {end}; another takes its place")
+            return
+        what = tasks.describe(task.call.kind, task.call.meta)
+        task.num_deaths += 1
+        if task.num_deaths < _MOST_DEATHS:
+            self._waiting.appendleft(task)
+            self._notice(f"engine: a worker process {end} at {what}; another does that again")
+            return
+        task.outcome = Failure.of(
+            TrainingError(
+                f"{what}: expected a worker process to finish, but {_MOST_DEATHS} in a row died; the last {end}. "
+                "As a rule memory has run out: lower engine.rows or engine.workers"
+            )
+        )
+
+    def _start_worker(self) -> _Worker:
+        ours, theirs = _FORK.Pipe()
+        inherited = [ours, *(worker.connection for worker in self._workers)]
+        process = _FORK.Process(
+            target=_serve,
+            args=(theirs, inherited, os.getpid(), self._job, self._batched, self._shared, self._slots),
+            daemon=True,  # at the latest it is ended when this process exits
+        )
+        try:
+            with _forking():
+                process.start()
+        except OSError as error:
+            ours.close()
+            raise TrainingError(
+                f"expected to start worker process {len(self._workers) + 1} of {self._num_workers}, "
+                f"got: {error.strerror or error}; lower engine.workers"
+            ) from error
+        finally:
+            theirs.close()  # so that the worker's end is the end of the messages
+        return _Worker(process, ours)
+
+    def _end_workers(self) -> None:
+        while self._workers:
+            self._workers.pop().end()
+
+
+@contextmanager
+def _forking() -> Iterator[None]:
+    """Ctrl-C waits until a new worker ignores it.
+
+    Python warns of forking while there are other threads, as locks that they hold stay locked in the child. A worker
+    takes no lock that they could hold: it computes, on one thread, and talks to nobody but its parent; it prints
+    nothing, and ends without cleaning up.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(
+    connection: Connection,
+    inherited: Sequence[Connection],
+    parent: int,
+    job: Job,
+    batched: Batched,
+    common: Arena,
+    slots: Sequence[Arena],
+) -> None:
+    """What a worker does until it is ended, or its parent is."""
+    try:
+        _settle_in(inherited, parent)
+        while True:
+            call = msgspec.msgpack.decode(connection.recv_bytes(), type=_Call)
+            connection.send_bytes(_work(call, job, batched, common, slots[call.slot]))
+    finally:
+        os._exit(0)  # nothing that was inherited is flushed or torn down: it is the parent's
+
+
+def _settle_in(inherited: Sequence[Connection], parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent(parent)
+    for other in inherited:  # as long as one of them is open, a worker would not notice that the parent is gone
+        other.close()
+    gc.freeze()  # looking for garbage in what was inherited would copy it all
+    keep_freed_memory()
+    torch.set_num_threads(1)
+
+
+def _work(call: _Call, job: Job, batched: Batched, common: Arena, slot: Arena) -> bytes:
+    try:
+        shared, tensors = common.get(call.shared), slot.get(call.tensors)
+        meta, found = tasks.perform(call.kind, job, batched, shared, call.meta, tensors)
+        return msgspec.msgpack.encode(_Result(dict(meta), slot.put(found, end_of(call.tensors))))
+    except BaseException as error:  # also what would end a process: the parent should hear of it
+        return msgspec.msgpack.encode(Failure.of(error))

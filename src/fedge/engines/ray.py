@@ -1,0 +1,374 @@
+"""Blocks of clients on a Ray cluster: what `block` does, on several machines, with the same result bit for bit.
+
+Workers are actors. The clients' data lies once on each node, in Ray's object store, where all workers of the node read
+it without a copy; so does what all tasks of a call share. All else travels with the task. Results are taken in the
+order of the tasks, whichever was done first, and private state is read and written by the driver alone. So a worker
+that is lost, or a node with all its workers, leaves nothing half done: others do their tasks again.
+
+Algorithms and models travel as code, by Ray's cloudpickle: a cluster is trusted.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import os
+import socket
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedge.core.algorithm import ALL, Exchange, Info, Reply
+from fedge.core.errors import ConfigError, ModelError, TrainingError
+from fedge.core.layout import Tree
+from fedge.data.clients import Clients
+from fedge.engines import tasks
+from fedge.engines.block import Content
+from fedge.engines.job import Job
+from fedge.engines.kernels.assemble import Batched, assemble
+from fedge.engines.memory import keep_freed_memory
+from fedge.engines.tasks import Failure, Meta
+
+Arrays = Mapping[str, np.ndarray]
+"""A tree as it travels: Ray hands arrays out where they lie, read-only."""
+
+_TASKS_PER_WORKER = 2  # under way, so that few wait for the one whose result is due
+_MOST_DEATHS = 3
+_PATIENCE_S = 60.0  # for a worker to start while none is at work, before a person is told
+_ANSWER_S = 10.0  # for a cluster to take a call
+_ALIGNMENT = 64  # as torch allocates: kernels may sum in an order that depends on alignment
+_USER_FILE = "fedge_user_"  # how the name of a module begins that is a user's own file
+
+copyreg.pickle(type(ALL), lambda _: "ALL")  # it is known by identity: to a worker it must be the worker's own
+
+
+@dataclass
+class _Task:
+    kind: str
+    shared: Any  # a reference, as all that is Any here, but for actors
+    meta: Meta
+    arrays: Arrays
+    num_deaths: int = 0  # of workers that were at it
+    outcome: tuple[Meta, Arrays] | Failure | None = None
+
+
+@dataclass(eq=False)
+class _Worker:
+    """An actor that is idle (nothing is due), at work, or starting (something is due, but it has no task)."""
+
+    actor: Any
+    due: Any = None  # what it will say next
+    task: _Task | None = None
+    sign: Any = None  # of life, given right before it begins its task
+
+    @property
+    def starts(self) -> bool:
+        return self.due is not None and self.task is None
+
+
+class Ray:
+    """Runs exchanges in blocks of at most `num_rows` clients, on `num_workers` actors. They start when needed.
+
+    They run on the cluster that this process has joined, else on one that RAY_ADDRESS names or that `ray start` has
+    started on this machine, else on one that starts and ends with them.
+    """
+
+    def __init__(
+        self, job: Job, num_rows: int, num_workers: int, notice: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """`notice` is told what a person should know, such as that a worker was replaced."""
+        self._ray = _need_ray()
+        self._job, self._num_workers, self._notice = job, num_workers, notice
+        self.num_rows, self.masks = num_rows, _batched(job).masks
+        self._connected = False  # to a cluster, by this engine
+        self._make_actor: Callable[[], Any] | None = None  # known once there is a cluster that has the job
+        self._workers: list[_Worker] = []
+        self._waiting: deque[_Task] = deque()  # those that no worker is at
+        self._num_failures = 0  # of workers in a row that did not start
+        self._mapping = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers, and leave the cluster if this engine joined it; one that it started ends."""
+        self._end_workers()
+        self._make_actor = None
+        if self._connected:
+            self._ray.shutdown()
+            self._connected = False
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
+        return tasks.run(self._job, self, exchanges, infos)
+
+    def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
+        """The results of tasks of one kind, in their order. Their tensors lie in the object store: only read them.
+
+        Items are asked for a few tasks ahead. If it is left before its end, the workers are ended with their tasks.
+        """
+        if self._mapping:
+            raise RuntimeError("the engine does one thing at a time: take all results of `map`, or close it")
+        self._mapping = True
+        under_way, upcoming = deque[_Task](), iter(items)
+        try:
+            if self._make_actor is None:
+                self._make_actor = self._settle()
+            common = self._ray.put(_arrays(shared))
+            while True:
+                while len(under_way) < _TASKS_PER_WORKER * self._num_workers and (item := next(upcoming, None)):
+                    meta, tensors = item
+                    under_way.append(_Task(kind, common, meta, _arrays(tensors)))
+                    self._waiting.append(under_way[-1])
+                    self._hand_out()
+                if not under_way:
+                    return
+                yield self._result(under_way.popleft())
+        finally:
+            self._mapping = False
+            self._waiting.clear()
+            if any(worker.task for worker in self._workers):
+                self._end_workers()
+
+    def _settle(self) -> Callable[[], Any]:
+        """Find a cluster and put the job into its object store; returns what makes an actor that has it."""
+        ray = self._ray
+        if not ray.is_initialized():
+            self._connected = True
+            _connect(ray, self._num_workers)
+        num_cpus = ray.cluster_resources().get("CPU", 0)
+        if num_cpus < self._num_workers:
+            self._notice(
+                f"engine: the Ray cluster has {num_cpus:g} CPUs for {self._num_workers} workers; "
+                "those that get one do all the work"
+            )
+        for name, module in sys.modules.items():
+            if name.startswith(_USER_FILE):  # which no worker can import
+                ray.cloudpickle.register_pickle_by_value(module)
+        ray.util.register_serializer(Tensor, serializer=_array, deserializer=_tensor)
+        try:
+            clients = ray.put(self._job.clients)
+        finally:
+            ray.util.deregister_serializer(Tensor)
+        # Of these every worker has tensors of its own: modules count batches in some of theirs.
+        parts = ray.put({**self._job._asdict(), "clients": None, "kept": None})
+        make = ray.remote(num_cpus=1)(_Actor).remote
+        return lambda: make(parts, clients)
+
+    def _result(self, task: _Task) -> Content:
+        while task.outcome is None:
+            self._listen()
+            self._hand_out()
+        if isinstance(task.outcome, Failure):
+            raise task.outcome.error()
+        meta, arrays = task.outcome
+        return meta, _tree(arrays)
+
+    def _hand_out(self) -> None:
+        """Give every idle worker a task, and start workers for the rest. None is queued at a worker: it may be lost."""
+        for worker in self._workers:
+            if worker.due is None and self._waiting:
+                task = worker.task = self._waiting.popleft()
+                worker.sign = worker.actor.versions.remote()
+                worker.due = worker.actor.perform.remote(task.kind, task.shared, task.meta, task.arrays)
+        num_missing = len(self._waiting) - sum(worker.starts for worker in self._workers)
+        for _ in range(min(num_missing, self._num_workers - len(self._workers))):
+            assert self._make_actor is not None
+            actor = self._make_actor()
+            self._workers.append(_Worker(actor, due=actor.versions.remote()))
+
+    def _listen(self) -> None:
+        """Wait until a worker says something or is lost."""
+        due = {worker.due: worker for worker in self._workers if worker.due is not None}
+        at_work = any(worker.task for worker in self._workers)
+        heard, _ = self._ray.wait(list(due), timeout=None if at_work else _PATIENCE_S)
+        if not heard:
+            self._notice(f"engine: no worker has started for {_PATIENCE_S:g} s; does the Ray cluster have a CPU free?")
+        for reference in heard:
+            self._hear(due[reference])
+
+    def _hear(self, worker: _Worker) -> None:
+        kinds = self._ray.exceptions
+        try:
+            said = self._ray.get(worker.due)
+        except (
+            kinds.RayActorError,
+            kinds.NodeDiedError,
+            kinds.ObjectLostError,
+            kinds.OutOfMemoryError,
+            kinds.WorkerCrashedError,
+        ) as error:
+            self._lose(worker, _reason(error))
+            return
+        if worker.task:
+            worker.task.outcome = said
+        else:
+            _check_versions(said)
+            self._num_failures = 0
+        worker.due = worker.task = None
+
+    def _lose(self, worker: _Worker, why: str) -> None:
+        """Do without a worker; another takes its place when there is something to do."""
+        self._end(worker)
+        task = worker.task
+        if task is None:
+            self._num_failures += 1
+            if self._num_failures == _MOST_DEATHS:
+                raise TrainingError(
+                    f"expected Ray workers to start, but {_MOST_DEATHS} in a row did not; the last: {why}. "
+                    "Every node needs memory for the model, and the same Python packages as this one"
+                )
+            self._notice(f"engine: a Ray worker did not start ({why}); another takes its place")
+            return
+        what = tasks.describe(task.kind, task.meta)
+        began = self._gave(worker.sign)
+        task.num_deaths += began
+        if task.num_deaths < _MOST_DEATHS:
+            self._waiting.appendleft(task)
+            which = f"a Ray worker was lost at {what}" if began else "an idle Ray worker was lost"
+            self._notice(f"engine: {which} ({why}); another takes its place")
+            return
+        task.outcome = Failure.of(
+            TrainingError(
+                f"{what}: expected a Ray worker to finish, but {_MOST_DEATHS} in a row were lost; the last: {why}. "
+                "As a rule memory has run out: lower engine.rows or engine.workers"
+            )
+        )
+
+    def _gave(self, sign: Any) -> bool:
+        """Whether a lost worker had given a sign of life: it was not lost before, when it was idle."""
+        try:
+            self._ray.get(sign)
+        except self._ray.exceptions.RayError:
+            return False
+        return True
+
+    def _end(self, worker: _Worker) -> None:
+        """Also one that is lost: it may be out of reach only."""
+        self._workers.remove(worker)
+        self._ray.kill(worker.actor)
+
+    def _end_workers(self) -> None:
+        while self._workers:
+            self._end(self._workers[-1])
+
+
+class _Actor:
+    """A worker, where it works."""
+
+    def __init__(self, parts: Mapping[str, Any], clients: Clients) -> None:
+        keep_freed_memory()
+        torch.set_num_threads(1)
+        self._job = Job(**{**parts, "clients": clients})
+        self._batched = _batched(self._job)
+
+    def versions(self) -> dict[str, str]:
+        return _versions()
+
+    def perform(self, kind: str, shared: Arrays, meta: Meta, arrays: Arrays) -> tuple[Meta, Arrays] | Failure:
+        try:
+            meta, found = tasks.perform(kind, self._job, self._batched, _tree(shared), meta, _tree(arrays))
+            return meta, _arrays(found)
+        except BaseException as error:  # also what would end a process: the driver should hear of it
+            return Failure.of(error)
+
+
+def _batched(job: Job) -> Batched:
+    """The same in the driver, which makes blocks that suit it, and in every worker."""
+    found = assemble(job.network, job.probe())
+    if isinstance(found, str):
+        raise ModelError(f"expected a model that can run in blocks, but {found}; set engine.name = loop")
+    return found
+
+
+def _arrays(tree: Tree) -> Arrays:
+    return {name: _array(value) for name, value in tree.items()}
+
+
+def _tree(arrays: Arrays) -> Tree:
+    return {name: _tensor(value) for name, value in arrays.items()}
+
+
+def _array(value: Tensor) -> np.ndarray:
+    return value.detach().numpy()
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """Where the array lies, if kernels sum there as they do anywhere: Ray aligns all but small ones."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that torch would let one write to it: nothing changes its inputs here
+        value = torch.from_numpy(array)
+    return value if value.data_ptr() % _ALIGNMENT == 0 else value.clone()
+
+
+def _reason(error: Exception) -> str:
+    """The gist of what Ray has to say, which is several paragraphs of advice."""
+    return str(error).strip().splitlines()[-1].partition(". ")[0].rstrip(".")
+
+
+def _versions() -> dict[str, str]:
+    """Of what decides on the bits."""
+    return {"fedge": getattr(sys.modules["fedge"], "__version__", "unknown"), "torch": str(torch.__version__)}
+
+
+def _check_versions(found: Mapping[str, str]) -> None:
+    for name, version in _versions().items():
+        if found[name] != version:
+            raise ConfigError(
+                f"engine.name: ray needs the same {name} on every node, expected {version} as here, "
+                f"but a node has {found[name]}; install {name} {version} there"
+            )
+
+
+def _need_ray() -> Any:
+    """The package, or what to install."""
+    try:
+        return import_module("ray")
+    except ImportError:
+        raise ConfigError(
+            "engine.name: ray needs the package ray, which is not installed; pip install 'fedge[ray]'"
+        ) from None
+
+
+def _connect(ray: Any, num_workers: int) -> None:
+    """Join a cluster, or start one if there is none."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address not in ("", "auto", "local"):
+        _check_address(address)
+    quiet = {"log_to_driver": False, "logging_level": "error"}
+    try:
+        ray.init(num_cpus=num_workers, include_dashboard=False, **quiet)
+    except ValueError:  # a cluster that runs has the CPUs that it has
+        try:
+            ray.init(**quiet)
+        except ConnectionError as error:
+            raise ConfigError(
+                f"engine.name: ray expected the cluster that `ray start` started here, got: {error}; "
+                "start it again, or run `ray stop` to do without it"
+            ) from error
+
+
+def _check_address(address: str) -> None:
+    """Ray itself would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if "://" in address:  # Ray's client: its objects lie in another machine's memory
+        problem = "this is another kind of address"
+    else:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+            return
+        except (OSError, ValueError) as error:
+            problem = str(error)
+    raise ConfigError(
+        f"RAY_ADDRESS: expected host:port of a Ray cluster that this machine is a node of, got {address} ({problem}); "
+        "start the cluster, or unset RAY_ADDRESS to have one started here"
+    )

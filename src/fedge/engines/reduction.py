@@ -1,0 +1,198 @@
+"""What every engine makes of clients' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from fedge.core import message
+from fedge.core.algorithm import Costs, Info, Reply, Work
+from fedge.core.errors import TrainingError
+from fedge.core.keys import generator
+from fedge.core.layout import Tree
+from fedge.core.reduce import Mean, Partial
+from fedge.engines.job import Job, Request
+
+
+class Effort(NamedTuple):
+    """What a client's work took, counted by the engine."""
+
+    steps: int = 0
+    batches: int = 0  # minibatch gradients
+    grad_samples: int = 0  # samples passed through a gradient
+    loss: float = float("nan")  # of the first gradient, if there was one
+
+
+class Answer(NamedTuple):
+    """One client's answer to one exchange; sealed, its upload is encoded as it travels."""
+
+    client: int
+    samples: int
+    effort: Effort
+    upload: Tree
+
+    def meta(self) -> dict[str, object]:
+        """The plain values that travel beside the upload."""
+        return {"client": self.client, "samples": self.samples, **self.effort._asdict()}
+
+
+class Part(NamedTuple):
+    """Some clients' answers to an exchange, reduced as far as that goes without the others'."""
+
+    answers: list[Answer]  # without their uploads
+    bytes_up: list[int]
+    communicated: bool
+    mean: Partial | None  # of the uploads; None: they are not to be averaged
+    uploads: list[Tree]  # one by one, if they are not
+    directions: Tensor | None  # the sum of the updates' directions, if it is asked for
+    num_directions: int
+
+
+class Reduction:
+    """Answers to one exchange become its reply.
+
+    A mean runs over the answers in the order in which they are given; other reducers see them in client order.
+    """
+
+    def __init__(self, job: Job, request: Request) -> None:
+        self._job, self._request = job, request
+        self._exchange, self._info = request.exchange, request.info
+        self._work = job.algorithm.works[self._exchange.work]
+        self._reducer = self._exchange.reduce(job.algorithm.slots)
+        self._answers: list[Answer] = []
+        self._bytes_up: list[int] = []
+        self._uploads: list[Tree] = []
+        self._communicated = False
+        self._directions: Tensor | None = None
+        self._num_directions = 0
+
+    def add(self, answer: Answer) -> None:
+        """Decode, check and count one answer."""
+        codec = self._work.codec
+        upload = codec.decode(answer.upload, self._exchange.down) if codec else answer.upload
+        check_finite(answer, upload, self._info)
+        self._count(answer, answer.upload, upload)
+        if isinstance(self._reducer, Mean):
+            self._reducer.add(upload, answer.samples)
+        else:
+            self._uploads.append(upload)
+
+    def add_rows(self, answers: Sequence[Answer], rows: Tree) -> None:
+        """Check and count the answers of a block, which are not encoded; their uploads are rows."""
+        uploads = [{name: value[i] for name, value in rows.items()} for i in range(len(answers))]
+        if not all(np.isfinite(value.numpy()).all() for value in rows.values()) or any(
+            not np.isfinite(answer.effort.loss) and answer.effort.batches for answer in answers
+        ):
+            for answer, upload in zip(answers, uploads, strict=True):
+                check_finite(answer, upload, self._info)
+        for answer, upload in zip(answers, uploads, strict=True):
+            self._count(answer, upload, upload)
+        if isinstance(self._reducer, Mean):
+            self._reducer.add_rows(rows, [answer.samples for answer in answers])
+        else:
+            self._uploads += uploads
+
+    def part(self) -> Part:
+        """What was counted so far, for another reduction to merge."""
+        return Part(
+            self._answers,
+            self._bytes_up,
+            self._communicated,
+            self._reducer.partial if isinstance(self._reducer, Mean) else None,
+            self._uploads,
+            self._directions,
+            self._num_directions,
+        )
+
+    def merge(self, part: Part) -> None:
+        """Count what another reduction has counted, after what was counted here."""
+        self._answers += part.answers
+        self._bytes_up += part.bytes_up
+        self._communicated |= part.communicated
+        if isinstance(self._reducer, Mean) and part.mean is not None:
+            self._reducer.merge(part.mean)
+        self._uploads += part.uploads
+        if part.directions is not None:
+            self._directions = part.directions if self._directions is None else self._directions + part.directions
+            self._num_directions += part.num_directions
+
+    def reply(self) -> Reply:
+        job = self._job
+        order = sorted(range(len(self._answers)), key=lambda i: self._answers[i].client)
+        answers = [self._answers[i] for i in order]
+        for i in order if self._uploads else ():
+            self._reducer.add(self._uploads[i], self._answers[i].samples)
+        ids = tuple(answer.client for answer in answers)
+        efforts = [answer.effort for answer in answers]
+        steps = np.array([effort.steps for effort in efforts], np.int64)
+        grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
+        bytes_down = message.size(self._request.meta(), self._request.coded)
+        return Reply(
+            value=self._reducer.value(),
+            ids=ids,
+            samples=np.array([answer.samples for answer in answers], np.int64),
+            missing=tuple(sorted(set(self._exchange.cohort) - set(ids))),
+            costs=Costs(
+                bytes_down=np.full(len(ids), bytes_down, np.int64),
+                bytes_up=np.array([self._bytes_up[i] for i in order], np.int64),
+                steps=steps,
+                batches=np.array([effort.batches for effort in efforts], np.int64),
+                flops=grad_samples * job.flops_per_sample
+                + steps * self._work.flops_per_param * job.network.layout.num_params,
+            ),
+            losses=np.array([effort.loss for effort in efforts], np.float64),
+            communicated=self._communicated,
+            cosine_distance=self._cosine_distance(),
+        )
+
+    def _count(self, answer: Answer, coded: Tree, upload: Tree) -> None:
+        if self._job.compare_updates:
+            self._compare(upload)
+        self._communicated |= any(self._job.algorithm.slots[name].kind == "params" for name in upload)
+        self._bytes_up.append(message.size(answer.meta(), coded))
+        self._answers.append(answer._replace(upload={}))
+
+    def _compare(self, upload: Tree) -> None:
+        """Count the direction of an update: the change of the model in its first vector of parameters."""
+        slots = self._job.algorithm.slots
+        name = next((n for n in upload if slots[n].kind == "params" and not slots[n].moment), None)
+        if name is None:
+            return
+        anchor = slots[name].anchor
+        change = (upload[name] if anchor is None else upload[name] - self._exchange.down[anchor]).double()
+        if (length := change.norm()) > 0:  # no update has no direction
+            direction = change / length
+            self._directions = direction if self._directions is None else self._directions + direction
+            self._num_directions += 1
+
+    def _cosine_distance(self) -> float | None:
+        """Of n directions u the mean of 1 - u.v over all pairs, from the length of their sum."""
+        n = self._num_directions
+        if self._directions is None or n < 2:
+            return None
+        return float(1 - (self._directions.square().sum() - n) / (n * (n - 1)))
+
+
+def seal(work: Work, answer: Answer, down: Tree, info: Info) -> Answer:
+    """An answer as it travels. What is not finite is refused before a codec makes something else of it."""
+    if work.codec is None:
+        return answer
+    check_finite(answer, answer.upload, info)
+    rng = generator(info.seed, "codec", answer.client, info.round)
+    return answer._replace(upload=work.codec.encode(answer.upload, down, rng))
+
+
+def check_finite(answer: Answer, upload: Tree, info: Info) -> None:
+    """A TrainingError that names round and client if the loss or a value is not finite."""
+    found = ["the loss"] if not np.isfinite(answer.effort.loss) and answer.effort.batches else []
+    # numpy's check is far faster than torch's on a fresh buffer
+    found += [f"the upload {name!r}" for name, value in upload.items() if not np.isfinite(value.numpy()).all()]
+    if found:
+        raise TrainingError(
+            f"round {info.round}, client {answer.client}: {found[0]} is not finite "
+            f"(loss of the first step: {answer.effort.loss:g}). "
+            "Training has diverged or the client's data is bad: lower algorithm.learning_rate or check the data"
+        )

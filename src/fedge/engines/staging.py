@@ -1,0 +1,96 @@
+"""The batches of a block of clients, a few steps at a time, side by side in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedge.data.clients import Samples
+from fedge.data.feed import Steps
+from fedge.engines.job import Job
+from fedge.engines.kernels.layer import Batch
+
+_STAGE_BYTES = 4 << 20  # of samples gathered at a time
+
+
+class Stage:
+    """Clients come with falling numbers of steps. Short batches are padded to the longest of their step."""
+
+    def __init__(
+        self, job: Job, clients: Sequence[int], round: int, steps: Sequence[Steps], batches_per_step: int
+    ) -> None:
+        self._job, self._clients, self._round = job, clients, round
+        self._plans = [[batch for batches in plan for batch in batches] for plan in steps]
+        self._per_step = batches_per_step
+        self._lengths = np.zeros((len(clients), max(map(len, self._plans))), np.int64)
+        for row, batches in zip(self._lengths, self._plans, strict=True):
+            row[: len(batches)] = [len(batch) for batch in batches]
+        width = int(self._lengths.max(initial=0))
+        self._places = np.zeros((*self._lengths.shape, width), np.int64)  # padded with the first sample
+        for rows, batches in zip(self._places, self._plans, strict=True):
+            for row, batch in zip(rows, batches, strict=False):
+                row[: len(batch)] = batch
+        self._first = self._end = 0  # which batches are staged
+        self._staged = Samples(torch.empty(0), torch.empty(0))
+
+    @cached_property
+    def samples(self) -> list[Samples]:
+        """Of each client; work that trains nothing need not make them."""
+        return [self._job.samples(client, self._round) for client in self._clients]
+
+    @property
+    def num_seen(self) -> int:
+        """How many samples the client that looks at most of them does, each time counted."""
+        return int(self._lengths.sum(1).max())
+
+    def lengths(self, step: int, which: int, num_rows: int) -> np.ndarray:
+        """How many samples each of the first clients has in a batch."""
+        return self._lengths[:num_rows, step * self._per_step + which]
+
+    def batch(self, step: int, which: int, num_rows: int) -> Batch:
+        """One batch of each of the first clients."""
+        number = step * self._per_step + which
+        if not self._first <= number < self._end:
+            self._load(number, num_rows)
+        width, shares = self._shares(number, num_rows)
+        x, y = (side[:num_rows, number - self._first, :width] for side in self._staged)
+        return Batch(Samples(x, y), shares)
+
+    def places(self, step: int, which: int, num_rows: int) -> tuple[Tensor, Tensor | None]:
+        """Where that batch lies in the clients' samples, and the share of each sample in its mean."""
+        number = step * self._per_step + which
+        width, shares = self._shares(number, num_rows)
+        return torch.from_numpy(self._places[:num_rows, number, :width]).to(self._job.network.device), shares
+
+    def _shares(self, number: int, num_rows: int) -> tuple[int, Tensor | None]:
+        """How long the longest batch is, and the share of each sample in its client's mean, if others are shorter."""
+        lengths = self._lengths[:num_rows, number]
+        width = int(lengths.max())
+        if (lengths == width).all():
+            return width, None
+        real = np.arange(width) < lengths[:, None]
+        network = self._job.network
+        return width, torch.from_numpy(real / lengths[:, None]).to(network.device, network.dtype)
+
+    def _load(self, first: int, num_rows: int) -> None:
+        """Gather the batches from `first` on that clients still at work will look at."""
+        width = int(self._lengths[:num_rows, first:].max())
+        sample = self.samples[0]
+        bytes_each = sum(side[0].numel() * side.element_size() for side in sample) * num_rows * width
+        count = min(max(1, _STAGE_BYTES // max(1, bytes_each)), self._lengths.shape[1] - first)
+        places = np.ascontiguousarray(self._places[:num_rows, first : first + count, :width])
+        self._staged = Samples(*(self._gather(side, places) for side in (0, 1)))
+        self._first, self._end = first, first + count
+
+    def _gather(self, side: int, places: np.ndarray) -> Tensor:
+        num_rows, count, width = places.shape
+        like = self.samples[0][side]
+        staged = like.new_empty(num_rows, count * width, *like.shape[1:])
+        chosen = torch.from_numpy(places.reshape(num_rows, -1)).to(like.device)
+        for i in range(num_rows):
+            torch.index_select(self.samples[i][side], 0, chosen[i], out=staged[i])
+        return staged.view(num_rows, count, width, *like.shape[1:])

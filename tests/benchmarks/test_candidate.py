@@ -1,0 +1,82 @@
+import os
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from benchmarks.candidate import Candidate, UnavailableError, peak_mb, take_turns
+
+
+def program(body: str) -> list[str]:
+    """A candidate whose `prepare` has this body."""
+    head = "import sys, time\nfrom benchmarks.candidate import UnavailableError, serve\ndef prepare():\n"
+    return [sys.executable, "-c", f"{head}{textwrap.indent(body, '    ')}\nserve(prepare, ['pytest'])"]
+
+
+GOOD = program("print('noise')\nreturn lambda rounds: time.sleep(0.2 * rounds)")
+
+
+def test_the_seconds_are_those_of_the_rounds() -> None:
+    candidate = Candidate(GOOD)
+    assert candidate.ready(30) == {"pytest": pytest.__version__}
+    assert candidate.go(2, 30) >= 0.4
+    assert candidate.finish(30) > 1
+
+
+def test_one_that_says_why_it_cannot_run_is_reported() -> None:
+    measured, unavailable = take_turns(
+        {"good": GOOD, "bad": program("raise UnavailableError('no such layer')")}, turns=1, patience_s=0
+    )
+    assert unavailable == {"bad": "no such layer"}
+    assert len(measured["good"].seconds) == 1
+    assert measured["good"].seconds[0] >= 0.2
+
+
+def test_the_last_words_of_one_that_dies_are_the_reason() -> None:
+    died_later = "def run(n):\n    if n > 1: raise SystemExit('out of luck')\n    time.sleep(0.1)\n"
+    measured, unavailable = take_turns(
+        {"early": program("raise ValueError('broken')"), "late": program(f"{died_later}return run")}, 1, patience_s=0
+    )
+    assert not measured
+    assert unavailable["early"] == "ended with status 1: ValueError: broken"
+    assert unavailable["late"] == "ended with status 1: out of luck"
+
+
+def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    start = (
+        f"import subprocess\nchild = subprocess.Popen(['sleep', '600'])\nopen({str(note)!r}, 'w').write(str(child.pid))"
+    )
+    candidate = Candidate(program(f"{start}\nreturn lambda rounds: time.sleep(600)"))
+    while not note.exists() or not note.read_text():
+        time.sleep(0.01)
+    with pytest.raises(UnavailableError, match=r"no answer within 0.1 s"):
+        candidate.ready(0.1)
+    assert not _runs(int(note.read_text()))
+
+
+def _runs(process: int) -> bool:
+    """Whether it does after a while; one that has ended may still be listed, as a zombie."""
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_memory_counts_children() -> None:
+    alone = peak_mb()
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        assert peak_mb() > 1.2 * alone
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)

@@ -1,0 +1,592 @@
+"""Blocks on a Ray cluster: the bits of `block`, whatever happens to workers and nodes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import federation
+from federation import BUILDS, Federation, Handmade, make_job, mixed
+from fedge.core.algorithm import Build, Reply, drive
+from fedge.core.errors import ConfigError, DataError, TrainingError
+from fedge.core.layout import Tree
+from fedge.core.userfile import load_function
+from fedge.data.clients import Samples
+from fedge.engines import ray as engine
+from fedge.engines import tasks
+from fedge.engines.block import Block
+from fedge.engines.job import Job
+from fedge.engines.kernels.assemble import Batched, assemble
+from fedge.engines.ray import Ray
+
+SIZES = (6, 9, 9, 1, 5, 7, 12)
+NUM_ROWS = 2
+LONG_S = 60.0  # nothing takes as long, unless something is wrong
+LARGE = 300  # values of a sample of the clients below: more than Ray packs into a small object
+
+full = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def ray() -> Any:
+    found = pytest.importorskip("ray", reason="needs the extra `ray`")
+    for module in (federation, sys.modules[__name__]):  # no worker can import them
+        found.cloudpickle.register_pickle_by_value(module)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(ray: Any) -> Iterator[Any]:
+    """One node of two CPUs, which engines find by RAY_ADDRESS."""
+    from ray.cluster_utils import Cluster
+
+    # A node that is gone is missed after a second, not after half a minute.
+    health = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 5}
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "_system_config": health})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", made.address)
+        yield made
+    made.shutdown()
+
+
+class Haunted(Handmade):
+    """Clients to whom something happens, in the worker that trains them, when a file says so.
+
+    With them a worker learns two tasks: to double a tensor, and to say where the clients' data lies.
+    """
+
+    def __init__(self, folder: Path, like: Handmade) -> None:
+        super().__init__(like._samples, like.num_outputs)
+        self._folder = folder
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        tasks.TASKS["double"], tasks.TASKS["locate"] = double, locate
+
+    def bid(self, client: int, *events: str) -> None:
+        """What is to happen, the first thing the first time."""
+        (self._folder / str(client)).write_text("\n".join(events))
+
+    def train(self, client: int, round: int) -> Samples:
+        path = self._folder / str(client)
+        if path.exists():
+            event, _, rest = path.read_text().partition("\n")
+            path.write_text(rest) if rest else path.unlink()
+            EVENTS[event](self._folder)
+        return super().train(client, round)
+
+
+def fall(folder: Path) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def linger(folder: Path) -> None:
+    (folder / "lingers").touch()
+    time.sleep(LONG_S)
+
+
+def interrupt(folder: Path) -> None:
+    os.kill(int((folder / "driver").read_text()), signal.SIGINT)
+    time.sleep(LONG_S)
+
+
+def refuse(folder: Path) -> None:
+    raise DataError("client 2 has no label; add one")
+
+
+def blunder(folder: Path) -> None:
+    raise ZeroDivisionError("why")
+
+
+def leave(folder: Path) -> None:
+    raise SystemExit(3)
+
+
+EVENTS = {each.__name__: each for each in (fall, linger, interrupt, refuse, blunder, leave)}
+
+
+def double(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
+    time.sleep(meta["pause_s"])
+    return {"number": meta["number"], "pid": os.getpid()}, {"x": 2 * tensors["x"] + shared["one"]}
+
+
+def locate(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
+    time.sleep(0.5)  # so that every worker gets to do it
+    places = {"x": job.clients.train(0, 1).x, "shared": shared["one"], "model": job.network.variables["x"]}
+    found = {name: where(value) for name, value in places.items()}
+    return {"pid": os.getpid(), "threads": torch.get_num_threads(), **found}, {}
+
+
+def where(value: Tensor) -> str:
+    """The file that a tensor lies in, and the place in it; empty for a process's own memory."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        places, _, offset, device, inode, *path = line.split()
+        start, end = (int(place, 16) for place in places.split("-"))
+        if start <= value.data_ptr() < end and "plasma" in "".join(path):
+            return f"{device} {inode} {value.data_ptr() - start + int(offset, 16)}"
+    return ""
+
+
+def batched_of(job: Job) -> Batched:
+    batched = assemble(job.network, job.probe())
+    assert not isinstance(batched, str), batched
+    return batched
+
+
+def federate(build: Build, clients: Handmade | None = None, **options: object) -> Federation:
+    """A federation that runs in blocks."""
+    made = Federation(build, clients or mixed(SIZES), **options)  # type: ignore[arg-type]
+    made.engine = Block(made.job, batched_of(made.job), NUM_ROWS)
+    return made
+
+
+@pytest.fixture
+def notices() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def distribute(cluster: Any, notices: list[str]) -> Iterator[Callable[..., Federation]]:
+    """Makes federations that run on Ray, and closes them."""
+    opened: list[Ray] = []
+
+    def make(build: Build, clients: Handmade | None = None, num_workers: int = 2, **options: object) -> Federation:
+        made = federate(build, clients, **options)
+        made.engine = Ray(made.job, NUM_ROWS, num_workers, notices.append)
+        opened.append(made.engine)
+        return made
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def only_one(cluster: Any, folder: Path) -> Iterator[tuple[Federation, list[str]]]:
+    """Workers take seconds to start: tests that do not need their own share these."""
+    notices: list[str] = []
+    made = federate(BUILDS["scaffold"], Haunted(folder, mixed(SIZES, features=8)))
+    made.engine = Ray(made.job, NUM_ROWS, 2, notices.append)
+    yield made, notices
+    made.engine.close()
+
+
+@pytest.fixture
+def haunted(only_one: tuple[Federation, list[str]]) -> Federation:
+    """SCAFFOLD with two workers, before its first round."""
+    made, notices = only_one
+    notices.clear()
+    made.state, made.info = made.job.algorithm.init(made.job.network.variables), made.info._replace(round=0)
+    for client in range(len(SIZES)):
+        made.job.kept.write(client, made.job.algorithm.keep(made.job.network.variables))
+    return made
+
+
+@pytest.fixture
+def told(haunted: Federation, only_one: tuple[Federation, list[str]]) -> list[str]:
+    """The notices of that federation."""
+    return only_one[1]
+
+
+def bid(made: Federation, client: int, *events: str) -> None:
+    assert isinstance(made.job.clients, Haunted)
+    made.job.clients.bid(client, *events)
+
+
+def pids_of(made: Federation) -> list[int]:
+    return sorted({meta["pid"] for meta, _ in ray_of(made).map("locate", {"one": torch.ones(3)}, [({}, {})] * 4)})
+
+
+def ray_of(made: Federation) -> Ray:
+    assert isinstance(made.engine, Ray)
+    return made.engine
+
+
+def assert_same(found: Tree, expected: Tree) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def assert_same_replies(found: Sequence[Reply], expected: Sequence[Reply]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one.value, other.value)
+        assert (one.ids, one.missing, one.communicated) == (other.ids, other.missing, other.communicated)
+        for a, b in zip(
+            (one.samples, one.losses, *one.costs), (other.samples, other.losses, *other.costs), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
+def assert_gone(pids: Sequence[int]) -> None:
+    deadline = time.monotonic() + LONG_S
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, f"some of the processes {pids} are still there"
+        time.sleep(0.05)
+
+
+# The same bits
+
+
+@full
+@pytest.mark.parametrize(
+    ("name", "num_workers"),
+    [
+        ("fedavg", 1),
+        ("mtfl(fedavg_adam, bn)", 2),
+        ("codec(scaffold, sparse)", 1),
+        ("dynavg(0.02)", 2),
+        ("krum(fedavg)", 1),
+    ],
+)
+def test_the_bits_of_block(name: str, num_workers: int, distribute: Callable[..., Federation]) -> None:
+    expected, found = federate(BUILDS[name], epochs=2), distribute(BUILDS[name], num_workers=num_workers, epochs=2)
+    for _ in range(3):
+        assert_same_replies(found.round().replies, expected.round().replies)
+    assert_same(found.everything(), expected.everything())
+
+
+@full
+@pytest.mark.parametrize("cohorts", [((0, 2, 5), (1, 3, 4, 6)), ((0, 1, 2, 3), (2, 3, 4), (4, 5))])
+def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], haunted: Federation) -> None:
+    """Where a client is in two of them, what it keeps of the first goes into the second."""
+    outcomes = []
+    for made in (federate(BUILDS["scaffold"]), haunted):
+        states = [{name: value + i for name, value in made.state.items()} for i in range(len(cohorts))]
+        for round in (1, 2):
+            infos = [made.info._replace(round=round, cohort=tuple(cohort)) for cohort in cohorts]
+            found = drive(made.engine, made.job.algorithm, states, infos)
+            states = [outcome.state for outcome in found]
+        outcomes.append((found, made.everything()))
+    (expected, kept), (found, found_kept) = outcomes
+    assert_same(found_kept, kept)
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one.state, other.state)
+        assert_same_replies(one.replies, other.replies)
+
+
+MODEL = """
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+def build():
+    return Mine()
+"""
+
+
+@full
+def test_a_model_of_a_users_file(tmp_path: Path, distribute: Callable[..., Federation]) -> None:
+    """The file is on no other machine, and there is no batched kernel for the model."""
+    path = tmp_path / "mine.py"
+    path.write_text(MODEL)
+    make = load_function(f"{path}:build", "model.name")
+    path.unlink()
+    expected = federate(BUILDS["fedavg"], make=make).rounds(2)
+    found = distribute(BUILDS["fedavg"], num_workers=1, make=make).rounds(2)
+    assert not ray_of(found).masks
+    assert_same(found.everything(), expected.everything())
+
+
+@full
+@pytest.mark.parametrize("name", BUILDS)
+def test_every_algorithm_travels(name: str, ray: Any) -> None:
+    """Also what it knows by identity, such as ALL."""
+    expected = federate(BUILDS[name], mixed())
+    found = federate(BUILDS[name], mixed())
+    kept, found.job = found.job.kept, found.job._replace(kept=None)
+    found.job = ray.cloudpickle.loads(ray.cloudpickle.dumps(found.job))._replace(kept=kept)
+    found.engine = Block(found.job, batched_of(found.job), NUM_ROWS)
+    assert_same(found.rounds(1).everything(), expected.rounds(1).everything())
+
+
+# Where things lie
+
+
+@full
+def test_data_lies_once_on_a_node(cluster: Any, distribute: Callable[..., Federation], folder: Path) -> None:
+    """Two workers of a node see the clients' data, and what tasks share, at one place in a shared file."""
+    large = Haunted(folder, mixed(features=LARGE))
+    made = distribute(BUILDS["fedavg"], large, make=lambda: torch.nn.Sequential(torch.nn.Linear(LARGE, 3)))
+    found = [meta for meta, _ in ray_of(made).map("locate", {"one": torch.ones(LARGE)}, [({}, {})] * 4)]
+    assert len({meta["pid"] for meta in found}) == 2
+    for name in ("x", "shared"):
+        assert "" not in {meta[name] for meta in found}
+        assert len({meta[name] for meta in found}) == 1
+    assert {meta["model"] for meta in found} == {""}  # modules write to their own tensors
+    assert {meta["threads"] for meta in found} == {1}
+
+
+@pytest.mark.parametrize("array", [np.arange(9.0)[1:], np.zeros((0, 3)), np.arange(64.0)])
+def test_tensors_are_aligned_as_torch_aligns_them(array: np.ndarray, recwarn: pytest.WarningsRecorder) -> None:
+    array.flags.writeable = False
+    value = engine._tensor(array)
+    assert value.data_ptr() % 64 == 0
+    assert torch.equal(value, torch.from_numpy(array.copy()))
+    assert list(recwarn) == []
+
+
+def test_rows_that_share_their_memory_travel_whole() -> None:
+    tree = {"rows": torch.arange(3.0).expand(2, -1), "part": torch.arange(6.0)[::2]}
+    assert_same(engine._tree(engine._arrays(tree)), tree)
+
+
+# Workers that are lost
+
+
+@full
+def test_killed_workers_leave_no_trace(haunted: Federation, told: list[str]) -> None:
+    for client in (1, 4):
+        bid(haunted, client, "fall")
+    haunted.rounds(2)
+    assert_same(haunted.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
+    assert len(told) == 2
+    assert all("engine: a Ray worker was lost at clients" in notice for notice in told)
+
+
+@full
+def test_workers_that_die_while_idle_are_no_block_s_fault(haunted: Federation, told: list[str]) -> None:
+    haunted.rounds(1)
+    pids = pids_of(haunted)
+    assert len(pids) == 2
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert_gone(pids)
+    haunted.rounds(1)
+    assert len(told) == 2
+    assert all(notice.startswith("engine: an idle Ray worker was lost (") for notice in told)
+    assert_same(haunted.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
+
+
+@full
+def test_a_block_that_always_kills(haunted: Federation, told: list[str], folder: Path) -> None:
+    bid(haunted, 3, "fall", "fall", "fall", "linger")
+    with pytest.raises(TrainingError, match=r"^clients 3, .* 3 in a row were lost; .* lower engine.rows or") as caught:
+        haunted.round(cohort=(3, 4))
+    assert "worker process has died" in str(caught.value)
+    assert len(told) == 2
+    assert (folder / "3").read_text() == "linger"  # a fourth worker was not tried
+    (folder / "3").unlink()
+
+
+@full
+@pytest.mark.parametrize(
+    ("event", "kind", "text"),
+    [
+        ("refuse", DataError, "^client 2 has no label; add one$"),
+        ("blunder", RuntimeError, r"(?s)^in a worker process:\nTraceback.*, in blunder\n.*ZeroDivisionError: why"),
+        ("leave", RuntimeError, r"(?s)^in a worker process:\n.*SystemExit: 3"),
+    ],
+)
+def test_errors_come_out_as_themselves(event: str, kind: type[Exception], text: str, haunted: Federation) -> None:
+    bid(haunted, 2, event)
+    with pytest.raises(kind, match=text) as caught:
+        haunted.round(cohort=(2,))
+    assert type(caught.value) is kind
+
+
+@full
+def test_a_node_that_is_removed(
+    cluster: Any,
+    only_one: tuple[Federation, list[str]],
+    folder: Path,
+    notices: list[str],
+    distribute: Callable[..., Federation],
+) -> None:
+    """In mid-round, while its only worker is at a client."""
+    ray_of(only_one[0]).close()  # its CPUs are needed
+    node = cluster.add_node(num_cpus=1)
+    made = distribute(BUILDS["scaffold"], OnNode(folder, mixed(SIZES), node.node_id), num_workers=3)
+
+    def remove() -> None:
+        while not (folder / "lingers").exists():
+            time.sleep(0.05)
+        cluster.remove_node(node)
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    made.rounds(2)
+    remover.join()
+    (folder / "lingers").unlink()
+    assert_same(made.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
+    assert [notice for notice in notices if "was lost at clients" in notice]
+
+
+class OnNode(Haunted):
+    """Clients that linger on one node."""
+
+    def __init__(self, folder: Path, like: Handmade, node: str) -> None:
+        super().__init__(folder, like)
+        self._node = node
+
+    def train(self, client: int, round: int) -> Samples:
+        import ray
+
+        if ray.is_initialized() and ray.get_runtime_context().get_node_id() == self._node:
+            linger(self._folder)
+        return super().train(client, round)
+
+
+@full
+def test_workers_that_cannot_start(
+    distribute: Callable[..., Federation], notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_PATIENCE_S", 0.01)
+    made = distribute(BUILDS["fedavg"], Foreign(mixed(SIZES)._samples, 3), num_workers=3)
+    with pytest.raises(
+        TrainingError, match=r"3 in a row did not; the last: ModuleNotFoundError: .*'nowhere'\. Every node"
+    ):
+        made.round()
+    assert "engine: the Ray cluster has 2 CPUs for 3 workers; those that get one do all the work" in notices
+    assert any(notice.startswith("engine: no worker has started for 0.01 s") for notice in notices)
+
+
+class Foreign(Handmade):
+    """Clients that need a package which the nodes do not have."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        import nowhere  # noqa: F401
+
+
+# Tasks
+
+
+def items(pauses_s: Sequence[float], made: list[int] | None = None) -> Iterator[tasks.Content]:
+    for i, pause_s in enumerate(pauses_s):
+        if made is not None:
+            made.append(i)
+        yield {"number": i, "pause_s": pause_s}, {"x": torch.full((3,), float(i))}
+
+
+@full
+def test_results_come_in_order_and_items_when_they_are_needed(haunted: Federation) -> None:
+    asked: list[int] = []
+    shared = {"one": torch.ones(3)}
+    with closing(ray_of(haunted).map("double", shared, items([0.3] + [0.0] * 9, asked))) as results:
+        first = next(results)
+        assert len(asked) == 4  # two for each worker
+        with pytest.raises(RuntimeError, match="one thing at a time"):
+            next(ray_of(haunted).map("double", shared, items([0.0])))
+        found = [(meta["number"], tensors["x"].tolist()) for meta, tensors in (first, *results)]
+    assert found == [(i, [2.0 * i + 1] * 3) for i in range(10)]
+
+
+@full
+def test_leaving_early_ends_the_workers(haunted: Federation) -> None:
+    pids, shared = pids_of(haunted), {"one": torch.ones(3)}
+    with closing(ray_of(haunted).map("double", shared, items([0.0, LONG_S, LONG_S]))) as results:
+        next(results)
+    assert_gone(pids)
+    assert len(list(ray_of(haunted).map("double", shared, items([0.0] * 3)))) == 3
+
+
+# Clusters
+
+
+INTERRUPTED = """
+import os, sys
+from pathlib import Path
+
+import ray
+
+import federation
+from test_ray import Haunted, Ray, federate
+
+for module in (federation, sys.modules["test_ray"]):
+    ray.cloudpickle.register_pickle_by_value(module)
+folder = Path(sys.argv[1])
+(folder / "driver").write_text(str(os.getpid()))
+made = federate(federation.BUILDS["fedavg"], Haunted(folder, federation.mixed()))
+with Ray(made.job, 2, 1) as engine:
+    made.engine = engine
+    made.round()
+    (folder / "session").write_text(ray.get_runtime_context().gcs_address)
+    made.job.clients.bid(2, "interrupt")
+    try:
+        made.round()
+    except KeyboardInterrupt:
+        pass
+print("connected" if ray.is_initialized() else "left")
+"""
+
+
+@full
+def test_ctrl_c_leaves_nothing_of_a_cluster_that_was_started_here(ray: Any, tmp_path: Path) -> None:
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)],
+        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        | {"PYTHONPATH": f"{tests}{os.pathsep}{tests / 'engines'}"},
+        capture_output=True,
+        text=True,
+        timeout=2 * LONG_S,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("left\n", "", 0)
+    address = (tmp_path / "session").read_text().encode()
+    assert_gone(
+        [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if address in path.read_bytes()]
+    )
+
+
+@full
+def test_a_cluster_that_was_joined_goes_on(haunted: Federation, ray: Any) -> None:
+    haunted.rounds(1)
+    assert ray.is_initialized()
+    ray_of(haunted).close()
+    assert not ray.is_initialized()
+    assert_same(haunted.rounds(1).everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("ray://127.0.0.1:10001", "this is another kind of address"),
+        ("nonsense", "invalid literal"),
+        ("127.0.0.1:1", "Connection refused"),
+    ],
+)
+def test_an_address_where_no_cluster_is(address: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        engine._check_address(address)
+    assert str(caught.value).startswith(
+        f"RAY_ADDRESS: expected host:port of a Ray cluster that this machine is a node of, got {address} ("
+    )
+    assert problem in str(caught.value)
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"engine.name: ray needs .* pip install 'fedge\[ray\]'"):
+        Ray(make_job(BUILDS["fedavg"], mixed()), NUM_ROWS, 1)
+
+
+def test_nodes_with_other_versions() -> None:
+    engine._check_versions(engine._versions())
+    with pytest.raises(
+        ConfigError, match=rf"same torch on every node, expected {torch.__version__[:4]}.* a node has 1\.0;"
+    ):
+        engine._check_versions(engine._versions() | {"torch": "1.0"})
