@@ -46,5 +46,7 @@ def save(results: dict[str, object]) -> Path:
     now = datetime.now(UTC)
     machine = {"platform": platform.platform(), "python": platform.python_version(), "torch": torch.__version__}
     path = RESULTS / f"{now:%Y-%m-%d}.json"
-    path.write_text(json.dumps({"when": f"{now:%Y-%m-%dT%H:%MZ}", "machine": machine, **results}, indent=2) + "\n")
+    before = json.loads(path.read_text()) if path.exists() else {}
+    facts = {"when": f"{now:%Y-%m-%dT%H:%MZ}", "machine": machine}
+    path.write_text(json.dumps({**before, **facts, **results}, indent=2) + "\n")
     return path

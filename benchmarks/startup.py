@@ -1,4 +1,4 @@
-"""How long one waits before anything happens, and how much memory a million clients take."""
+"""How long one waits before anything happens."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ from pathlib import Path
 
 from benchmarks.measure import interleaved, python
 
-_MEMORY = """
-import resource
-from benchmarks.engines import million
-million()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-"""
-
 
 def run() -> dict[str, object]:
-    """Seconds of `fedge --help`, seconds that `import fedge` adds to torch's, and MB at the peak."""
+    """Seconds of `fedge --help`, and seconds that `import fedge` adds to torch's."""
     fedge = Path(sys.executable).with_name("fedge")
     seconds = interleaved(
         {
@@ -33,5 +26,4 @@ def run() -> dict[str, object]:
     return {
         "seconds": medians,
         "import_fedge_adds_s": medians["import torch, fedge"] - medians["import torch"],
-        "million_clients_peak_mb": float(python(_MEMORY)),
     }

@@ -43,6 +43,11 @@ def test_the_last_words_of_one_that_dies_are_the_reason() -> None:
     assert unavailable["late"] == "ended with status 1: out of luck"
 
 
+def test_one_that_does_not_keep_to_the_protocol_is_out() -> None:
+    _, unavailable = take_turns({"chatty": [sys.executable, "-c", "print('hello')"]}, turns=1, patience_s=0)
+    assert unavailable == {"chatty": "expected an answer in JSON, got 'hello'"}
+
+
 def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     note = tmp_path / "child"
     start = (

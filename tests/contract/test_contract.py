@@ -29,14 +29,6 @@ def test_engines_agree(name: str, amount: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROUNDED)
-def test_a_step_can_be_taken_some_columns_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What calls itself elementwise is; all else is not cut."""
-    whole = Federation(BUILDS[name], mixed(), "block").rounds(2).everything()
-    monkeypatch.setattr("fedge.engines.rows._STEP_VALUES", 10)
-    _assert_same(whole, Federation(BUILDS[name], mixed(), "block").rounds(2).everything())
-
-
-@pytest.mark.parametrize("name", ROUNDED)
 def test_engines_agree_in_float32(name: str) -> None:
     loop, block = (
         Federation(BUILDS[name], mixed(), engine, dtype=torch.float32).rounds(1).everything()

@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "ce_fedavg": changed(IMPERSONAL, algorithm={"name": "ce_fedavg", "learning_rate": 0.01, "local_steps": 1}),
     "scaffold": changed(IMPERSONAL, algorithm={"name": "scaffold", "local_steps": 1}),
     "dynavg": changed(IMPERSONAL, algorithm={"name": "dynavg", "local_steps": 2, "delta": 1.0}),
+    "workers": changed(ADAPTIVE, engine={"name": "pool", "workers": 2, "rows": 1}),
 }
 
 

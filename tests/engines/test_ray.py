@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,19 @@ full = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
-def ray() -> Any:
+def ray() -> Iterator[Any]:
+    """The package, with a folder of its own: neither finds the other's clusters, nor others ours."""
     found = pytest.importorskip("ray", reason="needs the extra `ray`")
     for module in (federation, sys.modules[__name__]):  # no worker can import them
         found.cloudpickle.register_pickle_by_value(module)
-    return found
+    with short_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        yield found
+
+
+def short_folder() -> TemporaryDirectory[str]:
+    """The names of Ray's sockets are long, and may have 107 characters."""
+    return TemporaryDirectory(prefix="ray", dir="/tmp")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +105,14 @@ def linger(folder: Path) -> None:
     time.sleep(LONG_S)
 
 
+def linger_there(folder: Path) -> None:
+    """On one node."""
+    import ray
+
+    if ray.get_runtime_context().get_node_id() == (folder / "node").read_text():
+        linger(folder)
+
+
 def interrupt(folder: Path) -> None:
     os.kill(int((folder / "driver").read_text()), signal.SIGINT)
     time.sleep(LONG_S)
@@ -113,7 +130,7 @@ def leave(folder: Path) -> None:
     raise SystemExit(3)
 
 
-EVENTS = {each.__name__: each for each in (fall, linger, interrupt, refuse, blunder, leave)}
+EVENTS = {each.__name__: each for each in (fall, linger, linger_there, interrupt, refuse, blunder, leave)}
 
 
 def double(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
@@ -122,7 +139,7 @@ def double(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: 
 
 
 def locate(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
-    time.sleep(0.5)  # so that every worker gets to do it
+    time.sleep(0.2)  # so that every worker gets to do it
     places = {"x": job.clients.train(0, 1).x, "shared": shared["one"], "model": job.network.variables["x"]}
     found = {name: where(value) for name, value in places.items()}
     return {"pid": os.getpid(), "threads": torch.get_num_threads(), **found}, {}
@@ -156,22 +173,6 @@ def notices() -> list[str]:
     return []
 
 
-@pytest.fixture
-def distribute(cluster: Any, notices: list[str]) -> Iterator[Callable[..., Federation]]:
-    """Makes federations that run on Ray, and closes them."""
-    opened: list[Ray] = []
-
-    def make(build: Build, clients: Handmade | None = None, num_workers: int = 2, **options: object) -> Federation:
-        made = federate(build, clients, **options)
-        made.engine = Ray(made.job, NUM_ROWS, num_workers, notices.append)
-        opened.append(made.engine)
-        return made
-
-    yield make
-    for each in opened:
-        each.close()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("events")
@@ -185,6 +186,23 @@ def only_one(cluster: Any, folder: Path) -> Iterator[tuple[Federation, list[str]
     made.engine = Ray(made.job, NUM_ROWS, 2, notices.append)
     yield made, notices
     made.engine.close()
+
+
+@pytest.fixture
+def distribute(only_one: tuple[Federation, list[str]], notices: list[str]) -> Iterator[Callable[..., Federation]]:
+    """Makes federations that run on workers of their own, and closes them."""
+    ray_of(only_one[0]).close()  # its CPUs are needed; it will start again
+    opened: list[Ray] = []
+
+    def make(build: Build, clients: Handmade | None = None, num_workers: int = 2, **options: object) -> Federation:
+        made = federate(build, clients, **options)
+        made.engine = Ray(made.job, NUM_ROWS, num_workers, notices.append)
+        opened.append(made.engine)
+        return made
+
+    yield make
+    for each in opened:
+        each.close()
 
 
 @pytest.fixture
@@ -209,8 +227,15 @@ def bid(made: Federation, client: int, *events: str) -> None:
     made.job.clients.bid(client, *events)
 
 
-def pids_of(made: Federation) -> list[int]:
-    return sorted({meta["pid"] for meta, _ in ray_of(made).map("locate", {"one": torch.ones(3)}, [({}, {})] * 4)})
+def pids_of(made: Federation, num_workers: int = 2) -> list[int]:
+    """The processes of all workers, once they have started."""
+    found: set[int] = set()
+    deadline = time.monotonic() + LONG_S
+    while len(found) < num_workers:
+        assert time.monotonic() < deadline, f"of {num_workers} workers {len(found)} have started"
+        places = ray_of(made).map("locate", {"one": torch.ones(3)}, [({}, {})] * 2 * num_workers)
+        found |= {meta["pid"] for meta, _ in places}
+    return sorted(found)
 
 
 def ray_of(made: Federation) -> Ray:
@@ -263,25 +288,6 @@ def test_the_bits_of_block(name: str, num_workers: int, distribute: Callable[...
     assert_same(found.everything(), expected.everything())
 
 
-@full
-@pytest.mark.parametrize("cohorts", [((0, 2, 5), (1, 3, 4, 6)), ((0, 1, 2, 3), (2, 3, 4), (4, 5))])
-def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], haunted: Federation) -> None:
-    """Where a client is in two of them, what it keeps of the first goes into the second."""
-    outcomes = []
-    for made in (federate(BUILDS["scaffold"]), haunted):
-        states = [{name: value + i for name, value in made.state.items()} for i in range(len(cohorts))]
-        for round in (1, 2):
-            infos = [made.info._replace(round=round, cohort=tuple(cohort)) for cohort in cohorts]
-            found = drive(made.engine, made.job.algorithm, states, infos)
-            states = [outcome.state for outcome in found]
-        outcomes.append((found, made.everything()))
-    (expected, kept), (found, found_kept) = outcomes
-    assert_same(found_kept, kept)
-    for one, other in zip(found, expected, strict=True):
-        assert_same(one.state, other.state)
-        assert_same_replies(one.replies, other.replies)
-
-
 MODEL = """
 from torch import nn
 
@@ -315,24 +321,43 @@ def test_a_model_of_a_users_file(tmp_path: Path, distribute: Callable[..., Feder
 @pytest.mark.parametrize("name", BUILDS)
 def test_every_algorithm_travels(name: str, ray: Any) -> None:
     """Also what it knows by identity, such as ALL."""
-    expected = federate(BUILDS[name], mixed())
-    found = federate(BUILDS[name], mixed())
+    expected, found = (federate(BUILDS[name], mixed((4, 3)), steps=1) for _ in range(2))
     kept, found.job = found.job.kept, found.job._replace(kept=None)
     found.job = ray.cloudpickle.loads(ray.cloudpickle.dumps(found.job))._replace(kept=kept)
     found.engine = Block(found.job, batched_of(found.job), NUM_ROWS)
     assert_same(found.rounds(1).everything(), expected.rounds(1).everything())
 
 
+@full
+@pytest.mark.parametrize("cohorts", [((0, 2, 5), (1, 3, 4, 6)), ((0, 1, 2, 3), (2, 3, 4), (4, 5))])
+def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], haunted: Federation) -> None:
+    """Where a client is in two of them, what it keeps of the first goes into the second."""
+    outcomes = []
+    for made in (federate(BUILDS["scaffold"]), haunted):
+        states = [{name: value + i for name, value in made.state.items()} for i in range(len(cohorts))]
+        for round in (1, 2):
+            infos = [made.info._replace(round=round, cohort=tuple(cohort)) for cohort in cohorts]
+            found = drive(made.engine, made.job.algorithm, states, infos)
+            states = [outcome.state for outcome in found]
+        outcomes.append((found, made.everything()))
+    (expected, kept), (found, found_kept) = outcomes
+    assert_same(found_kept, kept)
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one.state, other.state)
+        assert_same_replies(one.replies, other.replies)
+
+
 # Where things lie
 
 
 @full
-def test_data_lies_once_on_a_node(cluster: Any, distribute: Callable[..., Federation], folder: Path) -> None:
+def test_data_lies_once_on_a_node(distribute: Callable[..., Federation], folder: Path) -> None:
     """Two workers of a node see the clients' data, and what tasks share, at one place in a shared file."""
     large = Haunted(folder, mixed(features=LARGE))
     made = distribute(BUILDS["fedavg"], large, make=lambda: torch.nn.Sequential(torch.nn.Linear(LARGE, 3)))
+    pids = pids_of(made)
     found = [meta for meta, _ in ray_of(made).map("locate", {"one": torch.ones(LARGE)}, [({}, {})] * 4)]
-    assert len({meta["pid"] for meta in found}) == 2
+    assert sorted({meta["pid"] for meta in found}) == pids
     for name in ("x", "shared"):
         assert "" not in {meta[name] for meta in found}
         assert len({meta[name] for meta in found}) == 1
@@ -358,96 +383,32 @@ def test_rows_that_share_their_memory_travel_whole() -> None:
 
 
 @full
-def test_killed_workers_leave_no_trace(haunted: Federation, told: list[str]) -> None:
-    for client in (1, 4):
-        bid(haunted, client, "fall")
-    haunted.rounds(2)
-    assert_same(haunted.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
-    assert len(told) == 2
-    assert all("engine: a Ray worker was lost at clients" in notice for notice in told)
-
-
-@full
-def test_workers_that_die_while_idle_are_no_block_s_fault(haunted: Federation, told: list[str]) -> None:
-    haunted.rounds(1)
-    pids = pids_of(haunted)
-    assert len(pids) == 2
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    assert_gone(pids)
-    haunted.rounds(1)
-    assert len(told) == 2
-    assert all(notice.startswith("engine: an idle Ray worker was lost (") for notice in told)
-    assert_same(haunted.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
-
-
-@full
-def test_a_block_that_always_kills(haunted: Federation, told: list[str], folder: Path) -> None:
-    bid(haunted, 3, "fall", "fall", "fall", "linger")
-    with pytest.raises(TrainingError, match=r"^clients 3, .* 3 in a row were lost; .* lower engine.rows or") as caught:
-        haunted.round(cohort=(3, 4))
-    assert "worker process has died" in str(caught.value)
-    assert len(told) == 2
-    assert (folder / "3").read_text() == "linger"  # a fourth worker was not tried
-    (folder / "3").unlink()
-
-
-@full
-@pytest.mark.parametrize(
-    ("event", "kind", "text"),
-    [
-        ("refuse", DataError, "^client 2 has no label; add one$"),
-        ("blunder", RuntimeError, r"(?s)^in a worker process:\nTraceback.*, in blunder\n.*ZeroDivisionError: why"),
-        ("leave", RuntimeError, r"(?s)^in a worker process:\n.*SystemExit: 3"),
-    ],
-)
-def test_errors_come_out_as_themselves(event: str, kind: type[Exception], text: str, haunted: Federation) -> None:
-    bid(haunted, 2, event)
-    with pytest.raises(kind, match=text) as caught:
-        haunted.round(cohort=(2,))
-    assert type(caught.value) is kind
-
-
-@full
 def test_a_node_that_is_removed(
-    cluster: Any,
-    only_one: tuple[Federation, list[str]],
-    folder: Path,
-    notices: list[str],
-    distribute: Callable[..., Federation],
+    cluster: Any, folder: Path, notices: list[str], distribute: Callable[..., Federation]
 ) -> None:
     """In mid-round, while its only worker is at a client."""
-    ray_of(only_one[0]).close()  # its CPUs are needed
     node = cluster.add_node(num_cpus=1)
-    made = distribute(BUILDS["scaffold"], OnNode(folder, mixed(SIZES), node.node_id), num_workers=3)
+    (folder / "node").write_text(node.node_id)
+    made = distribute(BUILDS["scaffold"], Haunted(folder, mixed(SIZES)), num_workers=3)
+    pids_of(made, 3)  # each of them will be given a block at once
+    for client in range(len(SIZES)):
+        bid(made, client, "linger_there")
 
     def remove() -> None:
         while not (folder / "lingers").exists():
             time.sleep(0.05)
-        cluster.remove_node(node)
+        cluster.remove_node(node, allow_graceful=False)
 
-    remover = threading.Thread(target=remove)
+    remover = threading.Thread(target=remove, daemon=True)
     remover.start()
     made.rounds(2)
-    remover.join()
+    remover.join(LONG_S)
     (folder / "lingers").unlink()
-    assert_same(made.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
+    made.round(cohort=(0,))  # for which none waits that has no CPU any more
+    expected = federate(BUILDS["scaffold"]).rounds(2)
+    expected.round(cohort=(0,))
+    assert_same(made.everything(), expected.everything())
     assert [notice for notice in notices if "was lost at clients" in notice]
-
-
-class OnNode(Haunted):
-    """Clients that linger on one node."""
-
-    def __init__(self, folder: Path, like: Handmade, node: str) -> None:
-        super().__init__(folder, like)
-        self._node = node
-
-    def train(self, client: int, round: int) -> Samples:
-        import ray
-
-        if ray.is_initialized() and ray.get_runtime_context().get_node_id() == self._node:
-            linger(self._folder)
-        return super().train(client, round)
 
 
 @full
@@ -469,6 +430,58 @@ class Foreign(Handmade):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         import nowhere  # noqa: F401
+
+
+@full
+def test_killed_workers_leave_no_trace(haunted: Federation, told: list[str]) -> None:
+    for client in (1, 4):
+        bid(haunted, client, "fall")
+    haunted.rounds(2)
+    assert_same(haunted.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
+    assert len(told) == 2
+    assert all("engine: a Ray worker was lost at clients" in notice for notice in told)
+
+
+@full
+def test_workers_that_die_while_idle_are_no_block_s_fault(haunted: Federation, told: list[str]) -> None:
+    haunted.rounds(1)
+    pids = pids_of(haunted)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert_gone(pids)
+    haunted.rounds(1)
+    assert len(told) == 2
+    assert all(notice.startswith("engine: a Ray worker was lost while idle (") for notice in told)
+    assert_same(haunted.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
+
+
+@full
+def test_a_block_that_always_kills(haunted: Federation, told: list[str], folder: Path) -> None:
+    bid(haunted, 3, "fall", "fall", "fall", "linger")
+    with pytest.raises(
+        TrainingError, match=r"^clients 4, 3: .* 3 in a row were lost; .* lower engine.rows or"
+    ) as caught:
+        haunted.round(cohort=(3, 4))
+    assert "worker process has died" in str(caught.value)
+    assert len(told) == 2
+    assert (folder / "3").read_text() == "linger"  # a fourth worker was not tried
+    (folder / "3").unlink()
+
+
+@full
+@pytest.mark.parametrize(
+    ("event", "kind", "text"),
+    [
+        ("refuse", DataError, "^client 2 has no label; add one$"),
+        ("blunder", RuntimeError, r"(?s)^in a worker process:\nTraceback.*, in blunder\n.*ZeroDivisionError: why"),
+        ("leave", RuntimeError, r"(?s)^in a worker process:\n.*SystemExit: 3"),
+    ],
+)
+def test_errors_come_out_as_themselves(event: str, kind: type[Exception], text: str, haunted: Federation) -> None:
+    bid(haunted, 2, event)
+    with pytest.raises(kind, match=text) as caught:
+        haunted.round(cohort=(2,))
+    assert type(caught.value) is kind
 
 
 # Tasks
@@ -500,7 +513,7 @@ def test_leaving_early_ends_the_workers(haunted: Federation) -> None:
     with closing(ray_of(haunted).map("double", shared, items([0.0, LONG_S, LONG_S]))) as results:
         next(results)
     assert_gone(pids)
-    assert len(list(ray_of(haunted).map("double", shared, items([0.0] * 3)))) == 3
+    assert len(list(ray_of(haunted).map("double", shared, items([0.0])))) == 1
 
 
 # Clusters
@@ -536,15 +549,17 @@ print("connected" if ray.is_initialized() else "left")
 @full
 def test_ctrl_c_leaves_nothing_of_a_cluster_that_was_started_here(ray: Any, tmp_path: Path) -> None:
     tests = Path(__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(tmp_path)],
-        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        | {"PYTHONPATH": f"{tests}{os.pathsep}{tests / 'engines'}"},
-        capture_output=True,
-        text=True,
-        timeout=2 * LONG_S,
-        check=False,
-    )
+    paths = {"PYTHONPATH": f"{tests}{os.pathsep}{tests / 'engines'}"}
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    with short_folder() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", INTERRUPTED, str(tmp_path)],
+            env=inherited | paths | {"RAY_TMPDIR": folder},
+            capture_output=True,
+            text=True,
+            timeout=2 * LONG_S,
+            check=False,
+        )
     assert (done.stdout, done.stderr, done.returncode) == ("left\n", "", 0)
     address = (tmp_path / "session").read_text().encode()
     assert_gone(
@@ -554,11 +569,15 @@ def test_ctrl_c_leaves_nothing_of_a_cluster_that_was_started_here(ray: Any, tmp_
 
 @full
 def test_a_cluster_that_was_joined_goes_on(haunted: Federation, ray: Any) -> None:
-    haunted.rounds(1)
+    expected = federate(BUILDS["scaffold"])
+    for made in (expected, haunted):
+        made.round(cohort=(0, 1))
     assert ray.is_initialized()
     ray_of(haunted).close()
     assert not ray.is_initialized()
-    assert_same(haunted.rounds(1).everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
+    for made in (expected, haunted):
+        made.round(cohort=(1, 2))
+    assert_same(haunted.everything(), expected.everything())
 
 
 @pytest.mark.parametrize(

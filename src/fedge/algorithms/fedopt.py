@@ -32,7 +32,7 @@ class FedOpt(Adaptive, tag="fedopt"):
             reply = yield Exchange("train", {"x": state["x"], "stats": state["stats"]}, info.cohort)
             q = reply.value["q"]
             s = optimiser.track(state, q)
-            x = state["x"] - info.server_rate * optimiser.move(s, q, optimiser.past(state["t"]), 1)
+            x = optimiser.step(state["x"], info.server_rate, s, q, optimiser.past(state["t"]), 1)
             return {"x": x, "stats": reply.value["stats"], **s, "t": state["t"] + 1}
 
         slots = {

@@ -31,7 +31,7 @@ class Mfl(ClientAdaptive, tag="mfl"):
 
         def step(local: Tree, g: Tensor, ctx: Context) -> Tree:
             s = optimiser.track(local, g)
-            return {**local, **s, "y": local["y"] - ctx.rate * optimiser.move(s, g, local, ctx.step + 1)}
+            return {**local, **s, "y": optimiser.step(local["y"], ctx.rate, s, g, local, ctx.step + 1)}
 
         def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
             trained = {name: local[name] for name in ("y", *optimiser.names, "stats")}
@@ -51,7 +51,7 @@ class Mfl(ClientAdaptive, tag="mfl"):
             "t": Slot("scalar", anchor="t", weight=self.weighting, merge="max"),
             "stats": Slot("stats", anchor="stats", weight=self.weighting),
         }
-        works = {"train": Work(start, final, step=step, elementwise=True, flops_per_param=optimiser.moving_flops)}
+        works = {"train": Work(start, final, step=step, flops_per_param=optimiser.moving_flops)}
         return Algorithm(slots, init, keep_nothing, works, round, global_model)
 
 

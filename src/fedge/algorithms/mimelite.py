@@ -60,5 +60,5 @@ class MimeXlite(Mimelite, tag="mimexlite"):
             local = {**local, "g": local["raw"]} if ctx.step == 0 else local  # y is still x
             return {**local, "y": moved(local["y"], g, follow(local, ctx))}
 
-        work = inner.works["train"]._replace(init=start, affine=None, step=step, elementwise=True)
+        work = inner.works["train"]._replace(init=start, affine=None, step=step)
         return inner._replace(works={"train": work})

@@ -47,7 +47,6 @@ class PFedMe(FedAvg, tag="pfedme"):
             init=lambda down, kept, ctx: {**start(down, kept, ctx), "theta": down["x"]},
             final=final,
             step=step,
-            elementwise=True,
             gradient=gradient,
             flops_per_param=2 + 5 * self.personal_steps,
         )

@@ -72,7 +72,6 @@ class Work(NamedTuple):
     final: Callable[[Tree, Tree, Tree, Context], tuple[Tree, Tree]]  # (down, local, kept) -> (upload, kept)
     affine: Callable[[Tree, Context], Affine] | None = None  # from local without `y`
     step: Callable[[Tree, Tensor, Context], Tree] | None = None  # `raw` in local is the gradient before wrappers
-    elementwise: bool = False  # `step` takes each value by itself: engines may hand it some columns at a time
     gradient: Callable[[Tree, Sequence[Batch], Context], Tensor] | None = None  # if not that of one batch at y
     batches_per_step: int = 1
     penalty: Penalty | None = None

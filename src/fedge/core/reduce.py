@@ -19,7 +19,7 @@ from fedge.core.layout import Tree
 if TYPE_CHECKING:
     from fedge.core.algorithm import Slot
 
-_PART = 1 << 14  # values of a vector that are reduced at a time
+_PART = 1 << 16  # values of a vector that are reduced at a time
 
 
 class Reducer(Protocol):
@@ -83,13 +83,13 @@ class Mean:
 
 def _run_mean(mean: Tensor, rows: Tensor, which: Sequence[int], shares: Sequence[float]) -> None:
     """a += (u - a) * share for some rows u in turn; by parts that stay in the cache. A share of 1 starts anew."""
-    for part in (slice(start, start + _PART) for start in range(0, mean.shape[-1], _PART)):
-        a = mean[..., part]
+    room = mean.new_empty((*mean.shape[:-1], min(_PART, mean.shape[-1])))
+    for start in range(0, mean.shape[-1], _PART):
+        a = mean[..., start : start + _PART]
+        u = room[..., : a.shape[-1]]
         for i, share in zip(which, shares, strict=True):
-            if share == 1.0:
-                a.copy_(rows[i, ..., part])
-            else:
-                a.add_(rows[i, ..., part].to(torch.float64) - a, alpha=share)
+            u.copy_(rows[i, ..., start : start + _PART])
+            a.copy_(u) if share == 1.0 else a.lerp_(u, share)
 
 
 class Collect:
@@ -172,10 +172,10 @@ class Krum(Collect):
 
 def average(rows: Tensor, weights: Sequence[float]) -> Tensor:
     """The weighted mean of rows, computed as `Mean` computes it."""
-    mean, total = rows[0].to(torch.float64, copy=True), float(weights[0])
-    for row, weight in zip(rows[1:], weights[1:], strict=True):
-        total += weight
-        mean.add_(row.to(torch.float64) - mean, alpha=weight / total)
+    mean = rows[0].to(torch.float64, copy=True)
+    counted = [i for i, weight in enumerate(weights) if weight > 0]
+    weighed = np.array([weights[i] for i in counted])
+    _run_mean(mean, rows, counted, (weighed / np.cumsum(weighed)).tolist())
     return mean.to(rows.dtype)
 
 

@@ -61,16 +61,20 @@ class _Task:
 
 @dataclass(eq=False)
 class _Worker:
-    """An actor that is idle (nothing is due), at work, or starting (something is due, but it has no task)."""
+    """An actor that is idle (nothing is due), at a task, or asked whether it lives (something is due, but no task)."""
 
     actor: Any
     due: Any = None  # what it will say next
     task: _Task | None = None
-    sign: Any = None  # of life, given right before it begins its task
+    started: bool = False
+    heard: bool = False  # just now: it lives
 
     @property
-    def starts(self) -> bool:
+    def asked(self) -> bool:
         return self.due is not None and self.task is None
+
+    def ask(self) -> None:
+        self.due = self.actor.versions.remote()
 
 
 class Ray:
@@ -118,7 +122,7 @@ class Ray:
         """
         if self._mapping:
             raise RuntimeError("the engine does one thing at a time: take all results of `map`, or close it")
-        self._mapping = True
+        self._mapping, self._num_failures = True, 0
         under_way, upcoming = deque[_Task](), iter(items)
         try:
             if self._make_actor is None:
@@ -174,17 +178,25 @@ class Ray:
         return meta, _tree(arrays)
 
     def _hand_out(self) -> None:
-        """Give every idle worker a task, and start workers for the rest. None is queued at a worker: it may be lost."""
+        """Give tasks to workers that live, of the others ask as many whether they do, and start what is missing.
+
+        A task is given to none that was idle for a while: it may be lost, and the task would be blamed for it. None is
+        queued at a worker either.
+        """
         for worker in self._workers:
-            if worker.due is None and self._waiting:
+            if worker.heard and self._waiting:
                 task = worker.task = self._waiting.popleft()
-                worker.sign = worker.actor.versions.remote()
                 worker.due = worker.actor.perform.remote(task.kind, task.shared, task.meta, task.arrays)
-        num_missing = len(self._waiting) - sum(worker.starts for worker in self._workers)
+            worker.heard = False
+        num_asked = sum(worker.asked and worker.started for worker in self._workers)
+        for worker in [each for each in self._workers if each.due is None][: max(0, len(self._waiting) - num_asked)]:
+            worker.ask()
+        # One that is starting may wait for a CPU for ever: it stands in for another new one, not for an idle one.
+        num_missing = len(self._waiting) - sum(worker.asked for worker in self._workers)
         for _ in range(min(num_missing, self._num_workers - len(self._workers))):
             assert self._make_actor is not None
-            actor = self._make_actor()
-            self._workers.append(_Worker(actor, due=actor.versions.remote()))
+            self._workers.append(_Worker(self._make_actor()))
+            self._workers[-1].ask()
 
     def _listen(self) -> None:
         """Wait until a worker says something or is lost."""
@@ -215,27 +227,26 @@ class Ray:
             _check_versions(said)
             self._num_failures = 0
         worker.due = worker.task = None
+        worker.started = worker.heard = True
 
     def _lose(self, worker: _Worker, why: str) -> None:
         """Do without a worker; another takes its place when there is something to do."""
         self._end(worker)
-        task = worker.task
-        if task is None:
-            self._num_failures += 1
-            if self._num_failures == _MOST_DEATHS:
+        if (task := worker.task) is None:
+            end = "was lost while idle" if worker.started else "did not start"
+            self._notice(f"engine: a Ray worker {end} ({why}); another takes its place")
+            self._num_failures += not worker.started
+            if self._num_failures >= _MOST_DEATHS:
                 raise TrainingError(
                     f"expected Ray workers to start, but {_MOST_DEATHS} in a row did not; the last: {why}. "
                     "Every node needs memory for the model, and the same Python packages as this one"
                 )
-            self._notice(f"engine: a Ray worker did not start ({why}); another takes its place")
             return
         what = tasks.describe(task.kind, task.meta)
-        began = self._gave(worker.sign)
-        task.num_deaths += began
+        task.num_deaths += 1
         if task.num_deaths < _MOST_DEATHS:
             self._waiting.appendleft(task)
-            which = f"a Ray worker was lost at {what}" if began else "an idle Ray worker was lost"
-            self._notice(f"engine: {which} ({why}); another takes its place")
+            self._notice(f"engine: a Ray worker was lost at {what} ({why}); another does that again")
             return
         task.outcome = Failure.of(
             TrainingError(
@@ -243,14 +254,6 @@ class Ray:
                 "As a rule memory has run out: lower engine.rows or engine.workers"
             )
         )
-
-    def _gave(self, sign: Any) -> bool:
-        """Whether a lost worker had given a sign of life: it was not lost before, when it was idle."""
-        try:
-            self._ray.get(sign)
-        except self._ray.exceptions.RayError:
-            return False
-        return True
 
     def _end(self, worker: _Worker) -> None:
         """Also one that is lost: it may be out of reach only."""
@@ -312,7 +315,7 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 def _reason(error: Exception) -> str:
     """The gist of what Ray has to say, which is several paragraphs of advice."""
-    return str(error).strip().splitlines()[-1].partition(". ")[0].rstrip(".")
+    return str(error).strip().splitlines()[-1].strip().partition(". ")[0].rstrip(".")
 
 
 def _versions() -> dict[str, str]:

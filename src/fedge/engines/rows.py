@@ -20,10 +20,6 @@ from fedge.engines.kernels.span import Span
 from fedge.engines.reduction import Effort
 from fedge.engines.staging import Stage
 
-_STEP_VALUES = (
-    1 << 15
-)  # values of a block's vectors that a step works on at a time: its intermediates stay in the cache
-
 
 def perform(
     job: Job,
@@ -52,7 +48,7 @@ def perform(
         gradients.stats = local["stats"]
         gradients.begin(work, local["y"])
     done: list[Tree] = []  # rows that have taken all their steps, those with the fewest first
-    num_active, owned = len(clients), {"y"}
+    num_active = len(clients)
     for number in range(gradients.num_steps[0]):
         still = int(np.count_nonzero(gradients.num_steps > number))
         if still < num_active:
@@ -61,7 +57,7 @@ def perform(
             num_active, gradients.stats = still, gradients.stats[:still]
             context = gradients.context(info, still)
         context = context._replace(step=number)
-        local = _step(work, gradients, local, number, context, owned)
+        local = _step(work, gradients, local, number, context)
     gradients.finish()
     if done:
         parts = [{name: as_rows(value, num_active) for name, value in local.items()}, *reversed(done)]
@@ -79,7 +75,7 @@ def as_rows(value: Tensor, num_rows: int) -> Tensor:
     return value.expand(num_rows, -1) if value.dim() == 1 else value
 
 
-def _step(work: Work, gradients: _Gradients, local: Tree, number: int, ctx: Context, owned: set[str]) -> Tree:
+def _step(work: Work, gradients: _Gradients, local: Tree, number: int, ctx: Context) -> Tree:
     handles = [_Handle(number, i) for i in range(work.batches_per_step)]
     if work.affine:
         affine = next_move(work, local, ctx)
@@ -90,7 +86,7 @@ def _step(work: Work, gradients: _Gradients, local: Tree, number: int, ctx: Cont
         return {**local, "stats": gradients.stats}
     assert work.step is not None
     gradient = work.gradient(local, handles, ctx) if work.gradient else gradients(local["y"], handles[0])
-    return _step_by_parts(work, {**local, "stats": gradients.stats}, gradient, ctx, owned)
+    return work.step({**local, "stats": gradients.stats, "raw": gradient}, gradient, ctx)
 
 
 def _move(y: Tensor, gradient: Tensor, affine: Affine) -> None:
@@ -100,45 +96,6 @@ def _move(y: Tensor, gradient: Tensor, affine: Affine) -> None:
     if drift is not None:
         y.add_(drift)
     y.sub_(gradient * scale)
-
-
-def _step_by_parts(work: Work, local: Tree, gradient: Tensor, ctx: Context, owned: set[str]) -> Tree:
-    """An elementwise step, taken some columns at a time, needs no room for whole intermediates.
-
-    What it changes is written in place once the engine owns it: no part reads another's columns.
-    """
-    assert work.step is not None
-    num_rows, num_params = gradient.shape
-    width = max(2, _STEP_VALUES // num_rows)
-    if not work.elementwise or num_params <= width:
-        taken = work.step({**local, "raw": gradient}, gradient, ctx)
-        return {name: value for name, value in taken.items() if name != "raw"}
-    vectors = {name for name, value in local.items() if name != "stats" and value.shape[-1] == num_params}
-    found = dict(local)
-    for columns in (slice(start, start + width) for start in range(0, num_params, width)):
-        part = {name: value[..., columns] if name in vectors else value for name, value in local.items()}
-        part["raw"] = gradient[:, columns]
-        taken = work.step(part, part["raw"], ctx)
-        changed = {name: value for name, value in taken.items() if name != "raw" and value is not part.get(name)}
-        if any(_borrowed(value, part) for value in changed.values()):
-            changed = {name: value.clone() for name, value in changed.items()}
-        if columns.start == 0:
-            vectors |= {name for name, value in changed.items() if name not in local and value.shape[-1] == width}
-        for name, value in changed.items():
-            if name not in vectors:
-                found[name] = value
-                continue
-            if name not in owned:
-                found[name] = gradient.new_empty(num_rows, num_params)
-                owned.add(name)
-            found[name][:, columns] = value
-    return found
-
-
-def _borrowed(value: Tensor, part: Tree) -> bool:
-    """Whether a value lies in the memory of what it was made from."""
-    memory = value.untyped_storage().data_ptr()
-    return any(memory == other.untyped_storage().data_ptr() for other in part.values())
 
 
 class _Handle(NamedTuple):

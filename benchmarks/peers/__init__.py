@@ -1,0 +1,1 @@
+"""Candidates of the speed benchmarks: Fedge, and other frameworks, each in an environment of its own."""

@@ -1,0 +1,120 @@
+"""Fedge itself, beside its peers, as a configuration asks for it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from itertools import count, islice
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from benchmarks.candidate import Rounds, UnavailableError, serve
+from benchmarks.workloads import RATE, WORKLOADS, Workload
+from fedge import config as configuration
+from fedge.core.algorithm import Engine, drive
+from fedge.data.clients import Samples, Task
+from fedge.engines.choice import choose
+from fedge.engines.job import Job
+from fedge.engines.memory import keep_freed_memory
+from fedge.runs.kept import KeptStore
+from fedge.setup import Setup, info_of
+
+
+def make_engine(config: configuration.Config, job: Job, cohort: int) -> Engine:
+    """The engine that the configuration names; none that stands in for it, whose speed would be taken for its own."""
+    notices: list[str] = []
+    chosen = choose(config.engine, job, cohort, make_client_job=lambda: job, rows=None, notice=notices.append)
+    if chosen.facts["engine"] == "loop" != config.engine.name:
+        raise UnavailableError(notices[-1])
+    return chosen.engine
+
+
+class HeldClients:
+    """Clients whose samples are in memory before anything is measured."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.shape, self.num_outputs = workload.shape, workload.num_classes
+        self.task: Task = "classes"
+        self.sizes = np.broadcast_to(np.int64(workload.num_samples), workload.registered)
+        self.noisy = np.empty(0, int)
+        self._workload = workload
+        workload.samples(0)
+
+    def num_samples(self, client: int, round: int) -> int:
+        return self._workload.num_samples
+
+    def train(self, client: int, round: int) -> Samples:
+        x, y = self._workload.samples(client)
+        return Samples(torch.from_numpy(x), torch.from_numpy(y))
+
+    def test(self, client: int, round: int) -> Samples:
+        return self.train(client, round)
+
+    def pooled_test(self) -> Samples:
+        return self.train(0, 1)
+
+
+class HeldData(msgspec.Struct, frozen=True):
+    """Stands where a configuration names its data."""
+
+    workload: Workload
+
+    def build(self, seed: int) -> HeldClients:
+        return HeldClients(self.workload)
+
+
+def configure(workload: Workload, engine: str, workers: int, settings: Mapping[str, Any]) -> configuration.Config:
+    """The workload as an experiment, with other settings on top."""
+    raw: dict[str, Any] = {
+        "data": {"name": "synthetic", "clients": workload.registered},
+        "model": workload.model,
+        "algorithm": {
+            "name": "fedavg",
+            "learning_rate": RATE,
+            "batch_size": workload.batch,
+            "local_steps": workload.steps,
+            **settings.get("algorithm", {}),
+        },
+        "selection": {"count": workload.cohort},
+        "engine": {"name": engine, "workers": workers},
+        **{name: table for name, table in settings.items() if name != "algorithm"},
+    }
+    return msgspec.structs.replace(configuration.parse(raw), data=HeldData(workload))
+
+
+def prepare(
+    workload: Workload, engine_name: str, workers: int, settings: Mapping[str, Any] = MappingProxyType({})
+) -> Rounds:
+    config, seed = configure(workload, engine_name, workers, settings), 1
+    setup = Setup.of(config, seed)
+    job = setup.job(config, KeptStore(setup.algorithm.keep(setup.network.variables), None))
+    engine = make_engine(config, job, workload.cohort)
+    state, numbers = setup.algorithm.init(setup.network.variables), count(1)
+
+    def rounds(num_rounds: int) -> None:
+        nonlocal state
+        for number in islice(numbers, num_rounds):
+            info = info_of(config, seed, workload.registered, number, 0.0, config.schedule.init())
+            (outcome,) = drive(engine, setup.algorithm, [state], [info])
+            state = outcome.state
+
+    return rounds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("--engine", choices=("auto", "loop", "block", "pool"), default="auto")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    serve(lambda: prepare(WORKLOADS[options.workload], options.engine, options.workers), ["fedge", "torch", "numpy"])
+
+
+if __name__ == "__main__":
+    main()
