@@ -33,6 +33,9 @@ class Slot(NamedTuple):
 
 
 class _All:
+    def __reduce__(self) -> str:
+        return "ALL"  # it is known by identity: every process has its own
+
     def __repr__(self) -> str:
         return "ALL"
 

@@ -27,7 +27,7 @@ from fedge.engines.wire import Wire
 _CACHE_BYTES = 4 << 20  # if the system does not say
 _MOST_ROWS = 64
 _FEWEST_ROWS = 4  # a few large models side by side are slower than one at a time
-_HEAVY_FLOPS = 1e9  # of an exchange: dividing it over the cores pays
+_HEAVY_FLOPS = 2e7  # of an exchange: dividing it over the cores pays
 _TRIALS = ("block", "pool", "pool", "block")
 _WORTH_TRYING_S = 0.02  # an exchange that takes less is done before others have heard of it
 

@@ -10,7 +10,6 @@ Algorithms and models travel as code, by Ray's cloudpickle: a cluster is trusted
 
 from __future__ import annotations
 
-import copyreg
 import os
 import socket
 import sys
@@ -25,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.core.algorithm import ALL, Exchange, Info, Reply
+from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.errors import ConfigError, ModelError, TrainingError
 from fedge.core.layout import Tree
 from fedge.data.clients import Clients
@@ -45,8 +44,6 @@ _PATIENCE_S = 60.0  # for a worker to start while none is at work, before a pers
 _ANSWER_S = 10.0  # for a cluster to take a call
 _ALIGNMENT = 64  # as torch allocates: kernels may sum in an order that depends on alignment
 _USER_FILE = "fedge_user_"  # how the name of a module begins that is a user's own file
-
-copyreg.pickle(type(ALL), lambda _: "ALL")  # it is known by identity: to a worker it must be the worker's own
 
 
 @dataclass
