@@ -108,7 +108,7 @@ def assert_same_replies(found: Sequence[Reply], expected: Sequence[Reply]) -> No
 # The same bits
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) if "(" in n else n for n in BUILDS])
 def test_every_algorithm_gives_the_bits_of_block(name: str) -> None:
     """In the second round, when there is state, kept and on the server."""
     made = federation(BUILDS[name], mixed((6, 9, 1)), steps=1).rounds(1)
