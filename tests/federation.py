@@ -31,7 +31,7 @@ from fedge.core.schema import tag
 from fedge.data.clients import Samples, Task
 from fedge.engines.block import Block
 from fedge.engines.job import Job
-from fedge.engines.kernels.assemble import assemble
+from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.loop import Loop
 from fedge.engines.network import Network
 from fedge.engines.wire import Wire
@@ -167,9 +167,14 @@ def make_engine(name: str, job: Job, make_client_job: Callable[[], Job], num_row
         return Loop(job)
     if name == "wire":
         return Wire(job, make_client_job)
-    batched = assemble(job.network, job.clients.train(0, 1))
+    return Block(job, batched_of(job), num_rows)
+
+
+def batched_of(job: Job) -> Batched:
+    """The model for blocks of clients, which it must have."""
+    batched = assemble(job.network, job.probe())
     assert not isinstance(batched, str), batched
-    return Block(job, batched, num_rows)
+    return batched
 
 
 class Federation:

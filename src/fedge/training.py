@@ -36,6 +36,7 @@ class Training:
         setup = Setup.of(config, self._seed)
         self._algorithm, self._variables = setup.algorithm, setup.network.variables
         self._job = setup.job(config, directory.kept_store(setup.algorithm.keep(self._variables)))
+        evaluate.prepare(self._job)
         self._chosen = choose(
             config.engine,
             self._job,

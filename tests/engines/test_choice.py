@@ -21,6 +21,7 @@ from fedge.engines.job import Job
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores, and 8 MiB of cache for the weights of a block."""
     monkeypatch.setenv("FEDGE_CORES", "2")
+    monkeypatch.setattr(choice, "num_processors", lambda: 2)
     monkeypatch.setattr(choice, "_cache_bytes", lambda: 8 << 20)
 
 
@@ -51,6 +52,15 @@ def test_heavy_work_gives_every_core_a_block() -> None:
 def test_rows_do_not_hang_on_workers() -> None:
     facts = [chosen(Engine(name="pool", workers=workers), job_of()).facts["rows"] for workers in (1, 2, 5)]
     assert facts == [64, 64, 64]
+
+
+def test_rows_do_not_hang_on_the_share_of_a_run_in_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    heavy = job_of()._replace(flops_per_sample=10**8)
+    found = []
+    for share in ("1", "2"):
+        monkeypatch.setenv("FEDGE_CORES", share)
+        found.append(suggest_rows(heavy, 7))
+    assert found == [4, 4]
 
 
 @pytest.mark.parametrize("given", [None, 5])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from federation import Federation, Handmade, Sign, points, slope
+from federation import Federation, Handmade, Sign, batched_of, points, slope
 from fedge.algorithms.clustered import clustered
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.independent import Independent
@@ -18,7 +18,6 @@ from fedge.core.algorithm import Build
 from fedge.data.clients import Samples
 from fedge.engines import evaluate
 from fedge.engines.job import Job
-from fedge.engines.kernels.assemble import assemble
 from fedge.engines.loop import perform
 from fedge.engines.tasks import Here
 
@@ -49,9 +48,7 @@ by_blocks = False
 
 
 def here(job: Job) -> Here:
-    batched = assemble(job.network, job.probe()) if by_blocks else None
-    assert not isinstance(batched, str), batched
-    return Here(job, batched, num_rows=2)
+    return Here(job, batched_of(job) if by_blocks else None, num_rows=2)
 
 
 def users(federation: Federation, clients: range | None = None) -> dict[int, float]:

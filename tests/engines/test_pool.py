@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from federation import BUILDS, Federation, Handmade, make_job, mixed
+from federation import BUILDS, Federation, Handmade, batched_of, make_job, mixed
 from fedge.core.algorithm import Build, Exchange, Info, Reply, drive
 from fedge.core.errors import ConfigError, DataError, FedgeError, StorageError, TrainingError
 from fedge.core.layout import Tree
@@ -30,7 +30,7 @@ from fedge.engines import tasks
 from fedge.engines.arena import Arena, Entries
 from fedge.engines.block import Block
 from fedge.engines.job import Job, Request
-from fedge.engines.kernels.assemble import Batched, assemble
+from fedge.engines.kernels.assemble import Batched
 from fedge.engines.pool import Pool
 from fedge.engines.reduction import Answer, Effort, Part
 
@@ -40,17 +40,9 @@ SAMPLE = "fedavg", "scaffold", "mtfl(fedavg_adam, bn)", "dynavg(0.02)", "krum(fe
 LONG_S = 60.0  # nothing takes as long, unless something is wrong
 
 
-def batched_of(job: Job) -> Batched:
-    batched = assemble(job.network, job.samples(0, 1))
-    assert not isinstance(batched, str), batched
-    return batched
-
-
 def federation(build: Build, clients: Handmade | None = None, **options: object) -> Federation:
     """One that runs in blocks."""
-    made = Federation(build, clients or mixed(SIZES), **options)  # type: ignore[arg-type]
-    made.engine = Block(made.job, batched_of(made.job), NUM_ROWS)
-    return made
+    return Federation(build, clients or mixed(SIZES), "block", **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture

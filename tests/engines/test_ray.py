@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import federation
-from federation import BUILDS, Federation, Handmade, make_job, mixed
+from federation import BUILDS, Federation, Handmade, batched_of, make_job, mixed
 from fedge.core.algorithm import Build, Reply, drive
 from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.layout import Tree
@@ -28,7 +28,7 @@ from fedge.engines import ray as engine
 from fedge.engines import tasks
 from fedge.engines.block import Block
 from fedge.engines.job import Job
-from fedge.engines.kernels.assemble import Batched, assemble
+from fedge.engines.kernels.assemble import Batched
 from fedge.engines.ray import Ray
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
@@ -155,17 +155,9 @@ def where(value: Tensor) -> str:
     return ""
 
 
-def batched_of(job: Job) -> Batched:
-    batched = assemble(job.network, job.probe())
-    assert not isinstance(batched, str), batched
-    return batched
-
-
 def federate(build: Build, clients: Handmade | None = None, **options: object) -> Federation:
     """A federation that runs in blocks."""
-    made = Federation(build, clients or mixed(SIZES), **options)  # type: ignore[arg-type]
-    made.engine = Block(made.job, batched_of(made.job), NUM_ROWS)
-    return made
+    return Federation(build, clients or mixed(SIZES), "block", **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture

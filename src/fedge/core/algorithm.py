@@ -100,6 +100,10 @@ class Info(NamedTuple):
     cohort: tuple[int, ...] = ()
     server_rate: float = 1.0
 
+    def told(self) -> dict[str, Any]:
+        """What travels, by name."""
+        return {name: value for name, value in self._asdict().items() if name != "cohort"}
+
 
 class Exchange(NamedTuple):
     """One question of the server to a cohort."""

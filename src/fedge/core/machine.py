@@ -11,15 +11,19 @@ _SHARE = "FEDGE_CORES"
 
 
 def num_processors() -> int:
-    """Processors that this process may use: those of the machine, or the share that it was given."""
-    if (given := os.environ.get(_SHARE, "")).isdigit():
-        return max(1, int(given))
+    """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def take_share(num_processes: int) -> None:
     """Leave to this process, and to those that it starts, its share of the processors."""
     os.environ[_SHARE] = str(max(1, num_processors() // num_processes))
+
+
+def num_shared() -> int:
+    """The share of the processors that this process was given; all, if none was."""
+    given = os.environ.get(_SHARE, "")
+    return max(1, int(given)) if given.isdigit() else num_processors()
 
 
 def die_with_parent(parent: int) -> None:

@@ -2,7 +2,8 @@
 
 A reducer is made for one exchange from the algorithm's slots, is given each decoded upload in client order, and says
 the result. The mean is a running one in float64, a += (u - a) * w/W, which is exact for one client where
-sum-then-divide is not, and needs no more memory than one upload.
+sum-then-divide is not, and needs no more memory than one upload. It may also be given the uploads of some clients at
+once, or what another mean made of them.
 """
 
 from __future__ import annotations

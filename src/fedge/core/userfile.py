@@ -14,6 +14,9 @@ from typing import Any
 from fedge.core.errors import ConfigError
 from fedge.core.schema import nearest
 
+MODULE_PREFIX = "fedge_user_"
+"""How the names of users' files begin, as modules: no other process can import them."""
+
 
 def load_function(reference: str, where: str) -> Callable[..., Any]:
     """The function of that name; `where` is the configuration path that a problem is reported under."""
@@ -51,7 +54,7 @@ def _path(file: str) -> Path:
 
 def _import(path: Path, reference: str, where: str) -> ModuleType:
     # The name carries the path's hash: two files called data.py must not replace each other.
-    name = f"fedge_user_{path.stem}_{blake2b(str(path).encode(), digest_size=8).hexdigest()}"
+    name = f"{MODULE_PREFIX}{path.stem}_{blake2b(str(path).encode(), digest_size=8).hexdigest()}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{where}: {path} cannot be imported as a Python file")

@@ -14,11 +14,11 @@ from fedge.core import algorithm
 from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree
-from fedge.core.machine import num_processors
+from fedge.core.machine import num_processors, num_shared
 from fedge.core.schema import Options
 from fedge.engines.block import Block, Content, Workers
 from fedge.engines.job import Job
-from fedge.engines.kernels.assemble import assemble
+from fedge.engines.kernels.assemble import Kernels, assemble
 from fedge.engines.loop import Loop
 from fedge.engines.pool import Pool
 from fedge.engines.tasks import Here
@@ -90,9 +90,9 @@ def choose(
     if isinstance(batched, str):
         notice(f"engine: clients run one at a time (loop), because {batched}")
         return Chosen(Loop(job), Here(job, None, num_rows), {"engine": "loop"})
-    if batched.path != "batched kernels":
+    if not isinstance(batched, Kernels):
         notice(f"engine: {batched.path}")
-    workers = options.workers or num_processors()
+    workers = options.workers or num_shared()
     facts = {"engine": options.name, "rows": num_rows, "path": batched.path}
     if options.name == "block" or (options.name == "auto" and (workers == 1 or options.device != "cpu")):
         return Chosen(Block(job, batched, num_rows), Here(job, batched, num_rows), {**facts, "engine": "block"})
@@ -153,7 +153,8 @@ class Auto:
 def suggest_rows(job: Job, num_selected: int) -> int:
     """How many clients a block has: their weights fit in the cache, and heavy work gives every core a block.
 
-    It hangs on the machine, the model and the cohort, but not on the workers: those may change, the result may not.
+    It hangs on the machine, the model and the cohort, but not on the workers, nor on how many runs of a sweep share the
+    machine: those may change, the result may not.
     """
     row_bytes = job.network.layout.num_params * job.network.variables["x"].element_size()
     rows = min(_MOST_ROWS, _cache_bytes() // row_bytes)

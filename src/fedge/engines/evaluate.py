@@ -35,6 +35,11 @@ def score(job: Job, variables: Tree, samples: Samples) -> dict[str, float]:
     return _average([(_total(job, variables, samples), {})])
 
 
+def prepare(job: Job) -> None:
+    """Have the pooled test set at hand, before there are worker processes that would each make their own."""
+    _pooled_test(job.clients)
+
+
 def central(job: Job, workers: Workers, variables: Tree) -> dict[str, float]:
     """The same on the pooled test set."""
     starts = range(0, len(_pooled_test(job.clients)), _PIECE)
@@ -49,12 +54,14 @@ def training(job: Job, workers: Workers, variables: Tree, round: int) -> dict[st
 
 def users(job: Job, workers: Workers, variables: Tree, clients: Iterable[int], info: Info) -> dict[int, float]:
     """Each client's accuracy on its own test set, with its own private state; those without a test set are left out."""
-    told, clients = _told(info), list(clients)
+    told, clients = info.told(), list(clients)
     if not (job.algorithm.personal or job.algorithm.adapt):
         return _by_client(workers.map("users", variables, _ask(clients, told)))
     adapt = job.algorithm.adapt
-    able = [client for client in clients if adapt and job.clients.sizes[client]]
-    others = [client for client in clients if client not in set(able)]
+    able, others = (
+        [client for client in clients if bool(adapt and job.clients.sizes[client]) is adapts]
+        for adapts in (True, False)
+    )
     blocks = [(block, True) for block in divide(job, adapt, able, info, workers)] if adapt else []
     blocks += [(block, False) for block in _parts(others, workers.num_rows)]
     items = (({"clients": block, "adapts": adapts, **told}, read_kept(job, block)) for block, adapts in blocks)
@@ -69,11 +76,11 @@ def trained_users(job: Job, workers: Workers, state: Tree, clients: Iterable[int
         # The server may ask one part of a cohort after another.
         exchange = next(job.algorithm.round(state, info._replace(cohort=tuple(left))))
         request = job.send(exchange, info)
-        asked = [client for client in left if client in set(exchange.cohort)]
-        blocks = divide(job, job.algorithm.works[exchange.work], asked, info, workers)
+        asked = set(exchange.cohort).intersection(left)
+        blocks = divide(job, job.algorithm.works[exchange.work], sorted(asked), info, workers)
         items = (({"clients": block, **request.meta()}, read_kept(job, block)) for block in blocks)
         found |= _by_client(workers.map("trained", request.exchange.down, items))
-        left = [client for client in left if client not in set(asked)]
+        left = [client for client in left if client not in asked]
     return found
 
 
@@ -214,10 +221,6 @@ def _together(parts: Iterable[Samples]) -> Samples:
 
 def _row(tree: Tree, i: int) -> Tree:
     return {name: value[i] if value.dim() == 2 else value for name, value in tree.items()}
-
-
-def _told(info: Info) -> dict[str, Any]:
-    return {name: value for name, value in info._asdict().items() if name != "cohort"}
 
 
 def _info(meta: Meta) -> Info:

@@ -81,8 +81,7 @@ class Request(NamedTuple):
 
     def meta(self) -> dict[str, object]:
         """The plain values of a request: the same for every client, so that it can be broadcast."""
-        told = {name: value for name, value in self.info._asdict().items() if name != "cohort"}
-        return {"work": self.exchange.work, **told}
+        return {"work": self.exchange.work, **self.info.told()}
 
 
 def check_stats(tree: Tree, network: Network, where: str) -> None:

@@ -27,6 +27,7 @@ from torch import Tensor
 from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.errors import ConfigError, ModelError, TrainingError
 from fedge.core.layout import Tree
+from fedge.core.userfile import MODULE_PREFIX
 from fedge.data.clients import Clients
 from fedge.engines import tasks
 from fedge.engines.block import Content
@@ -43,7 +44,6 @@ _MOST_DEATHS = 3
 _PATIENCE_S = 60.0  # for a worker to start while none is at work, before a person is told
 _ANSWER_S = 10.0  # for a cluster to take a call
 _ALIGNMENT = 64  # as torch allocates: kernels may sum in an order that depends on alignment
-_USER_FILE = "fedge_user_"  # how the name of a module begins that is a user's own file
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Ray:
                 "those that get one do all the work"
             )
         for name, module in sys.modules.items():
-            if name.startswith(_USER_FILE):  # which no worker can import
+            if name.startswith(MODULE_PREFIX):  # which no worker can import
                 ray.cloudpickle.register_pickle_by_value(module)
         ray.util.register_serializer(Tensor, serializer=_array, deserializer=_tensor)
         try:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.core.algorithm import ALL, Affine, Batch, Context, Info, Work, next_move
+from fedge.core.algorithm import ALL, Affine, Batch, Context, Info, Work, moved, next_move
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
@@ -80,22 +80,13 @@ def _step(work: Work, gradients: _Gradients, local: Tree, number: int, ctx: Cont
     if work.affine:
         affine = next_move(work, local, ctx)
         if work.gradient:
-            _move(local["y"], work.gradient(local, handles, ctx), affine)
-        else:
-            gradients.step(local["y"], handles[0], affine)
+            y = moved(local["y"], work.gradient(local, handles, ctx), affine)
+            return {**local, "y": y, "stats": gradients.stats}
+        gradients.step(local["y"], handles[0], affine)
         return {**local, "stats": gradients.stats}
     assert work.step is not None
     gradient = work.gradient(local, handles, ctx) if work.gradient else gradients(local["y"], handles[0])
     return work.step({**local, "stats": gradients.stats, "raw": gradient}, gradient, ctx)
-
-
-def _move(y: Tensor, gradient: Tensor, affine: Affine) -> None:
-    decay, drift, scale = affine
-    if isinstance(decay, Tensor) or decay != 1.0:
-        y.mul_(decay)
-    if drift is not None:
-        y.add_(drift)
-    y.sub_(gradient * scale)
 
 
 class _Handle(NamedTuple):
@@ -201,6 +192,7 @@ class _Gradients:
             self._losses = losses
 
     def _count(self, num_samples: np.ndarray) -> None:
-        num_rows, size = len(num_samples), np.minimum(self._job.batch_size, self._sizes[: len(num_samples)])
+        num_rows = len(num_samples)
         self._grad_samples[:num_rows] += num_samples
-        self._batches[:num_rows] += -(-num_samples // size)
+        # Job.num_batches, of all at once
+        self._batches[:num_rows] += -(-num_samples // np.minimum(self._job.batch_size, self._sizes[:num_rows]))

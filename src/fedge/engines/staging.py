@@ -24,14 +24,14 @@ class Stage:
         self, job: Job, clients: Sequence[int], round: int, steps: Sequence[Steps], batches_per_step: int
     ) -> None:
         self._job, self._clients, self._round = job, clients, round
-        self._plans = [[batch for batches in plan for batch in batches] for plan in steps]
+        plans = [[batch for batches in plan for batch in batches] for plan in steps]
         self._per_step = batches_per_step
-        self._lengths = np.zeros((len(clients), max(map(len, self._plans))), np.int64)
-        for row, batches in zip(self._lengths, self._plans, strict=True):
+        self._lengths = np.zeros((len(clients), max(map(len, plans))), np.int64)
+        for row, batches in zip(self._lengths, plans, strict=True):
             row[: len(batches)] = [len(batch) for batch in batches]
         width = int(self._lengths.max(initial=0))
         self._places = np.zeros((*self._lengths.shape, width), np.int64)  # padded with the first sample
-        for rows, batches in zip(self._places, self._plans, strict=True):
+        for rows, batches in zip(self._places, plans, strict=True):
             for row, batch in zip(rows, batches, strict=False):
                 row[: len(batch)] = batch
         self._first = self._end = 0  # which batches are staged
