@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Meta
 
 from fedge.core.errors import DataError
+from fedge.core.grid import NUM_CELLS, CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.schema import Options, nearest
 from fedge.data.dealing import (
     MAX_ALPHA,
@@ -237,6 +238,57 @@ class Pachinko(Options, tag="pachinko"):
         return drawn
 
 
+class Spatial(Options, tag="spatial"):
+    """By cells on a grid: the clients of a cell have the same few classes, near cells near ones.
+
+    Sorted by class, and cut into a part for each cell along a snake through the grid: the first row to the right, the
+    second to the left, and so on. The clients of a cell, the first ones in cell 0, share its part at random.
+    """
+
+    cells: Annotated[
+        CellCount | None, Meta(description=f"Cells, on a grid as square as possible ({NUM_CELLS} if no grid is given).")
+    ] = None
+    grid: Annotated[Shape | None, Meta(description="Rows and columns of the grid, in place of cells.")] = None
+    clients_per_cell: Annotated[
+        Occupancy | None,
+        Meta(description="Clients of each cell, which are its share of the samples (balanced, more in the first)."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        Grid.chosen(self.cells, self.grid)  # refuses two that disagree
+
+    @property
+    def cell_grid(self) -> Grid:
+        return Grid.chosen(self.cells, self.grid)
+
+    def occupancy(self, num_clients: int) -> np.ndarray:
+        """How many clients each cell has; an error if that cannot be."""
+        num_cells = self.cell_grid.num_cells
+        if self.clients_per_cell is not None:
+            return check_occupancy(self.clients_per_cell, num_clients, num_cells, "data.partition.clients_per_cell")
+        if num_cells > num_clients:
+            raise DataError(
+                f"data.partition.cells: {num_cells} cells for {num_clients} clients leave some without any; have at "
+                f"most {num_clients}, raise data.clients, or say in data.partition.clients_per_cell which are empty"
+            )
+        return occupancy(num_clients, num_cells)
+
+    def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
+        num_samples = len(train.y)
+        _check_clients(num_clients, num_samples)
+        _check_classes(train.y, "spatial")
+        counts, snake = self.occupancy(num_clients), self.cell_grid.snake
+        cuts = counts[snake].cumsum()[:-1] * num_samples // num_clients
+        parts = np.split(np.argsort(train.y, kind="stable"), cuts)
+        of_cell = dict(zip(snake.tolist(), parts, strict=True))
+        hands = [
+            np.sort(hand)
+            for cell in np.flatnonzero(counts).tolist()
+            for hand in np.array_split(rng.permutation(of_cell[cell]), counts[cell])
+        ]
+        return _followed(hands, train, test, rng)
+
+
 class Natural(Options, tag="natural"):
     """By whom the samples are from: a client is a writer, a speaker, a user. Its test set is by the same key.
 
@@ -272,8 +324,8 @@ class Natural(Options, tag="natural"):
         return Split(_by_key(train, str(name), chosen), _by_key(test, str(name), chosen))
 
 
-Partition = Iid | Shards | Classes | Dirichlet | Unbalanced | Pachinko | Natural
-PARTITIONS = (Iid, Shards, Classes, Dirichlet, Unbalanced, Pachinko, Natural)
+Partition = Iid | Shards | Classes | Dirichlet | Unbalanced | Pachinko | Spatial | Natural
+PARTITIONS = (Iid, Shards, Classes, Dirichlet, Unbalanced, Pachinko, Spatial, Natural)
 
 
 def _is_classes(labels: np.ndarray) -> bool:
