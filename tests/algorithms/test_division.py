@@ -17,6 +17,7 @@ from fedge.core.layout import Layout
 from fedge.core.reduce import Mean, Median
 
 NOTHING = np.zeros(3)
+FREE = Costs(*[NOTHING] * len(Costs._fields))
 LAYOUT = Layout(())
 
 
@@ -28,7 +29,7 @@ def collected(*uploads: dict[str, float]) -> Reply:
     """A reply with one row for each client, of which client i has i + 1 samples."""
     value = {name: torch.tensor([[upload[name]] for upload in uploads]) for name in uploads[0]}
     ids = tuple(range(len(uploads)))
-    return Reply(value, ids, np.arange(1, len(ids) + 1), (), Costs(*[NOTHING] * 5), NOTHING, communicated=True)
+    return Reply(value, ids, np.arange(1, len(ids) + 1), (), FREE, NOTHING, communicated=True)
 
 
 # ---------------------------------------------------------------- divide
@@ -103,7 +104,7 @@ def test_an_update_is_the_change_of_the_model() -> None:
 
 def test_without_a_model_there_is_nothing_to_compare() -> None:
     algorithm = Independent().build(LAYOUT)
-    reply = Reply({}, (0,), np.ones(1), (), Costs(*[NOTHING] * 5), NOTHING, communicated=False)
+    reply = Reply({}, (0,), np.ones(1), (), FREE, NOTHING, communicated=False)
     with pytest.raises(ConfigError, match="this algorithm uploads no model"):
         updates(algorithm, Exchange("train", {}, (0,)), reply)
 

@@ -28,7 +28,7 @@ from fedge.data.clients import Samples
 from fedge.engines import pool as pools
 from fedge.engines import tasks
 from fedge.engines.arena import Arena, Entries
-from fedge.engines.block import Block
+from fedge.engines.block import Block, disjoint
 from fedge.engines.job import Job, Request
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.pool import Pool
@@ -471,10 +471,10 @@ def test_a_part_outlives_the_memory_in_which_it_travelled() -> None:
 def test_exchanges_with_a_client_in_common_wait_for_each_other(cohorts: list[set[int]]) -> None:
     info = Info(1, 0.1, 1, None, 10, 1)
     requests = [Request(Exchange("train", {}, sorted(cohort)), info, {}) for cohort in cohorts]
-    groups = list(tasks._disjoint(requests))
-    assert [i for group in groups for i in group] == list(range(len(cohorts)))
+    groups = list(disjoint(requests))
+    assert [request for group in groups for request in group] == requests
     for group in groups:
-        clients = [client for i in group for client in cohorts[i]]
+        clients = [client for request in group for client in request.exchange.cohort]
         assert len(set(clients)) == len(clients)
 
 

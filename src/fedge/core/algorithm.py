@@ -10,6 +10,7 @@ its vectors, reduces over the last dimension only, never mutates an input and ne
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -79,6 +80,7 @@ class Work(NamedTuple):
     batches_per_step: int = 1
     penalty: Penalty | None = None
     num_steps: int | None = None  # if not the round's
+    look: Callable[[Tensor], Tree] | None = None  # what all training inputs `[n, ...]` tell; joins what `init` returns
     flops_per_param: int = 2  # of one step, beside the gradient
     codec: Codec | None = None
     down_codec: Codec | None = None
@@ -105,6 +107,21 @@ class Info(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name != "cohort"}
 
 
+class Costs(NamedTuple):
+    """What an exchange cost, one value for each client of `Reply.ids`, or of `Late.ids`."""
+
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+    steps: np.ndarray
+    batches: np.ndarray  # minibatch gradients; a gradient over all samples counts as its number of minibatches
+    flops: np.ndarray
+    samples: np.ndarray  # that gradients were taken of, each time anew
+
+
+Admit = Callable[[tuple[int, ...], Costs], np.ndarray]
+"""(ids in client order, what their answers cost) -> which of them are in time."""
+
+
 class Exchange(NamedTuple):
     """One question of the server to a cohort."""
 
@@ -112,16 +129,14 @@ class Exchange(NamedTuple):
     down: Tree
     cohort: Sequence[int]
     reduce: Callable[[Mapping[str, Slot]], Reducer] = Mean
+    admit: Admit | None = None  # set by `drive` alone; None: all are in time
 
 
-class Costs(NamedTuple):
-    """What an exchange cost, one value for each client of `Reply.ids`."""
+class Late(NamedTuple):
+    """Clients whose answers came too late: nothing is made of them, but the work was done."""
 
-    bytes_down: np.ndarray
-    bytes_up: np.ndarray
-    steps: np.ndarray
-    batches: np.ndarray  # minibatch gradients; a gradient over all samples counts as its number of minibatches
-    flops: np.ndarray
+    ids: tuple[int, ...]
+    costs: Costs
 
 
 class Reply(NamedTuple):
@@ -130,11 +145,12 @@ class Reply(NamedTuple):
     value: Tree
     ids: tuple[int, ...]
     samples: np.ndarray
-    missing: tuple[int, ...]
+    missing: tuple[int, ...]  # those that were late too
     costs: Costs
     losses: np.ndarray  # of each client's first step; NaN where nothing was trained
     communicated: bool  # the uploads carried model-sized vectors
     cosine_distance: float | None = None  # between the clients' updates, mean over pairs; None: not measured
+    late: Late | None = None
 
 
 class Algorithm(NamedTuple):
@@ -149,6 +165,7 @@ class Algorithm(NamedTuple):
     personal: Callable[[Tree, Tree], Tree] | None = None  # (variables, kept) -> variables that UA evaluates
     adapt: Work | None = None  # what a client does with those before UA, down and upload being variables
     travels: Layout | None = None  # the layout of what travels, if not the model's
+    notes: Callable[[Tree], Tree] | None = None  # state -> what it says of each client, or NaN; one for all at first
 
 
 Build = Callable[[Layout], Algorithm]
@@ -175,8 +192,17 @@ class Outcome(NamedTuple):
     void: bool = False
 
 
-def drive(engine: Engine, algorithm: Algorithm, states: Sequence[Tree], infos: Sequence[Info]) -> list[Outcome]:
-    """One round of each state with its own cohort. An exchange that nobody answers makes its round void."""
+def drive(
+    engine: Engine,
+    algorithm: Algorithm,
+    states: Sequence[Tree],
+    infos: Sequence[Info],
+    admit: Callable[[int, tuple[int, ...], Costs], np.ndarray] | None = None,
+) -> list[Outcome]:
+    """One round of each state with its own cohort. An exchange that nobody answers in time makes its round void.
+
+    `admit` says of an exchange of the state with that number who is in time; without it, all are.
+    """
     replies: list[list[Reply]] = [[] for _ in states]
     outcomes: dict[int, Outcome] = {}
     rounds = [algorithm.round(state, info) for state, info in zip(states, infos, strict=True)]
@@ -184,7 +210,8 @@ def drive(engine: Engine, algorithm: Algorithm, states: Sequence[Tree], infos: S
 
     def advance(i: int, reply: Reply | None) -> None:
         try:
-            asked[i] = next(rounds[i]) if reply is None else rounds[i].send(reply)
+            exchange = next(rounds[i]) if reply is None else rounds[i].send(reply)
+            asked[i] = exchange if admit is None else exchange._replace(admit=partial(admit, i))
         except StopIteration as end:
             outcomes[i] = Outcome(end.value, replies[i])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -28,8 +29,9 @@ class Loop:
     def _run(self, exchange: Exchange, info: Info) -> Reply:
         request = self._job.send(exchange, info)
         reduction = Reduction(self._job, request)
-        for client in self._job.present(exchange):
-            reduction.add(answer(self._job, client, exchange.work, request.exchange.down, info))
+        job = self._job._replace(kept=reduction.kept)
+        for client in job.present(exchange):
+            reduction.add(answer(job, client, exchange.work, request.exchange.down, info))
         return reduction.reply()
 
 
@@ -86,6 +88,8 @@ def perform(
             torch_seed(info.seed, f"{purpose}/torch", client, info.round)
         )  # dropout knows no other generator
         local = work.init(down, kept, context)
+        if work.look:
+            local = {**local, **work.look(gradients.samples.x)}
         steps = job.steps(work, client, info, purpose)
         if work.trains:
             check_stats(local, job.network, "init")
@@ -116,16 +120,18 @@ class _Gradients:
 
     def __init__(self, job: Job, work: Work, client: int, round: int) -> None:
         self._job, self._penalty, self._client, self._round = job, work.penalty, client, round
-        self._samples: Samples | None = None
         self.size = job.clients.num_samples(client, round)
         self.stats = job.network.place(job.network.variables)["stats"]
         self.effort = Effort()
         self.loss: Tensor | None = None  # of the first batch since it was set to None
 
+    @cached_property
+    def samples(self) -> Samples:
+        """Work that looks at nothing need not make them."""
+        return self._job.samples(self._client, self._round)
+
     def __call__(self, x: Tensor, batch: Batch) -> Tensor:
-        if self._samples is None:  # work that trains nothing need not make the client's data
-            self._samples = self._job.samples(self._client, self._round)
-        part = self._samples if batch is ALL else Samples(self._samples.x[batch], self._samples.y[batch])
+        part = self.samples if batch is ALL else Samples(self.samples.x[batch], self.samples.y[batch])
         loss, gradient, stats = self._job.network.gradient(x, self.stats, part, self._penalty)
         if batch is not ALL:
             self.stats = stats

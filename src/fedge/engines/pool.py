@@ -121,7 +121,7 @@ class Pool:
 
     def most_shared_bytes(self, num_exchanges: int = 1) -> int:
         """What that can grow to, with so many exchanges at once."""
-        down, given, found = tasks.largest(self._job, self.num_rows)
+        down, given, found = tasks.largest(self._job, self.num_rows, num_exchanges)
         shared = end_of(arrange(tasks.share([down] * num_exchanges)))
         slot = end_of(arrange(found, end_of(arrange(given))))
         return room(shared) + len(self._slots) * room(slot)

@@ -9,12 +9,13 @@ import numpy as np
 from torch import Tensor
 
 from fedge.core import message
-from fedge.core.algorithm import Costs, Info, Reply, Work
+from fedge.core.algorithm import Costs, Info, Kept, Late, Reply, Work
 from fedge.core.errors import TrainingError
 from fedge.core.keys import generator
 from fedge.core.layout import Tree
 from fedge.core.reduce import Mean, Partial
 from fedge.engines.job import Job, Request
+from fedge.engines.pending import Pending
 
 
 class Effort(NamedTuple):
@@ -45,8 +46,8 @@ class Part(NamedTuple):
     answers: list[Answer]  # without their uploads
     bytes_up: list[int]
     communicated: bool
-    mean: Partial | None  # of the uploads; None: they are not to be averaged
-    uploads: list[Tree]  # one by one, if they are not
+    mean: Partial | None  # of the uploads; None: they are held
+    uploads: list[Tree]  # one by one, if they are
     directions: Tensor | None  # the sum of the updates' directions, if it is asked for
     num_directions: int
 
@@ -54,14 +55,19 @@ class Part(NamedTuple):
 class Reduction:
     """Answers to one exchange become its reply.
 
-    A mean runs over the answers in the order in which they are given; other reducers see them in client order.
+    A mean runs over the answers in the order in which they are given. Other reducers need all of them at once, and
+    where some may be late, nobody knows whose will count: then uploads are held until the reply, and reduced in client
+    order. What may be late is not kept before that either.
     """
 
     def __init__(self, job: Job, request: Request) -> None:
-        self._job, self._request = job, request
+        self._job, self.request = job, request
         self._exchange, self._info = request.exchange, request.info
         self._work = job.algorithm.works[self._exchange.work]
-        self._reducer = self._exchange.reduce(job.algorithm.slots)
+        admit, reducer = self._exchange.admit, self._exchange.reduce(job.algorithm.slots)
+        self._reducer = reducer
+        self._mean = reducer if isinstance(reducer, Mean) and admit is None else None  # if it is streamed
+        self.kept: Kept = job.kept if admit is None else Pending(job.kept)
         self._answers: list[Answer] = []
         self._bytes_up: list[int] = []
         self._uploads: list[Tree] = []
@@ -69,16 +75,21 @@ class Reduction:
         self._directions: Tensor | None = None
         self._num_directions = 0
 
+    @property
+    def holds(self) -> bool:
+        """Uploads are wanted one by one."""
+        return self._mean is None
+
     def add(self, answer: Answer) -> None:
         """Decode, check and count one answer."""
         codec = self._work.codec
         upload = codec.decode(answer.upload, self._exchange.down) if codec else answer.upload
         check_finite(answer, upload, self._info)
         self._count(answer, answer.upload, upload)
-        if isinstance(self._reducer, Mean):
-            self._reducer.add(upload, answer.samples)
-        else:
+        if self._mean is None:
             self._uploads.append(upload)
+        else:
+            self._mean.add(upload, answer.samples)
 
     def add_rows(self, answers: Sequence[Answer], rows: Tree) -> None:
         """Check and count the answers of a block, which are not encoded; their uploads are rows."""
@@ -90,10 +101,10 @@ class Reduction:
                 check_finite(answer, upload, self._info)
         for answer, upload in zip(answers, uploads, strict=True):
             self._count(answer, upload, upload)
-        if isinstance(self._reducer, Mean):
-            self._reducer.add_rows(rows, [answer.samples for answer in answers])
-        else:
+        if self._mean is None:
             self._uploads += uploads
+        else:
+            self._mean.add_rows(rows, [answer.samples for answer in answers])
 
     def part(self) -> Part:
         """What was counted so far, for another reduction to merge."""
@@ -101,7 +112,7 @@ class Reduction:
             self._answers,
             self._bytes_up,
             self._communicated,
-            self._reducer.partial if isinstance(self._reducer, Mean) else None,
+            None if self._mean is None else self._mean.partial,
             self._uploads,
             self._directions,
             self._num_directions,
@@ -112,51 +123,71 @@ class Reduction:
         self._answers += part.answers
         self._bytes_up += part.bytes_up
         self._communicated |= part.communicated
-        if isinstance(self._reducer, Mean) and part.mean is not None:
-            self._reducer.merge(part.mean)
+        if self._mean is not None and part.mean is not None:
+            self._mean.merge(part.mean)
         self._uploads += part.uploads
         if part.directions is not None:
             self._directions = part.directions if self._directions is None else self._directions + part.directions
             self._num_directions += part.num_directions
 
     def reply(self) -> Reply:
-        job = self._job
+        """To be asked for once, when all answers are there."""
         order = sorted(range(len(self._answers)), key=lambda i: self._answers[i].client)
-        answers = [self._answers[i] for i in order]
-        for i in order if self._uploads else ():
+        in_time, late = self._admit(order)
+        for i in in_time if self.holds else ():
             self._reducer.add(self._uploads[i], self._answers[i].samples)
-        ids = tuple(answer.client for answer in answers)
-        efforts = [answer.effort for answer in answers]
-        steps = np.array([effort.steps for effort in efforts], np.int64)
-        grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
-        bytes_down = message.size(self._request.meta(), self._request.coded)
+            self._compare(self._uploads[i])
+        answers, ids = [self._answers[i] for i in in_time], self._ids(in_time)
+        if isinstance(self.kept, Pending):
+            self.kept.release(ids)
         return Reply(
             value=self._reducer.value(),
             ids=ids,
             samples=np.array([answer.samples for answer in answers], np.int64),
             missing=tuple(sorted(set(self._exchange.cohort) - set(ids))),
-            costs=Costs(
-                bytes_down=np.full(len(ids), bytes_down, np.int64),
-                bytes_up=np.array([self._bytes_up[i] for i in order], np.int64),
-                steps=steps,
-                batches=np.array([effort.batches for effort in efforts], np.int64),
-                flops=grad_samples * job.flops_per_sample
-                + steps * self._work.flops_per_param * job.network.layout.num_params,
-            ),
-            losses=np.array([effort.loss for effort in efforts], np.float64),
+            costs=self._costs(in_time),
+            losses=np.array([answer.effort.loss for answer in answers], np.float64),
             communicated=self._communicated,
             cosine_distance=self._cosine_distance(),
+            late=Late(self._ids(late), self._costs(late)) if late else None,
+        )
+
+    def _admit(self, order: list[int]) -> tuple[list[int], list[int]]:
+        """Those in time, and those too late."""
+        admit = self._exchange.admit
+        if admit is None or not order:
+            return order, []
+        found = list(zip(order, admit(self._ids(order), self._costs(order)), strict=True))
+        return [i for i, admitted in found if admitted], [i for i, admitted in found if not admitted]
+
+    def _ids(self, which: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self._answers[i].client for i in which)
+
+    def _costs(self, which: Sequence[int]) -> Costs:
+        job, efforts = self._job, [self._answers[i].effort for i in which]
+        steps = np.array([effort.steps for effort in efforts], np.int64)
+        grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
+        return Costs(
+            bytes_down=np.full(len(which), message.size(self.request.meta(), self.request.coded), np.int64),
+            bytes_up=np.array([self._bytes_up[i] for i in which], np.int64),
+            steps=steps,
+            batches=np.array([effort.batches for effort in efforts], np.int64),
+            flops=grad_samples * job.flops_per_sample
+            + steps * self._work.flops_per_param * job.network.layout.num_params,
+            samples=grad_samples,
         )
 
     def _count(self, answer: Answer, coded: Tree, upload: Tree) -> None:
-        if self._job.compare_updates:
+        if not self.holds:
             self._compare(upload)
         self._communicated |= any(self._job.algorithm.slots[name].kind == "params" for name in upload)
         self._bytes_up.append(message.size(answer.meta(), coded))
         self._answers.append(answer._replace(upload={}))
 
     def _compare(self, upload: Tree) -> None:
-        """Count the direction of an update: the change of the model in its first vector of parameters."""
+        """Count the direction of an update, if asked to: the change of the model in its first vector of parameters."""
+        if not self._job.compare_updates:
+            return
         slots = self._job.algorithm.slots
         name = next((n for n in upload if slots[n].kind == "params" and not slots[n].moment), None)
         if name is None:

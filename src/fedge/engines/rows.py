@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,8 @@ def perform(
     before, down, kept = kept, network.place(down), network.place(kept)
     context = gradients.context(info, len(clients))
     local = work.init(down, kept, context)
+    if work.look:
+        local = {**local, **gradients.look(work.look)}
     if work.trains:
         check_stats(local, network, "init")
         # The engine's own copies: from here on y may be stepped in place.
@@ -133,6 +135,11 @@ class _Gradients:
             layout=network.layout,
             grad_at=self,
         )
+
+    def look(self, look: Callable[[Tensor], Tree]) -> Tree:
+        """What each client sees in its own inputs, of which they have different numbers: one at a time."""
+        seen = [look(samples.x) for samples in self._stage.samples]
+        return {name: torch.stack([each[name] for each in seen]) for name in seen[0]}
 
     def __call__(self, x: Tensor, batch: Batch) -> Tensor:
         x = as_rows(x, len(self.stats))

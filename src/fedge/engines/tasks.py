@@ -7,7 +7,7 @@ not the clients' private state, which is read and written in one place only and 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from fedge.core.errors import FedgeError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.reduce import Collect, Mean, Partial
 from fedge.engines import evaluate
-from fedge.engines.block import Content, Workers, answer, divide_request, read_kept, write_kept
+from fedge.engines.block import Content, Found, Rows, Workers, answer, read_kept, run_in_blocks
 from fedge.engines.job import Job, Request
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.reduction import Answer, Effort, Part, Reduction
@@ -53,37 +53,15 @@ class Here:
 
 def run(job: Job, workers: Workers, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
     """Exchanges as an engine runs them, with the blocks of all of them as tasks."""
-    requests = [job.send(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
-    reductions = [Reduction(job, request) for request in requests]
-    for group in _disjoint(requests):
-        _run_together(job, workers, [requests[i] for i in group], [reductions[i] for i in group])
-    return [reduction.reply() for reduction in reductions]
 
+    def find(reductions: Sequence[Reduction], blocks: Sequence[Rows]) -> Generator[Found, None, None]:
+        shared = share([reduction.request.exchange.down for reduction in reductions])
+        items = ((ask(reductions, block), read_kept(job, block.clients)) for block in blocks)
+        with closing(workers.map("answer", shared, items)) as results:
+            for meta, tensors in results:
+                yield read_found(meta, tensors)
 
-def _run_together(job: Job, workers: Workers, requests: Sequence[Request], reductions: Sequence[Reduction]) -> None:
-    """All blocks of these requests; their parts are merged in order, whichever was done first."""
-    averages = [isinstance(request.exchange.reduce(job.algorithm.slots), Mean) for request in requests]
-    blocks = [(i, clients) for i, request in enumerate(requests) for clients in divide_request(job, request, workers)]
-    items = ((ask(requests[i], i, averages[i], clients), read_kept(job, clients)) for i, clients in blocks)
-    shared = share([request.exchange.down for request in requests])
-    with closing(workers.map("answer", shared, items)) as results:
-        for (i, clients), (meta, tensors) in zip(blocks, results, strict=True):
-            part, kept = read_answer(meta, tensors)
-            reductions[i].merge(part)
-            write_kept(job, clients, kept)
-
-
-def _disjoint(requests: Sequence[Request]) -> Iterator[list[int]]:
-    """Requests, by number, that can be worked on at once: what a client keeps of one is there for the next."""
-    group: list[int] = []
-    seen: set[int] = set()
-    for i, request in enumerate(requests):
-        if not seen.isdisjoint(request.exchange.cohort):
-            yield group
-            group, seen = [], set()
-        group.append(i)
-        seen.update(request.exchange.cohort)
-    yield group
+    return run_in_blocks(job, workers, exchanges, infos, find)
 
 
 def describe(kind: str, meta: Meta) -> str:
@@ -99,42 +77,63 @@ def share(downs: Sequence[Tree]) -> Tree:
     return {name: value for i, down in enumerate(downs) for name, value in nest(str(i), down).items()}
 
 
-def ask(request: Request, which: int, averages: bool, clients: Sequence[int]) -> Meta:
-    """The task "answer": a block's part in the exchange whose `down` is the shared one with this number.
+def ask(reductions: Sequence[Reduction], block: Rows) -> Meta:
+    """The task "answer": a block's part in the exchanges whose `down` are the shared ones with these numbers.
 
-    Its tensors are the private state of the block's clients. A reducer other than the mean needs all uploads at once,
-    so that the worker hands them on as they are.
+    Its tensors are the private state of the block's clients. Of exchanges whose uploads the parent holds, they are
+    handed on as they are.
     """
-    return {"request": request.meta(), "which": which, "averages": averages, "clients": list(clients)}
+    told = reductions[block.asked[0]].request.meta()  # all that ask the block say the same
+    holding = [number for number in sorted(set(block.asked)) if reductions[number].holds]
+    return {"request": told, "holding": holding, **block._asdict()}
 
 
-def largest(job: Job, num_rows: int) -> tuple[Tree, Tree, Tree]:
+def largest(job: Job, num_rows: int, num_exchanges: int = 1) -> tuple[Tree, Tree, Tree]:
     """(`down` of an exchange, what goes into a task "answer", what comes out): in shape the most they can be."""
     network, slots = job.network, job.algorithm.slots
     down = {name: _shape(network.dtype, network.layout.size(slot.kind)) for name, slot in slots.items()}
     means = {name: _shape(torch.float64, len(value)) for name, value in down.items()}
-    uploads = {name: _shape(value.dtype, num_rows, len(value)) for name, value in down.items()}
-    part = max(nest("means", means), nest("uploads", uploads), key=lambda tree: sum(v.nbytes for v in tree.values()))
+    directions = {"directions": _shape(torch.float64, network.layout.num_params)} if job.compare_updates else {}
+
+    def part(num_rows: int) -> Tree:
+        uploads = {name: _shape(value.dtype, num_rows, len(value)) for name, value in down.items()}
+        both = nest("means", means), nest("uploads", uploads)
+        return max(both, key=lambda tree: sum(value.nbytes for value in tree.values())) | directions
+
     template = job.algorithm.keep(network.variables)
     kept = {name: _shape(value.dtype, num_rows, *value.shape) for name, value in template.items()}
-    directions = {"directions": _shape(torch.float64, network.layout.num_params)} if job.compare_updates else {}
-    return down, kept, part | directions | nest("kept", kept)
+    # As a sum of means, which are of one size, and of rows, it is the most if all exchanges but one have a single row.
+    others = min(num_rows, num_exchanges) - 1
+    found = nest("kept", kept) | nest("0", part(num_rows - others))
+    for number in range(1, others + 1):
+        found |= nest(str(number), part(1))
+    return down, kept, found
 
 
 def _answer(job: Job, batched: Batched | None, shared: Tree, meta: Meta, tensors: Tree) -> Content:
     assert batched is not None, "only an engine with blocks asks for them"
-    told = dict(meta["request"])
-    exchange = Exchange(
-        told.pop("work"), pick(str(meta["which"]), shared), meta["clients"], Mean if meta["averages"] else Collect
-    )
-    part, kept = answer(job, batched, Request(exchange, Info(**told), {}), meta["clients"], tensors)
-    plain, found = write_part(part)
-    return plain, found | nest("kept", kept)
+    told, block = dict(meta["request"]), Rows(meta["clients"], meta["asked"])
+    work, info = told.pop("work"), Info(**told)
+    requests = {}
+    for number in set(block.asked):
+        reduce = Collect if number in meta["holding"] else Mean
+        requests[number] = Request(Exchange(work, pick(str(number), shared), (), reduce), info, {})
+    return write_found(answer(job, batched, requests, block, tensors))
 
 
-def read_answer(meta: Meta, tensors: Tree) -> tuple[Part, Tree]:
-    """What the task "answer" found: the block's part, and what its clients keep, as rows."""
-    return read_part(meta, tensors), pick("kept", tensors)
+def write_found(found: Found) -> Content:
+    """What became of a block, ready to travel."""
+    parts = {str(number): write_part(part) for number, part in found.parts.items()}
+    tensors = nest("kept", found.kept)
+    for number, (_, held) in parts.items():
+        tensors |= nest(number, held)
+    return {"parts": {number: plain for number, (plain, _) in parts.items()}}, tensors
+
+
+def read_found(meta: Meta, tensors: Tree) -> Found:
+    """What the task "answer" found."""
+    parts = {int(number): read_part(plain, pick(number, tensors)) for number, plain in meta["parts"].items()}
+    return Found(parts, pick("kept", tensors))
 
 
 def write_part(part: Part) -> Content:

@@ -28,8 +28,9 @@ class Wire:
         request = self._job.send(exchange, info)
         reduction = Reduction(self._job, request)
         data = message.pack(request.meta(), request.coded)
+        client_job = self._client_job._replace(kept=reduction.kept)
         for client in self._job.present(exchange):
-            reduction.add(_receive(serve(self._client_job, client, data)))
+            reduction.add(_receive(serve(client_job, client, data)))
         return reduction.reply()
 
 

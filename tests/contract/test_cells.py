@@ -1,0 +1,86 @@
+"""Several exchanges in one call, as cells send them: blocks span them, and every algorithm is what it is alone."""
+
+import pytest
+import torch
+
+from federation import BUILDS, Federation, batched_of, dense, mixed
+from fedge.algorithms.fedavg import FedAvg
+from fedge.core.algorithm import Algorithm, Context, Engine, drive
+from fedge.core.layout import Layout, Tree
+from fedge.engines.block import Block
+from fedge.engines.pool import Pool
+
+SIZES = (6, 9, 9, 1, 5, 7, 3)
+COHORTS = (0, 4), (1, 2, 5), (3, 6)
+NUM_ROWS = 4
+# Codes are not promised between loop and block; who divides clients asks those of other cells too.
+CELLULAR = [name for name in BUILDS if not any(part in name for part in ("ce_fedavg", "codec", "clustered"))]
+SAMPLE = "fedavg", "scaffold", "mtfl(fedavg_adam, bn)", "dynavg(0.02)", "krum(fedavg)", "codec(scaffold, sparse)"
+
+
+def play(federation: Federation, engine: Engine) -> Tree:
+    """Two rounds of cells that start at different states: all that is left of it."""
+    rng = torch.Generator().manual_seed(1)
+
+    def near(value: torch.Tensor) -> torch.Tensor:
+        noise = 0.01 * torch.rand(value.shape, generator=rng, dtype=torch.float64)
+        return value + noise.to(value.dtype)  # counts stay as they are
+
+    states = [{name: near(value) for name, value in federation.state.items()} for _ in COHORTS]
+    for round in (1, 2):
+        infos = [federation.info._replace(round=round, cohort=cohort) for cohort in COHORTS]
+        states = [outcome.state for outcome in drive(engine, federation.job.algorithm, states, infos)]
+    left = {f"cell {i}: {name}": value for i, state in enumerate(states) for name, value in state.items()}
+    return left | {name: value for name, value in federation.everything().items() if "/" in name}
+
+
+def in_blocks(name: str) -> Federation:
+    return Federation(BUILDS[name], mixed(SIZES), "block", epochs=1)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) if "(" in n else n for n in CELLULAR])
+def test_blocks_that_span_cells_agree_with_loop(name: str) -> None:
+    """In epochs, so that the rows of a cell are not side by side."""
+    loop, block = Federation(BUILDS[name], mixed(SIZES), epochs=1), in_blocks(name)
+    expected = play(loop, loop.engine)
+    found = play(block, Block(block.job, batched_of(block.job), NUM_ROWS))
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-9, atol=1e-12, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("name", SAMPLE)
+def test_workers_give_the_bits_of_block(name: str, num_workers: int) -> None:
+    block, pooled = in_blocks(name), in_blocks(name)
+    expected = play(block, Block(block.job, batched_of(block.job), NUM_ROWS))
+    with Pool(pooled.job, batched_of(pooled.job), NUM_ROWS, num_workers) as pool:
+        found = play(pooled, pool)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+
+
+def test_a_block_is_filled_from_several_cells() -> None:
+    """Of seven clients in blocks of at most four, the first has cell 0 and half of cell 1; each is told its cell's."""
+    seen: list[tuple[list[list[int]], list[int]]] = []
+
+    def build(layout: Layout) -> Algorithm:
+        algorithm = FedAvg().build(layout)
+        work = algorithm.works["train"]
+
+        def init(down: Tree, kept: Tree, ctx: Context) -> Tree:
+            seen.append((ctx.client.tolist(), list(down["x"].shape)))
+            return work.init(down, kept, ctx)
+
+        return algorithm._replace(works={"train": work._replace(init=init)})
+
+    federation = Federation(build, mixed((8,) * 7), "block", make=dense, steps=1)
+    engine = Block(federation.job, batched_of(federation.job), NUM_ROWS)
+    size = federation.job.network.layout.num_params
+    infos = [federation.info._replace(round=1, cohort=cohort) for cohort in COHORTS]
+    drive(engine, federation.job.algorithm, [federation.state] * 3, infos)
+    assert seen == [([[0], [4], [1], [2]], [4, size]), ([[5], [3], [6]], [3, size])]
+    seen.clear()
+    drive(engine, federation.job.algorithm, [federation.state] * 2, [infos[0], infos[1]._replace(rate=0.5)])
+    assert seen == [([[0], [4]], [size]), ([[1], [2], [5]], [size])]  # told other things, they are not trained together
