@@ -1,6 +1,7 @@
 """Small federations for tests: data by hand, every algorithm, every engine."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import torch
@@ -21,9 +22,10 @@ from fedge.algorithms.mfl import Mfl
 from fedge.algorithms.mimelite import Mimelite, MimeXlite
 from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.per_fedavg import PerFedAvg
+from fedge.algorithms.periodic import Periodic
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
-from fedge.core.algorithm import Build, Engine, Info, Outcome, drive
+from fedge.core.algorithm import Build, Costs, Engine, Exchange, Info, Outcome, Reply, drive
 from fedge.core.chain import CodecOptions
 from fedge.core.layout import Tree
 from fedge.core.reduce import Krum, Median, TrimmedMean
@@ -228,6 +230,46 @@ class Federation:
         return float(self.job.algorithm.model(self.state, self.job.network.variables)["x"])
 
 
+class Losing:
+    """An engine in which some clients do not answer some works, by the name of the work."""
+
+    def __init__(self, engine: Engine, silent: Callable[[str, Info], Collection[int]]) -> None:
+        self._engine, self._silent = engine, silent
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> Sequence[Reply]:
+        return self._engine.run([self._cut(*each) for each in zip(exchanges, infos, strict=True)], infos)
+
+    def _cut(self, exchange: Exchange, info: Info) -> Exchange:
+        silent = self._silent(exchange.work, info)
+        return exchange._replace(cohort=[client for client in exchange.cohort if client not in silent])
+
+
+class Scripted:
+    """An engine without training, for a model of one weight: all is given that the server gets to know of clients.
+
+    `talked` has those of each round whose models were asked for.
+    """
+
+    def __init__(self, loss: Callable[[int, int], float] = lambda round, client: 1.0, q: Sequence[int] = ()) -> None:
+        self._loss, self._q = loss, q
+        self.talked: defaultdict[int, list[int]] = defaultdict(list)
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
+        return [self._answer(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
+
+    def _answer(self, exchange: Exchange, info: Info) -> Reply:
+        ids, work = tuple(sorted(exchange.cohort)), exchange.work
+        value: Tree = {}
+        if work == "pull":
+            self.talked[info.round] += ids
+            value = {"y": torch.ones(1), "stats": torch.zeros(0)}
+        elif work == "measure":
+            value = {"q": torch.tensor([[self._q[client]] for client in ids])}
+        losses = [self._loss(info.round, client) if work == "train" else np.nan for client in ids]
+        costs = Costs(*[np.zeros(len(ids), np.int64)] * len(Costs._fields))
+        return Reply(value, ids, np.ones(len(ids)), (), costs, np.array(losses), communicated=work == "pull")
+
+
 def _plain() -> dict[str, Build]:
     """Every algorithm, and those with options that change what is computed."""
     found: dict[str, Build] = {tag(kind): trained(kind()) for kind in ALGORITHMS}
@@ -235,7 +277,9 @@ def _plain() -> dict[str, Build]:
         "scaffold(I)": Scaffold(option="I").build,
         "per_fedavg(free)": PerFedAvg(hessian="free").build,
         "fedsgd(gradient_sum)": FedSgd(pseudo="gradient_sum").build,
+        "periodic(2)": Periodic(period=2).build,
         "dynavg(0.02)": DynAvg(delta=0.02).build,
+        "dynavg(adam)": DynAvg(delta=0.02, optimiser="adam").build,
         "ce_fedavg(0.9)": CeFedAvg(sparsity=0.9).build,
     }
     for kind in (Mfl, FedGbo, Mimelite, MimeXlite):
@@ -283,7 +327,7 @@ def _builds() -> dict[str, Build]:
     return plain | wrapped | robust | locally | clusters | nested | coded
 
 
-SINGLE = [name for name in _plain() if not name.startswith("dynavg")]
+SINGLE = [name for name in _plain() if not name.startswith(("periodic", "dynavg"))]
 """Algorithms with one exchange a round."""
 
 BUILDS = _builds()

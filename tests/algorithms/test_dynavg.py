@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from federation import Federation, Handmade, points, slope
+from federation import Federation, Handmade, Losing, points, slope
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg import DynAvg
 from fedge.core.algorithm import Outcome
 from fedge.core.chain import CodecOptions
 from fedge.core.errors import ConfigError
+from fedge.core.keys import generator
 
 STEP = {"make": slope, "rate": 0.5, "steps": 1}
 HUGE = 1e9
@@ -197,3 +198,37 @@ def test_whole_models_are_not_made_sparse() -> None:
     build = compressed(DynAvg().build, *CodecOptions(up=["sparsify(0.9)"]).chains)
     with pytest.raises(ConfigError, match=r"codec\.up: sparsify"):
         Federation(build, points(0, 4), **STEP)
+
+
+# ---------------------------------------------------------------- clients that are not there
+
+
+def test_pulls_that_are_not_answered_do_not_go_on_for_ever() -> None:
+    """Six of ten reach 9, of whom one answers; of the others two do, which is never half of all."""
+    federation = dynavg(points(*[17] * 6, *[1] * 4), delta=0.1)
+    others = generator(federation.info.seed, "augment", round=1).permutation(range(6, 10)).tolist()
+    answering = {0, others[0], others[2]}  # the set grows by two, then by the two that are left: one of each answers
+    federation.engine = Losing(
+        federation.engine, lambda work, info: set(range(10)) - answering if work == "pull" else set()
+    )
+    assert [len(ids) for ids in asked(federation.round())] == [10, 1, 1, 1, 3]
+    # all were asked, so the mean of the three that answered is the new reference: (9 + 1 + 1)/3
+    assert server(federation) == pytest.approx({"x": 11 / 3, "r": 11 / 3, "v": 0})
+
+
+def test_who_is_not_in_the_cohort_keeps_its_model_and_reference() -> None:
+    federation = dynavg(points(0, 4, 8), delta=0)
+    federation.round((0, 1))
+    assert local(federation) == local(federation, "r") == [1.5, 1.5, 1]
+    federation.round((0, 2))  # they reach 0.75 and 4.5
+    assert local(federation) == local(federation, "r") == [2.625, 1.5, 2.625]
+
+
+# ---------------------------------------------------------------- optimisers
+
+
+def test_statistics_of_an_optimiser_are_the_clients_own() -> None:
+    federation = dynavg(points(0, 4), delta=0, optimiser="sgdm", beta=0.5).rounds(2)
+    # m = 0.5 and -1.5, y = 0.75 and 1.75, mean 1.25; then gradients 1.25 and -2.75: m = 0.875 and -2.125
+    assert local(federation, "m") == [0.875, -2.125]
+    assert server(federation)["x"] == 1.25 - 0.5 * (0.875 - 2.125) / 2

@@ -6,6 +6,8 @@ from fedge.algorithms.ce_fedavg import CeFedAvg
 from fedge.algorithms.compose import compose
 from fedge.algorithms.division import Cluster
 from fedge.algorithms.dynavg import DynAvg
+from fedge.algorithms.dynavg_loss import DynAvgLoss
+from fedge.algorithms.dynavg_svd import DynAvgSvd
 from fedge.algorithms.fedavg import Dsgd, FedAvg, FedMax, FedProx
 from fedge.algorithms.fedgbo import FedGbo
 from fedge.algorithms.fedopt import FedAdam, FedAdamKDecay, FedOpt
@@ -15,6 +17,7 @@ from fedge.algorithms.mfl import FedAvgAdam, Mfl
 from fedge.algorithms.mimelite import Mimelite, MimeXlite
 from fedge.algorithms.options import Training
 from fedge.algorithms.per_fedavg import PerFedAvg
+from fedge.algorithms.periodic import Periodic
 from fedge.algorithms.pfedme import PFedMe
 from fedge.algorithms.private import Personal
 from fedge.algorithms.reduced import ReduceOptions
@@ -40,7 +43,10 @@ AlgorithmOptions = (
     | FedGbo
     | PerFedAvg
     | PFedMe
+    | Periodic
     | DynAvg
+    | DynAvgSvd
+    | DynAvgLoss
 )
 ALGORITHMS: tuple[type[Training], ...] = get_args(AlgorithmOptions)
 

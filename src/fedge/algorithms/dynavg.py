@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Annotated
 
 import numpy as np
 import torch
 from msgspec import Meta
 
-from fedge.algorithms.fedavg import descend, global_model
-from fedge.algorithms.options import Training
+from fedge.algorithms.talking import Talk, Talking, federate, nothing, push
 from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Slot, Work
 from fedge.core.keys import generator
 from fedge.core.layout import Layout, Tree
 from fedge.core.reduce import Collect, average
 
 
-class DynAvg(Training, tag="dynavg"):
+class DynAvg(Talking, tag="dynavg"):
     """Dynamic averaging (Kamp et al. 2018, algorithm 1): reference r, violation counter v."""
 
     delta: Annotated[float, Meta(ge=0, description="squared distance from r up to which a client stays silent")] = 0.8
@@ -26,18 +24,14 @@ class DynAvg(Training, tag="dynavg"):
     def build(self, layout: Layout) -> Algorithm:
         def check(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
             distance = ((local["y"] - kept["r"]) ** 2).sum(-1, keepdim=True)
-            return {"flag": (distance > self.delta).to(distance.dtype)}, {**local, "r": kept["r"]}
-
-        def pull(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            return {"y": kept["y"], "stats": kept["stats"]}, kept
-
-        def push(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            return {}, {"y": down["x"], "stats": down["stats"], "r": kept["r"]}
+            _, kept = train.final(down, local, kept, ctx)
+            return {"flag": (distance > self.delta).to(distance.dtype)}, kept
 
         def renew(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            return {}, {"y": down["x"], "stats": down["stats"], "r": down["x"]}
+            upload, kept = push(down, local, kept, ctx)
+            return upload, {**kept, "r": down["x"]}
 
-        def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
+        def round(state: Tree, info: Info) -> Talk:
             reply = yield Exchange("train", {}, info.cohort, Collect)
             everyone, flags = np.array(reply.ids), reply.value["flag"][:, 0].numpy() > 0
             if not flags.any() or info.round % self.check_every:
@@ -53,21 +47,17 @@ class DynAvg(Training, tag="dynavg"):
                 if full or ((down["x"] - state["r"]) ** 2).sum() <= self.delta:
                     break
                 asked, others = others[: 2 * size], others[2 * size :]  # the set grows by twice its size
-                full = 2 * (size + len(asked)) >= len(everyone)
+                full = 2 * (size + len(asked)) >= len(everyone) or not len(others)  # some may not have answered
             yield Exchange("renew" if full else "push", down, [client for reply in pulled for client in reply.ids])
             return {**down, "r": down["x"], "v": 0 * v} if full else {**down, "r": state["r"], "v": v}
 
-        trained, scalar = Slot("params", weight=self.weighting, whole=True), Slot("scalar")
-        works = {"train": Work(lambda down, kept, ctx: {"y": kept["y"], "stats": kept["stats"]}, check, affine=descend)}
-        works |= {final.__name__: Work(lambda down, kept, ctx: {}, final) for final in (pull, push, renew)}
-        return Algorithm(
-            slots={"x": trained, "y": trained, "r": trained, "v": scalar, "flag": scalar, "stats": Slot("stats")},
+        slots = {"r": Slot("params", weight=self.weighting, whole=True), "v": Slot("scalar", merge="max")}
+        plain = federate(self, round, works={"renew": Work(nothing, renew)}, slots={**slots, "flag": Slot("scalar")})
+        train = plain.works["train"]
+        return plain._replace(
             init=lambda variables: {**variables, "r": variables["x"], "v": variables["x"].new_zeros(1)},
-            keep=lambda variables: {"y": variables["x"], "stats": variables["stats"], "r": variables["x"]},
-            works=works,
-            round=round,
-            model=global_model,
-            personal=lambda variables, kept: {"x": kept["y"], "stats": kept["stats"]},
+            keep=lambda variables: {**plain.keep(variables), "r": variables["x"]},
+            works={**plain.works, "train": train._replace(final=check)},
         )
 
 

@@ -38,12 +38,12 @@ class Part(NamedTuple):
 
 
 def rehearse(job: Job, still: bool = False) -> list[Part]:
-    """The exchanges of a round in which every client moves far, or else `still` stays where it is."""
+    """The exchanges of a round in which every client moves far and talks, or else `still` only trains."""
     x = job.network.variables["x"]
     noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
-    engine = _Rehearsal(job, torch.zeros_like(x) if still else noise)
+    engine = _Rehearsal(job, noise)
     drive(engine, job.algorithm, [job.algorithm.init(job.network.variables)], [_INFO])
-    return engine.parts
+    return [part for part in engine.parts if job.algorithm.works[part.work].trains or not still]
 
 
 def count_vectors(tree: Tree, num_params: int) -> float:
@@ -107,6 +107,8 @@ class _Rehearsal:
             grad_at=grad_at,
         )
         local, batches = work.init(down, self._kept, context), [None] * work.batches_per_step
+        if work.look:
+            local = {**local, **work.look(torch.zeros(1, *self._job.clients.shape))}
         if work.trains:
             gradient = work.gradient(local, batches, context) if work.gradient else grad_at(local["y"], batches[0])
             if work.affine:

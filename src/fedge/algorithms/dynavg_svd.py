@@ -1,0 +1,66 @@
+"""Dynamic averaging by SVD: clients talk the more often, the more directions their data has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from fedge.algorithms.spectrum import Method, find_q
+from fedge.algorithms.talking import Talk, Talking, epoch_of, federate, meet, nothing, share_out
+from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Slot, Work
+from fedge.core.layout import Layout, Tree
+from fedge.core.reduce import Collect
+
+
+class DynAvgSvd(Talking, tag="dynavg_svd"):
+    """Dynamic averaging based on SVD (Reddy 2020, algorithm 3): in E_k of E epochs, evenly spaced, a client talks."""
+
+    energy_share: Annotated[float, Meta(gt=0, le=1, description="of the whole, at which q is reached")] = 0.95
+    energy: Annotated[Literal["sum", "squared"], Meta(description="singular values add up, or their squares do")] = (
+        "sum"
+    )
+    epochs: Annotated[
+        int, Meta(ge=1, description="E: rounds of a period; all talk in its last, then it starts anew")
+    ] = 100
+    method: Annotated[Method, Meta(description="all singular values, or the largest for large data")] = "full"
+    rank: Annotated[int, Meta(ge=1, description="how many are found if not all are; q must be below")] = 200
+    oversampling: Annotated[int, Meta(ge=0, description="further directions that these are looked for in")] = 10
+
+    def build(self, layout: Layout) -> Algorithm:
+        def look(inputs: Tensor) -> Tree:
+            squared = self.energy == "squared"
+            q = find_q(inputs, self.energy_share, squared, self.method, self.rank, self.oversampling)
+            return {"q": torch.tensor([q])}
+
+        def measure(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
+            return {"q": local["q"]}, kept
+
+        def init(variables: Tree) -> Tree:
+            return {**variables, "q": torch.tensor([-1]), "last": torch.tensor([-self.epochs])}
+
+        def round(state: Tree, info: Info) -> Talk:
+            reply = yield Exchange("train", {}, info.cohort)
+            q, last = (state[name].expand(info.num_clients) for name in ("q", "last"))
+            if unknown := [client for client in reply.ids if q[client] < 0]:
+                measured = yield Exchange("measure", {}, unknown, Collect)
+                q = q.index_put((torch.tensor(measured.ids),), measured.value["q"][:, 0])
+            t, since = epoch_of(info.round, last, self.epochs)
+            talks = share_out(q, q >= 0, self.epochs)
+            due = (q >= 0) & (t * talks // self.epochs > since * talks // self.epochs)  # who was away when due is too
+            state = {**state, "q": q, "last": last}
+            if not (talkers := [client for client in reply.ids if due[client]]):
+                return state
+            state, met = yield from meet(state, talkers)
+            return {**state, "last": last.index_fill(0, torch.tensor(met), info.round)}
+
+        def notes(state: Tree) -> Tree:
+            known = state["q"] >= 0
+            found = {"q": state["q"], "E_k": share_out(state["q"], known, self.epochs)}
+            return {name: value.double().where(known, torch.nan) for name, value in found.items()}
+
+        slots = dict.fromkeys(("q", "last"), Slot("scalar", merge="max"))
+        works = {"measure": Work(nothing, measure, look=look)}
+        return federate(self, round, works, slots)._replace(init=init, notes=notes)

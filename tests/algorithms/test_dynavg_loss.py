@@ -1,0 +1,139 @@
+"""Who talks in which epoch, by losses that are given, and what becomes of models, by real training.
+
+With losses 0, 1, 2 of clients 0, 1, 2: q' = 0, 1/2, 1. Of R epochs left they talk in E_k = 1, ceil(R/2), R.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from federation import Federation, Losing, Scripted, points, slope
+from fedge.algorithms.dynavg_loss import DynAvgLoss
+
+EVERYONE = (0, 1, 2)
+Loss = Callable[[int, int], float]
+
+
+def play(rounds: int, loss: Loss, cohort: Callable[[int], Sequence[int]] = lambda t: EVERYONE, **options: object):
+    """A federation of three after so many rounds, and the talkers of each."""
+    federation = Federation(DynAvgLoss(**options).build, points(*EVERYONE), make=slope)
+    federation.engine = scripted = Scripted(loss)
+    for t in range(1, rounds + 1):
+        federation.round(cohort(t))
+    return federation, [scripted.talked[t] for t in range(1, rounds + 1)]
+
+
+def constant(t: int, client: int) -> float:
+    return float(client)
+
+
+def test_the_higher_the_loss_the_more_often() -> None:
+    _, talked = play(6, constant, epochs=6)
+    assert talked == [
+        [0, 1, 2],  # nothing is known: all alike
+        [2],  # R = 5, E_k = 1, 3, 5, every 5, 2, 1 epochs; last talks 1, 1, 1
+        [1, 2],  # R = 4, E_k = 1, 2, 4, every 4, 2, 1; last 1, 1, 2
+        [0, 2],  # R = 3, E_k = 1, 2, 3, every 3, 2, 1; last 1, 3, 3
+        [1, 2],  # R = 2, E_k = 1, 1, 2, every 2, 2, 1; last 4, 3, 4
+        [0, 1, 2],  # the last epoch
+    ]
+
+
+def test_losses_count_from_the_moment_they_are_reported() -> None:
+    # client 2 reports 0 from epoch 2 on, client 0 reports 3 from epoch 2 on, but does not talk before epoch 4
+    def changing(t: int, client: int) -> float:
+        return (0.0, 1.0, 2.0)[client] if t == 1 else (3.0, 1.0, 0.0)[client]
+
+    _, talked = play(6, changing, epochs=6)
+    assert talked == [
+        [0, 1, 2],
+        [2],  # as above
+        [1],  # q = 0, 1, 0; R = 4, E_k = 1, 4, 1, every 4, 1, 4; last 1, 1, 2
+        [0, 1],  # R = 3, E_k = 1, 3, 1, every 3, 1, 3; last 1, 3, 2
+        [0, 2],  # q = 3, 1, 0; R = 2, E_k = 2, 1, 1, every 1, 2, 2; last 4, 4, 2
+        [0, 1, 2],
+    ]
+
+
+def test_equal_losses_talk_all_the_time() -> None:
+    _, talked = play(4, lambda t, client: 0.7, epochs=4)
+    assert talked == [[0, 1, 2]] * 4
+
+
+def test_a_frozen_plan_does_not_change() -> None:
+    # epoch 2 plans: R = 5, every 5, 2, 1 epochs; what clients report later does not matter
+    _, talked = play(6, lambda t, client: float(client if t <= 2 else -client), epochs=6, freeze_after=2)
+    assert talked == [[0, 1, 2], [2], [1, 2], [2], [1, 2], [0, 1, 2]]
+
+
+def test_after_its_last_epoch_a_period_begins_anew() -> None:
+    # losses are known from the start now: R = 4, E_k = 1, 2, 4, every 4, 2, 1 epochs
+    # then R = 3, E_k = 1, 2, 3, every 3, 2, 1; then R = 2, E_k = 1, 1, 2, every 2, 2, 1
+    _, talked = play(8, constant, epochs=4)
+    assert talked[3] == [0, 1, 2]
+    assert talked[4:] == [[2], [1, 2], [0, 2], [0, 1, 2]]
+
+
+def test_a_frozen_plan_is_made_anew_in_the_next_period() -> None:
+    # in the second period client 0 has the highest loss
+    _, talked = play(8, lambda t, client: float(client if t <= 3 else 2 - client), epochs=4, freeze_after=1)
+    assert talked[4] == [0]  # R = 4, E_k = 4, 2, 1, every 1, 2, 4
+    assert talked[5] == [0, 1]
+
+
+# ---------------------------------------------------------------- clients that are not there
+
+
+def test_who_comes_later_talks_at_once_and_is_planned_then() -> None:
+    # client 0 comes in epoch 4, when the plan is frozen at R = 5 with q = ?, 1, 2: every ?, 5, 1 epochs
+    def loss(t: int, client: int) -> float:
+        return (1.5, 1.0, 2.0)[client]
+
+    _, talked = play(6, loss, lambda t: (1, 2) if t < 4 else EVERYONE, epochs=6, freeze_after=2)
+    assert talked == [[1, 2], [2], [2], [0, 2], [2], [0, 1, 2]]  # q' of client 0 is 1/2: E_k = 3, every 2 epochs
+
+
+def test_who_was_away_when_due_talks_when_it_is_back() -> None:
+    _, talked = play(6, constant, lambda t: (0, 2) if t in (3, 4) else EVERYONE, epochs=6)
+    assert talked[2:] == [[2], [0, 2], [1, 2], [0, 1, 2]]
+
+
+def test_who_does_not_answer_stays_due() -> None:
+    federation = Federation(DynAvgLoss(epochs=6).build, points(*EVERYONE), make=slope)
+    scripted = Scripted(constant)
+    silent = {3: (1,)}
+    federation.engine = Losing(scripted, lambda work, info: silent.get(info.round, ()) if work == "pull" else ())
+    federation.rounds(4)
+    assert [scripted.talked[t] for t in (3, 4)] == [[2], [0, 1, 2]]
+    federation.engine = Losing(scripted, lambda work, info: EVERYONE if work == "pull" else ())
+    assert federation.round().void
+    federation.engine = scripted
+    assert not federation.round().void
+    assert scripted.talked[6] == [0, 1, 2]
+
+
+# ---------------------------------------------------------------- what they talk about
+
+
+def test_the_mean_is_of_those_who_talk_and_goes_back_to_them_only() -> None:
+    # a step at rate 1/2 goes half the way to b = 1, 1, 5; the losses (1 - b)^2/2 of the first epoch are 0, 0, 8
+    federation = Federation(DynAvgLoss(epochs=6).build, points(1, 1, 5), make=slope, rate=0.5, steps=1)
+    federation.round()
+    assert federation.weight() == pytest.approx(5 / 3)
+    outcome = federation.round()
+    assert [reply.ids for reply in outcome.replies] == [(0, 1, 2), (2,), (2,)]
+    assert [reply.communicated for reply in outcome.replies] == [False, True, False]
+    assert federation.weight() == pytest.approx((5 / 3 + 5) / 2)
+    own = [federation.job.kept.read(client)["y"].item() for client in EVERYONE]
+    assert own == pytest.approx([(5 / 3 + 1) / 2, (5 / 3 + 1) / 2, (5 / 3 + 5) / 2])
+
+
+def test_notes_have_the_last_reported_loss_and_the_plan() -> None:
+    federation, _ = play(2, constant, lambda t: (1, 2), epochs=6)
+    notes = federation.job.algorithm.notes
+    assert notes is not None
+    found = notes(federation.state)
+    assert math.isnan(found["q"][0])
+    assert found["q"][1:].tolist() == [1, 2]
+    assert found["E_k"].tolist() == [0, 1, 5]
