@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+
+from edge_rounds import edge_line
+from fedge.cli.drawing import Wish, draw
+from fedge.runs import find_runs
 
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
 
@@ -27,6 +33,18 @@ def measured(write_run, tmp_path):
     folder = tmp_path / "measured"
     run = write_run(folder / "a", name="a", algorithm={"name": "mtfl"})
     (run / "clients.jsonl").write_text('{"client": 0, "user_accuracy": 0.5}\n{"client": 1, "user_accuracy": 1}\n')
+    write_run(folder / "b", name="b")
+    return folder
+
+
+@pytest.fixture
+def edges(write_run, tmp_path):
+    """A run that recorded the edge, two cells in two rounds, and another that did not."""
+    folder = tmp_path / "edges"
+    run = write_run(folder / "a", name="a", edge={"clock": "cells"})
+    workers = [(4, 0, 1, 2, 0, 1), (7, 1, 1, 2, 3, 4)]
+    lines = [edge_line(number, 1, 2, workers, deadline_s=9.0, classes=[[5, 0], [1, 4]]) for number in (1, 2)]
+    (run / "edge.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_run(folder / "b", name="b")
     return folder
 
@@ -57,11 +75,17 @@ def test_each_kind(fedge, runs, tmp_path, options, shows):
         (("--x", "byte_up"), 2, "did you mean 'bytes_up'"),
         (("--by", "algorithm.nam"), 2, "did you mean 'algorithm.name'"),
         (("--kind", "bars", "--y", "round_to_target"), 2, "did you mean 'rounds_to_target'"),
-        (("--kind", "bars", "--x", "flops"), 2, "leave --x away"),
+        (("--kind", "bars", "--x", "flops"), 2, "--x: --kind bars takes --y, --by alone; leave --x away"),
+        (("--round", "1"), 2, "--round: --kind curves takes --x, --y, --by alone; leave --round away"),
         (("--kind", "heatmap", "--by", "algorithm.name"), 2, "give --by twice"),
         (("--kind", "users"), 2, "no run has the user_accuracy of its clients"),
-        (("--kind", "users", "--x", "round"), 2, "--x round: users has user accuracy alone"),
-        (("--kind", "users", "--y", "accuracy"), 2, "--y accuracy: users has user accuracy alone"),
+        (("--kind", "users", "--x", "round"), 2, "--x: --kind users takes --by alone; leave --x away"),
+        (("--kind", "users", "--y", "accuracy"), 2, "--y: --kind users takes --by alone; leave --y away"),
+        (("--kind", "grid", "--by", "name"), 2, "--by: --kind grid takes --round alone; leave --by away"),
+        (("--kind", "grid"), 2, "--set edge.record=true"),
+        (("--kind", "timeline"), 2, "--set edge.record=true"),
+        (("--kind", "latency"), 2, "--set edge.record=true"),
+        (("--kind", "timeline", "--round", "1", "--round", "2"), 2, "give --round once"),
         (("--kind", "pie"), 2, "pie"),
     ],
 )
@@ -78,6 +102,51 @@ def test_users(fedge, measured, tmp_path):
     drawn = (tmp_path / "fig.svg").read_text()
     for text in ("user accuracy (%)", "share of clients (%)", "mtfl", "2 clients; 1 not shown: not measured"):
         assert text in drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "shows"),
+    [
+        (("--kind", "grid"), [">round 2<", "0 to 1 from left to right", ">#1<"]),
+        (("--kind", "grid", "--round", "1", "--round", "2"), [">round 1<", ">round 2<"]),
+        (("--kind", "timeline", "--round", "1"), ["round 1: 2 clients, 1 late", "late: 10 s", ">cell 1<"]),
+        (
+            ("--kind", "latency"),
+            ["latency of a cell (s)", "finish of a client (s)", ">a<", "1 not shown: not recorded"],
+        ),
+        (("--kind", "latency", "--by", "edge.clock"), ["clock=cells", "1 not shown: not recorded"]),
+    ],
+)
+def test_the_edge(fedge, edges, tmp_path, options, shows):
+    result = fedge("plot", edges, *options, "-o", tmp_path / "fig.svg")
+    assert (result.exit_code, result.stderr) == (0, "")
+    drawn = (tmp_path / "fig.svg").read_text()
+    for text in shows:
+        assert text in drawn
+
+
+def test_a_page_of_the_grid_has_a_slider(fedge, edges, tmp_path):
+    assert fedge("plot", edges, "--kind", "grid", "-o", tmp_path / "grid.html").exit_code == 0
+    assert '"name": "shown"' in (tmp_path / "grid.html").read_text()
+
+
+@pytest.mark.parametrize(("rounds", "stepped", "sliders"), [([1], True, 1), ([1, 2], True, 0), ([1], False, 0)])
+def test_a_slider_is_for_one_place_on_a_page(edges, rounds, stepped, sliders):
+    chart = draw(Wish("grid", None, None, [], rounds, stepped), find_runs(edges)).to_dict()
+    assert len(chart.get("params", [])) == sliders
+
+
+def test_a_round_that_was_not_recorded(fedge, edges, tmp_path):
+    result = fedge("plot", edges, "--kind", "timeline", "--round", "3", "-o", tmp_path / "fig.svg")
+    assert result.exit_code == 2
+    assert "--round 3: expected one of the rounds that are recorded, 1 to 2" in result.stderr
+
+
+def test_an_edge_that_cannot_be_read_is_said(fedge, edges, tmp_path):
+    (edges / "a" / "edge.jsonl").write_text("nonsense\n")
+    result = fedge("plot", edges, "--kind", "grid", "-o", tmp_path / "fig.svg")
+    assert result.exit_code == 6
+    assert "edge.jsonl is damaged" in result.stderr
 
 
 def test_clients_that_cannot_be_read_are_said(fedge, measured, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ class MadeUpRun:
     rounds: list[dict[str, Any]]
     summary: dict[str, Any] | None
     clients: list[dict[str, Any]]
+    edge: Sequence[dict[str, Any]] = ()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """`fedge config`"""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,6 +29,7 @@ def config(
     """
     from fedge.cli.output import say_as_is, say_json
     from fedge.config import load, plain
+    from fedge.core.schema import without_none
 
     settings = plain(load(file, changes or ()))
     if format == "json":
@@ -36,11 +37,4 @@ def config(
     else:
         from tomli_w import dumps
 
-        say_as_is(dumps(_without_none(settings)))
-
-
-def _without_none(value: Any) -> Any:
-    """TOML has no word for nothing: what is not set is left out."""
-    if isinstance(value, dict):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-    return value
+        say_as_is(dumps(without_none(settings)))

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated
 
 import typer
 
+from fedge.cli.drawing import Kind
 from fedge.cli.parameters import complete_metric, complete_run
-from fedge.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedge.report.groups import Group
-
-Kind = Literal["curves", "bars", "pareto", "heatmap", "users"]
 
 
 def plot(
@@ -26,7 +20,12 @@ def plot(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the chart goes: .svg, .png, .pdf or .html.")
     ],
     kind: Annotated[
-        Kind, typer.Option("--kind", metavar="curves|bars|pareto|heatmap|users", help="What is drawn, as said above.")
+        Kind,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="curves, bars, pareto, heatmap, users, grid, timeline or latency, as said above.",
+        ),
     ] = "curves",
     x: Annotated[
         str | None,
@@ -55,6 +54,14 @@ def plot(
             "Of a heat map: its two settings.",
         ),
     ] = None,
+    rounds: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--round",
+            metavar="N",
+            help="Of a grid or a timeline: the round, else the last. Of a grid it may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Draw runs as a chart, fit for print; needs fedge\\[view].
 
@@ -64,6 +71,11 @@ def plot(
     none beats in both. heatmap shows a result over two settings that vary.
     users shows how user accuracy is spread over clients at the end of runs.
 
+    Three show the edge of runs with edge.record = true. grid shows one run's
+    cells, with the clients and the classes in each; a .html page steps through
+    the rounds. timeline shows what each client did in one round, and when.
+    latency shows how the times of cells and clients are spread over all rounds.
+
     Examples:
 
       fedge plot runs --x bytes_up --y accuracy --by algorithm.name -o fig.svg
@@ -71,43 +83,21 @@ def plot(
       fedge plot runs --kind pareto --x bytes_to_target --y accuracy -o pareto.png
       fedge plot runs --kind heatmap --by algorithm.learning_rate --by algorithm.local_steps -o map.html
       fedge plot runs --kind users --by algorithm.name -o users.svg
+      fedge plot runs/first --kind grid -o grid.html
+      fedge plot runs/first --kind grid --round 1 --round 10 -o grid.svg
+      fedge plot runs/first --kind timeline --round 3 -o timeline.svg
+      fedge plot runs --kind latency --by selection.count -o latency.pdf
     """
+    from fedge.cli.drawing import Wish, draw
     from fedge.cli.output import say, warn
     from fedge.report.collect import collect
-    from fedge.report.groups import group_runs, regroup
     from fedge.report.style import check_saving, save
 
+    wish = Wish(kind, x, y, by or [], rounds or [], stepped=output.suffix == ".html")
+    wish.check()
     check_saving(output)
     runs, problems = collect(paths)
     for problem in problems:
         warn(problem)
-    groups = group_runs(runs)
-    merged = regroup(groups, by) if by else groups
-    save(_heatmap(groups, y, by) if kind == "heatmap" else _chart(kind, merged, x, y), output)
+    save(draw(wish, runs), output)
     say(f"chart: {output}")
-
-
-def _chart(kind: Kind, groups: Sequence[Group], x: str | None, y: str | None) -> Any:
-    from fedge.report.charts import curves
-    from fedge.report.overviews import bars, pareto
-    from fedge.report.users import users
-
-    if kind == "curves":
-        return curves(groups, cast(Any, x or "round"), y or "accuracy")
-    if kind == "pareto":
-        return pareto(groups, x or "bytes_to_target", y or "flops_to_target")
-    if kind == "users":
-        if x is not None or y is not None:
-            raise ConfigError(f"{f'--x {x}' if x else f'--y {y}'}: users has user accuracy alone; leave --x, --y away")
-        return users(groups)
-    if x is not None:
-        raise ConfigError(f"--x {x}: bars have one field, --y; leave --x away")
-    return bars(groups, y or "rounds_to_target")
-
-
-def _heatmap(groups: Sequence[Group], y: str | None, by: Sequence[str] | None) -> Any:
-    from fedge.report.overviews import heatmap
-
-    if by and len(by) != 2:
-        raise ConfigError(f"--by: a heat map has two settings, got {len(by)}; give --by twice")
-    return heatmap(groups, y or "accuracy", (by[0], by[1]) if by else None)

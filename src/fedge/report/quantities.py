@@ -30,6 +30,7 @@ NUMBER = (Unit("", 1.0),)
 COSTS: Mapping[str, Quantity] = {
     "bytes_up": Quantity("upload", BYTES),
     "bytes_down": Quantity("download", BYTES),
+    "bytes_backhaul": Quantity("backhaul", BYTES),
     "local_steps": Quantity("local steps", NUMBER),
     "flops": Quantity("compute", FLOPS),
     "sim_seconds": Quantity("edge time", SECONDS),

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedge.core.schema import without_none
 from fedge.report.groups import Run, settings
 
 _PLAIN = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_][A-Za-z0-9_./:-]*")
@@ -51,13 +52,17 @@ def _shared(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _given(run: Run) -> dict[str, Any]:
     """TOML has no word for nothing: a setting that is null is one that is not set."""
-    return {path: value for path, value in settings(run.config) if value is not None and value != {}}
+    return {path: without_none(value) for path, value in settings(run.config) if value is not None and value != {}}
 
 
 def _value(value: Any) -> str:
     """As `--set` reads it: a TOML value, or else a plain word."""
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
+    return _inline(value)
+
+
+def _inline(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
-    return json.dumps(value)
+        return "{" + ", ".join(f"{json.dumps(key)} = {_inline(inner)}" for key, inner in value.items()) + "}"
+    return "[" + ", ".join(map(_inline, value)) + "]" if isinstance(value, list) else json.dumps(value)

@@ -1,0 +1,91 @@
+"""The charts that `fedge plot` knows, and what each can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+from fedge.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedge.report.groups import Group
+    from fedge.runs import Run
+
+Kind = Literal["curves", "bars", "pareto", "heatmap", "users", "grid", "timeline", "latency"]
+
+_TAKES: dict[Kind, tuple[str, ...]] = {
+    "curves": ("--x", "--y", "--by"),
+    "bars": ("--y", "--by"),
+    "pareto": ("--x", "--y", "--by"),
+    "heatmap": ("--y", "--by"),
+    "users": ("--by",),
+    "grid": ("--round",),
+    "timeline": ("--round",),
+    "latency": ("--by",),
+}
+
+
+class Wish(NamedTuple):
+    """What is to be drawn."""
+
+    kind: Kind
+    x: str | None
+    y: str | None
+    by: Sequence[str]
+    rounds: Sequence[int]
+    stepped: bool
+    """Whether what comes out can have a slider."""
+
+    def check(self) -> None:
+        """Refuse what this kind of chart would not heed."""
+        given = {"--x": self.x, "--y": self.y, "--by": self.by, "--round": self.rounds}
+        takes = _TAKES[self.kind]
+        for option, value in given.items():
+            if value and option not in takes:
+                raise ConfigError(f"{option}: --kind {self.kind} takes {', '.join(takes)} alone; leave {option} away")
+        if self.kind == "heatmap" and len(self.by) not in (0, 2):
+            raise ConfigError(f"--by: a heat map has two settings, got {len(self.by)}; give --by twice")
+        if self.kind == "timeline" and len(self.rounds) > 1:
+            raise ConfigError(f"--round: a timeline is of one round, got {len(self.rounds)}; give --round once")
+
+
+def draw(wish: Wish, runs: Sequence[Run]) -> Any:
+    """The chart of these runs."""
+    from fedge.report.groups import group_runs, regroup
+
+    if wish.kind in ("grid", "timeline"):
+        return _draw_one(wish, runs)
+    groups = group_runs(runs)
+    if wish.kind == "heatmap":
+        from fedge.report.overviews import heatmap
+
+        return heatmap(groups, wish.y or "accuracy", (wish.by[0], wish.by[1]) if wish.by else None)
+    return _draw_groups(wish, regroup(groups, wish.by) if wish.by else groups)
+
+
+def _draw_groups(wish: Wish, groups: Sequence[Group]) -> Any:
+    from fedge.report.charts import curves
+    from fedge.report.latency import latency
+    from fedge.report.overviews import bars, pareto
+    from fedge.report.users import users
+
+    if wish.kind == "curves":
+        return curves(groups, cast(Any, wish.x or "round"), wish.y or "accuracy")
+    if wish.kind == "pareto":
+        return pareto(groups, wish.x or "bytes_to_target", wish.y or "flops_to_target")
+    if wish.kind == "bars":
+        return bars(groups, wish.y or "rounds_to_target")
+    return latency(groups) if wish.kind == "latency" else users(groups)
+
+
+def _draw_one(wish: Wish, runs: Sequence[Run]) -> Any:
+    from fedge.report.edge import find_round, read_one
+    from fedge.report.grid import grid, stepped_grid
+    from fedge.report.timeline import timeline
+
+    rounds = read_one(runs)
+    if wish.kind == "timeline":
+        return timeline(find_round(rounds, next(iter(wish.rounds), None)))
+    if wish.stepped and len(wish.rounds) < 2:
+        return stepped_grid(rounds, next(iter(wish.rounds), None))
+    return grid(rounds, wish.rounds)

@@ -1,0 +1,183 @@
+"""One round of the edge as a Gantt chart: what each client did, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedge.core.errors import ConfigError
+from fedge.report.edge import EdgeRound
+from fedge.report.quantities import SECONDS, Unit, fitting, titled
+from fedge.report.style import FAINT, INK, SIZE, STYLE, need
+
+if TYPE_CHECKING:
+    import altair
+
+MOST_CLIENTS = 60
+"""More rows than this would not fit a page."""
+
+PHASES = {"download": "#0072B2", "compute": "#56B4E9", "wait": "#DDDDDD", "upload": "#D55E00"}
+"""In their order, with colours that differ in lightness too, for grey print."""
+
+_WIDTH = 1.5 * SIZE["width"]
+_ROW = 11  # pixels
+_GAP = 0.4  # rows between cells
+_BEYOND = 1.5  # deadlines: where the axis ends, so that one client that takes for ever does not squeeze all others
+_FAR = 2.0  # times the slowest: a deadline further off is said and not drawn, for the same reason
+
+
+class Span(NamedTuple):
+    """The time that the axis shows, in seconds."""
+
+    end: float
+    slowest: float
+    deadline: float | None
+    unit: Unit
+
+    @property
+    def shows_deadline(self) -> bool:
+        return self.deadline is not None and self.deadline <= self.end
+
+    def written(self, seconds: float, digits: int = 4) -> str:
+        return f"{seconds / self.unit.size:.{digits}g} {self.unit.name}"
+
+
+def timeline(line: EdgeRound) -> altair.LayerChart:
+    """A bar for each client, by cell and then by finish, with the deadline as a line."""
+    if not line.clients:
+        raise ConfigError(f"nobody worked in round {line.round}, so there is no timeline; choose another --round")
+    alt = need("altair")
+    shown = _choose(line)
+    span = _span(max(line.finish_s[i] for i in shown), line.deadline_s)
+    places = _places(line, shown)
+    num_rows = places[-1] + 1
+    y = {"scale": alt.Scale(domain=[0, num_rows], nice=False, reverse=True), "axis": None}
+    layers = [
+        _bars(alt, [bar for i, place in zip(shown, places, strict=True) for bar in _phases(line, i, place)], span, y),
+        *_texts(alt, [_name(line, i, place, span) for i, place in zip(shown, places, strict=True)], y),
+        *_cells(alt, line, shown, places, y),
+        *_deadline(alt, span),
+    ]
+    symbols = {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
+    chart: altair.LayerChart = alt.layer(
+        *layers,
+        width=_WIDTH,
+        height=_ROW * num_rows,
+        title=_said(line, len(shown), span),
+        config=STYLE | {"legend": STYLE["legend"] | symbols},
+    )
+    return chart
+
+
+def _span(slowest: float, deadline: float | None) -> Span:
+    end = slowest
+    if deadline is not None and deadline <= _FAR * slowest:
+        end = min(max(slowest, deadline), _BEYOND * deadline)
+    return Span(end, slowest, deadline, fitting(SECONDS, end))
+
+
+def _choose(line: EdgeRound) -> list[int]:
+    """Places in the record of at most so many clients, evenly chosen from those in order of cell and finish."""
+    order = sorted(range(len(line.clients)), key=lambda i: (line.cell[i], line.finish_s[i], line.clients[i]))
+    count = min(len(order), MOST_CLIENTS)
+    return [order[number * len(order) // count] for number in range(count)]
+
+
+def _places(line: EdgeRound, shown: Sequence[int]) -> list[float]:
+    """Where the row of each client begins, with a gap before every cell but the first."""
+    cells = list(dict.fromkeys(line.cell[i] for i in shown))
+    return [row + _GAP * cells.index(line.cell[i]) for row, i in enumerate(shown)]
+
+
+def _phases(line: EdgeRound, i: int, place: float) -> list[dict[str, Any]]:
+    """What a client did, one after the other; times in seconds."""
+    start, bars = 0.0, []
+    times = (line.down_s[i], line.compute_s[i], line.wait_s[i], line.up_s[i])
+    for phase, seconds in zip(PHASES, times, strict=True):
+        if seconds > 0:
+            what = {"client": line.clients[i], "phase": phase, "seconds": seconds}
+            bars.append(what | {"start": start, "end": start + seconds, "place": place})
+        start += seconds
+    return bars
+
+
+def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: Span, y: dict[str, Any]) -> Any:
+    size = span.unit.size
+    across = alt.Scale(domain=[0, span.end / size or 1.0], nice=span.deadline is None)
+    chart = alt.Chart(alt.Data(values=phases)).transform_calculate(
+        left=f"datum.start / {size}",
+        right=f"datum.end / {size}",
+        top="datum.place + 0.12",
+        bottom="datum.place + 0.88",
+    )
+    return chart.mark_rect(clip=True).encode(
+        alt.X("left:Q", title=titled("time in the round", span.unit), scale=across),
+        alt.X2("right:Q"),
+        alt.Y("top:Q", **y),
+        alt.Y2("bottom:Q"),
+        alt.Color("phase:N", scale=alt.Scale(domain=[*PHASES], range=[*PHASES.values()])),
+        tooltip=["client:Q", "phase:N", alt.Tooltip("seconds:Q", format=".3~g")],
+    )
+
+
+def _name(line: EdgeRound, i: int, place: float, span: Span) -> dict[str, Any]:
+    """A client at the left, and at the right end of its bar, if it was late, when it was done."""
+    late = f"late: {span.written(line.finish_s[i], 3)}" if line.late[i] else ""
+    at = min(line.finish_s[i], span.end) / span.unit.size
+    return {"client": line.clients[i], "middle": place + 0.5, "at": at, "late": late}
+
+
+def _texts(alt: Any, names: Sequence[dict[str, Any]], y: dict[str, Any]) -> list[Any]:
+    chart = alt.Chart(alt.Data(values=names)).encode(alt.Y("middle:Q", **y))
+    small = {"fontSize": 8, "baseline": "middle"}
+    labels = chart.mark_text(align="right", dx=-5, color=INK, **small)
+    late = chart.transform_filter("datum.late").mark_text(align="left", dx=4, color=INK, fontWeight="bold", **small)
+    return [
+        labels.encode(x=alt.value(0), text=alt.Text("client:N")),
+        late.encode(alt.X("at:Q"), alt.Text("late:N")),
+    ]
+
+
+def _cells(alt: Any, line: EdgeRound, shown: Sequence[int], places: Sequence[float], y: dict[str, Any]) -> list[Any]:
+    """The cells beside their clients; none, if there is but one."""
+    if len(line.occupancy) == 1:
+        return []
+    pairs = [(line.cell[i], place) for i, place in zip(shown, places, strict=True)]
+    groups = [(cell, [place for _, place in group]) for cell, group in groupby(pairs, key=lambda pair: pair[0])]
+    rows = [{"cell": f"cell {cell}", "first": own[0], "last": own[-1] + 1} for cell, own in groups]
+    middle = alt.Chart(alt.Data(values=rows)).transform_calculate(middle="(datum.first + datum.last) / 2")
+    digits = max(len(str(line.clients[i])) for i in shown)
+    left = -10 - 5 * digits  # of the clients' numbers
+    text = middle.mark_text(align="right", dx=left - 4, fontSize=8, baseline="middle", color=FAINT)
+    return [
+        text.encode(alt.Y("middle:Q", **y), x=alt.value(0), text=alt.Text("cell:N")),
+        alt.Chart(alt.Data(values=rows))
+        .mark_rule(strokeWidth=0.75, color=FAINT)
+        .encode(alt.Y("first:Q", **y), alt.Y2("last:Q"), x=alt.value(left)),
+    ]
+
+
+def _deadline(alt: Any, span: Span) -> list[Any]:
+    if span.deadline is None or not span.shows_deadline:
+        return []
+    at = alt.Chart(alt.Data(values=[{"deadline": span.deadline / span.unit.size}])).encode(alt.X("deadline:Q"))
+    said = f"deadline {span.written(span.deadline)}"
+    return [
+        at.mark_rule(strokeDash=[3, 3], strokeWidth=1, color="black"),
+        at.mark_text(text=said, baseline="bottom", dy=-3, fontSize=9, color=INK).encode(y=alt.value(0)),
+    ]
+
+
+def _said(line: EdgeRound, num_shown: int, span: Span) -> list[str]:
+    count = len(line.clients)
+    late = f", {sum(line.late):,} late" if any(line.late) else ""
+    some = f"; {num_shown} shown, evenly chosen" if num_shown < count else ""
+    said = [f"round {line.round:,}: {count:,} client{'' if count == 1 else 's'}{late}{some}"]
+    if any(line.wait_s):
+        said.append("wait: for the uplink, all of it drawn before the upload, which others may have interrupted")
+    if span.end < span.slowest:
+        said.append(f"bars that go on beyond {span.written(span.end)} are cut there")
+    if span.deadline is not None and not span.shows_deadline:
+        said.append(f"the deadline, {span.written(span.deadline)}, is further to the right")
+    return said

@@ -1,0 +1,53 @@
+"""What a run recorded of its edge."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from edge_rounds import edge_line
+from fedge.core.errors import ConfigError, RunError
+from fedge.report.edge import EdgeRound, find_round, read_edge, read_one
+from fedge.runs.read import Run
+
+
+def test_lines_of_a_run_directory_without_the_one_being_written(tmp_path) -> None:
+    first, second = (msgspec.json.encode(edge_line(number, workers=[(7, 0, 1, 2, 0, 3)])) for number in (1, 2))
+    (tmp_path / "edge.jsonl").write_bytes(first + b"\n" + second + b"\n" + first[:40])
+    rounds = read_edge(Run(tmp_path))
+    assert [line.round for line in rounds] == [1, 2]
+    assert (rounds[1].clients, rounds[1].finish_s, rounds[1].classes) == ([7], [6.0], None)
+
+
+def test_a_run_that_was_not_asked_has_none(tmp_path) -> None:
+    assert read_edge(Run(tmp_path)) == []
+
+
+def test_a_broken_line_is_said(tmp_path) -> None:
+    (tmp_path / "edge.jsonl").write_bytes(b'{"round": 1, "ro\n{"round": 2}\n')
+    with pytest.raises(RunError, match=r"edge\.jsonl is damaged: expected a JSON object"):
+        read_edge(Run(tmp_path))
+
+
+def test_lines_of_something_else_are_said() -> None:
+    with pytest.raises(RunError, match=r"edge\.jsonl is not what fedge writes: .*`rows`"):
+        read_edge(SimpleNamespace(edge=[{"round": 1}]))
+
+
+def test_the_only_run_that_recorded() -> None:
+    silent, recorded = SimpleNamespace(edge=[]), SimpleNamespace(edge=[edge_line(4)])
+    assert [line.round for line in read_one([silent, recorded])] == [4]
+    with pytest.raises(ConfigError, match=r"no run has edge\.jsonl.*--set edge\.record=true"):
+        read_one([silent])
+    with pytest.raises(ConfigError, match="of one run, got 2 with a recorded edge; give the path of one"):
+        read_one([recorded, silent, recorded])
+
+
+def test_find_round() -> None:
+    rounds = msgspec.convert([edge_line(number) for number in (3, 4, 5)], list[EdgeRound])
+    assert find_round(rounds, None).round == 5
+    assert find_round(rounds, 3).round == 3
+    with pytest.raises(ConfigError, match="--round 6: expected one of the rounds that are recorded, 3 to 5"):
+        find_round(rounds, 6)

@@ -1,0 +1,100 @@
+"""The grid of cells."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from edge_rounds import edge_line
+from fedge.report.edge import EdgeRound
+from fedge.report.grid import MOST_STEPS, grid, stepped_grid
+
+vl_convert = pytest.importorskip("vl_convert", reason="needs the extra `view`")
+
+
+def made(count: int = 1, rows: int = 1, cols: int = 2, **fields: Any) -> list[EdgeRound]:
+    lines = [edge_line(number, rows, cols, **fields) for number in range(1, count + 1)]
+    return msgspec.convert(lines, list[EdgeRound])
+
+
+def drawn(chart: Any, mark: str) -> list[dict[str, float]]:
+    """What a mark of each kind was drawn from, as the picture says to those who cannot see it."""
+    picture = vl_convert.vegalite_to_svg(chart.to_dict())
+    labels = re.findall(rf'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="{mark}"', picture)
+    return [dict(part.split(": ") for part in label.split("; ")) for label in labels]
+
+
+def text_of(chart: Any) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]+)</text>", vl_convert.vegalite_to_svg(chart.to_dict()))
+
+
+def test_clients_are_numbers_in_row_major_order() -> None:
+    chart = grid(made(rows=2, cols=3, occupancy=[4, 0, 1200, 7, 8, 9]))
+    cells = chart.to_dict()["data"]["values"]
+    assert [(cell["row"], cell["col"], cell["clients"]) for cell in cells] == [
+        (0, 0, 4),
+        (0, 1, 0),
+        (0, 2, 1200),
+        (1, 0, 7),
+        (1, 1, 8),
+        (1, 2, 9),
+    ]
+    said = text_of(chart)
+    assert "1.2k" in said
+    assert "#5" in said
+    assert "round 1" in said
+    assert chart.to_dict()["title"] == ["number and shade: clients in the cell"]  # no classes, no bars
+
+
+def test_bars_are_shares_of_a_cell_on_one_scale() -> None:
+    # The first cell has 1/4 and 3/4, the second 2/4 and 2/4: 3/4 is the highest, and fills 0.64 of a cell.
+    chart = grid(made(occupancy=[1, 1], classes=[[1, 3], [2, 2]]))
+    bars = [bar for bar in drawn(chart, "rect mark") if "top" in bar]
+    assert [float(bar["left"]) for bar in bars] == pytest.approx([0.06, 0.5, 1.06, 1.5])
+    assert [float(bar["right"]) for bar in bars] == pytest.approx([0.5, 0.94, 1.5, 1.94])
+    heights = [float(bar["foot"]) - float(bar["top"]) for bar in bars]
+    assert heights == pytest.approx([0.64 / 3, 0.64, 0.64 * 2 / 3, 0.64 * 2 / 3])
+    assert chart.to_dict()["title"] == [
+        "number and shade: clients in the cell",
+        "bars: its training samples by class, 0 to 1 from left to right;",
+        "the highest is 75% of its cell",
+    ]
+
+
+def test_an_empty_cell_has_no_bars() -> None:
+    chart = grid(made(occupancy=[0, 0], classes=[[0, 0], [0, 0]]))
+    assert [bar for bar in drawn(chart, "rect mark") if "top" in bar] == []
+
+
+def test_several_rounds_side_by_side_have_one_scale() -> None:
+    rounds = [*made(2, occupancy=[1, 5]), *msgspec.convert([edge_line(3, 1, 2, merged=True)], list[EdgeRound])]
+    chart = grid(rounds, [2, 3])
+    panels = chart.to_dict()["concat"]
+    assert [panel["layer"][0]["encoding"]["color"]["scale"]["domain"] for panel in panels] == [[0, 5], [0, 5]]
+    assert {"round 2", "round 3, then cells merged"} <= set(text_of(chart))
+
+
+def test_one_cell_is_not_numbered_and_has_nothing_to_merge() -> None:
+    said = text_of(grid(made(cols=1, occupancy=[3], merged=True)))
+    assert said == ["3", "round 1", "number and shade: clients in the cell"]
+
+
+def test_the_slider_starts_where_asked_and_shows_one_round() -> None:
+    rounds = made(5, occupancy=[1, 2])
+    (slider,) = stepped_grid(rounds, 2).to_dict()["params"]
+    assert (slider["value"], slider["bind"]["min"], slider["bind"]["max"], slider["bind"]["step"]) == (2, 1, 5, 1)
+    said = text_of(stepped_grid(rounds, 2))
+    assert "round 2" in said
+    assert "round 5" not in said
+    assert "round 5" in text_of(stepped_grid(rounds))
+
+
+def test_of_many_rounds_some_can_be_seen_and_the_one_asked_for() -> None:
+    chart = stepped_grid(made(2 * MOST_STEPS + 1), 2).to_dict()
+    (slider,) = chart["params"]
+    # One in three, and the second is among them: 2, 5, 8, ..., 401.
+    assert (slider["bind"]["min"], slider["bind"]["max"], slider["bind"]["step"]) == (2, 401, 3)
+    assert chart["title"][-1] == "one round in 3 can be seen"

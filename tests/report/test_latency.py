@@ -1,0 +1,70 @@
+"""How long rounds take."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edge_rounds import edge_line
+from fedge.core.errors import ConfigError
+from fedge.report.groups import Group
+from fedge.report.latency import latency
+
+pytest.importorskip("altair", reason="needs the extra `view`")
+
+
+def group(label: str, *runs: list[dict[str, Any]]) -> Group:
+    return Group(label, [SimpleNamespace(edge=lines) for lines in runs])
+
+
+def corners(panel: dict[str, Any], label: str) -> list[list[float]]:
+    """Seconds, and shares in percent."""
+    found = [row for row in panel["data"]["values"] if row["label"] == label]
+    return [[row["x"] for row in found], [row["share"] for row in found]]
+
+
+def test_all_rounds_of_all_runs_make_one_curve() -> None:
+    # Two cells: clients finish after 2 and 4 s in the first, nobody worked in the second; then after 4 and 8 s.
+    first = edge_line(1, 1, 2, [(0, 0, 0, 2, 0, 0), (1, 0, 0, 4, 0, 0)])
+    second = edge_line(1, 1, 2, [(0, 0, 0, 4, 0, 0), (1, 1, 0, 8, 0, 0)])
+    found = latency([group("a", [first], [second])]).to_dict()
+    cells, clients = found["hconcat"]
+    assert corners(cells, "a") == [[4, 4, 8], pytest.approx([0, 200 / 3, 100])]
+    assert corners(clients, "a") == [[2, 2, 4, 8], pytest.approx([0, 25, 75, 100])]
+    assert found["title"] == "share done by then; cells' rounds: 3, clients' rounds: 4"
+
+
+def test_runs_without_a_record_are_not_shown_and_said() -> None:
+    recorded = group("a", [edge_line(workers=[(0, 0, 1, 1, 0, 0)]), edge_line(2)])
+    found = latency([recorded, group("b", [])]).to_dict()
+    assert corners(found["hconcat"][0], "b") == [[], []]
+    assert found["title"] == "share done by then; cells' rounds: 1, clients' rounds: 1; 1 not shown: not recorded"
+
+
+def test_no_run_has_a_record() -> None:
+    with pytest.raises(ConfigError, match=r"no run has edge\.jsonl.*edge\.record=true"):
+        latency([group("a", [])])
+
+
+def test_a_long_tail_is_drawn_by_powers_of_ten_unless_somebody_took_no_time() -> None:
+    def scales(*seconds: float) -> set[str]:
+        workers = [(client, 0, 0.0, each, 0.0, 0.0) for client, each in enumerate(seconds)]
+        found = latency([group("a", [edge_line(workers=workers)])]).to_dict()
+        return {panel["layer"][0]["encoding"]["x"]["scale"].get("type", "linear") for panel in found["hconcat"]}
+
+    assert scales(1, 1, 10) == {"linear"}
+    assert scales(1, 1, 11) == {"log"}
+    assert scales(0, 1, 11) == {"linear"}
+
+
+def test_a_deadline_that_all_share_is_a_line_among_the_clients() -> None:
+    def rules(*deadlines: float | None) -> list[int]:
+        lines = [edge_line(i, workers=[(0, 0, 0, 5, 0, 0)], deadline_s=each) for i, each in enumerate(deadlines)]
+        return [len(panel["layer"]) - 1 for panel in latency([group("a", lines)]).to_dict()["hconcat"]]
+
+    assert rules(4.0, 4.0) == [0, 2]
+    assert rules(4.0, 3.0) == [0, 0]
+    assert rules(None) == [0, 0]
+    assert rules(6.0) == [0, 0]  # nobody came near it

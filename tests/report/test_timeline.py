@@ -1,0 +1,111 @@
+"""One round as a Gantt chart."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_rounds import Worker, edge_line
+from fedge.core.errors import ConfigError
+from fedge.report.edge import EdgeRound
+from fedge.report.timeline import MOST_CLIENTS, timeline
+
+pytest.importorskip("altair", reason="needs the extra `view`")
+
+SECONDS = st.floats(0, 100)
+
+
+def made(workers: list[Worker], **fields: Any) -> EdgeRound:
+    return msgspec.convert(edge_line(3, workers=workers, **fields), EdgeRound)
+
+
+def chart(workers: list[Worker], **fields: Any) -> dict[str, Any]:
+    found: dict[str, Any] = timeline(made(workers, **fields)).to_dict()
+    return found
+
+
+def values(found: dict[str, Any], layer: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = found["layer"][layer]["data"]["values"]
+    return rows
+
+
+def domain(found: dict[str, Any]) -> list[float]:
+    ends: list[float] = found["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    return ends
+
+
+def deadline_marks(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [layer["data"]["values"][0] for layer in found["layer"] if "deadline" in layer["data"]["values"][0]]
+
+
+def test_phases_follow_each_other_and_what_took_no_time_is_not_drawn() -> None:
+    bars = values(chart([(9, 0, 1, 2, 0, 4)]), 0)
+    assert [(bar["phase"], bar["start"], bar["end"]) for bar in bars] == [
+        ("download", 0, 1),
+        ("compute", 1, 3),
+        ("upload", 3, 7),
+    ]
+
+
+def test_by_cell_then_by_finish_with_gaps_between_cells() -> None:
+    found = chart([(1, 1, 0, 5, 0, 0), (2, 0, 0, 9, 0, 0), (3, 1, 0, 4, 0, 0)], cols=2)
+    assert [name["client"] for name in values(found, 1)] == [2, 3, 1]
+    assert [name["middle"] for name in values(found, 1)] == pytest.approx([0.5, 1.9, 2.9])
+    assert values(found, 3) == [
+        {"cell": "cell 0", "first": 0, "last": 1},
+        {"cell": "cell 1", "first": pytest.approx(1.4), "last": pytest.approx(3.4)},
+    ]
+
+
+def test_late_clients_say_when_and_bars_far_beyond_the_deadline_are_cut() -> None:
+    # The axis ends at 1.5 deadlines, 6 s.
+    found = chart([(0, 0, 1, 2, 0, 1), (1, 0, 1, 2, 0, 2), (2, 0, 1, 2, 0, 57)], deadline_s=4.0)
+    assert [(name["late"], name["at"]) for name in values(found, 1)] == [("", 4), ("late: 5 s", 5), ("late: 60 s", 6)]
+    assert domain(found) == [0, 6]
+    assert found["title"] == ["round 3: 3 clients, 2 late", "bars that go on beyond 6 s are cut there"]
+    assert deadline_marks(found) == [{"deadline": 4}] * 2  # the rule and its label
+
+
+def test_a_deadline_after_all_is_drawn_if_it_is_near_and_else_said() -> None:
+    near = chart([(0, 0, 1, 2, 0, 1)], deadline_s=8.0)
+    assert domain(near) == [0, 8]
+    assert deadline_marks(near)
+    far = chart([(0, 0, 1, 2, 0, 1)], deadline_s=9.0)
+    assert domain(far) == [0, 4]
+    assert deadline_marks(far) == []
+    assert far["title"][-1] == "the deadline, 9 s, is further to the right"
+
+
+def test_long_rounds_are_read_in_hours() -> None:
+    found = chart([(0, 0, 0, 7200, 1, 0)], deadline_s=5400.0)
+    assert domain(found) == pytest.approx([0, 7201 / 3600])
+    assert values(found, 1)[0]["late"] == "late: 2 h"
+    assert found["title"][1].startswith("wait: for the uplink, all of it drawn before the upload")
+
+
+def test_of_many_clients_some_are_shown_which_is_said() -> None:
+    found = chart([(client, 0, 0, client + 1, 0, 0) for client in range(2 * MOST_CLIENTS)], deadline_s=110.0)
+    assert [name["client"] for name in values(found, 1)] == list(range(0, 2 * MOST_CLIENTS, 2))
+    assert found["title"] == ["round 3: 120 clients, 10 late; 60 shown, evenly chosen"]
+
+
+def test_nobody_worked() -> None:
+    with pytest.raises(ConfigError, match="nobody worked in round 3, so there is no timeline; choose another --round"):
+        timeline(made([]))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), SECONDS, SECONDS, SECONDS, SECONDS), min_size=1, max_size=80))
+def test_rows_never_overlap_and_bars_end_when_their_client_was_done(work: list[Any]) -> None:
+    workers: list[Worker] = [(client, *own) for client, own in enumerate(work)]
+    found = chart(workers, rows=2, cols=3)
+    middles = [name["middle"] for name in values(found, 1)]
+    assert len(middles) == min(len(workers), MOST_CLIENTS)
+    assert all(b - a >= 1 - 1e-9 for a, b in pairwise(middles))
+    ends = {bar["client"]: bar["end"] for bar in values(found, 0)}
+    assert ends == pytest.approx({client: sum(workers[client][2:]) for client in ends})
