@@ -23,7 +23,9 @@ from fedge.algorithms.fedavg import FedAvg
 from fedge.core.algorithm import Algorithm, Build, Context, Info, Work, drive
 from fedge.core.layout import Layout, Tree
 from fedge.data.clients import Clients
+from fedge.edge.clock import FixedClock
 from fedge.edge.selection import Uniform
+from fedge.edge.world import World
 from fedge.engines.choice import Engine, choose
 from fedge.engines.job import Job
 from fedge.engines.memory import keep_freed_memory
@@ -90,14 +92,19 @@ def _rounds(
     kept = KeptStore(algorithm.keep(network.variables), None)
     job = Job(algorithm, network, clients, kept, batch, count_flops(network.module, clients.shape))
     chosen = choose(engine, job, cohort, lambda: job, None, print)
-    state, numbers, select = algorithm.init(network.variables), count(1), Uniform(count=cohort).select
-    num_clients = len(clients.sizes)
+    state, numbers, num_clients = algorithm.init(network.variables), count(1), len(clients.sizes)
+    num_params = network.layout.num_params
+    world = World(
+        FixedClock(), Uniform(count=cohort), num_clients, num_params, 1, lambda ids: (ids, ids), 4 * num_params
+    )
 
     def rounds(num_rounds: int) -> None:
         nonlocal state
         for number in islice(numbers, num_rounds):
-            info = Info(number, 0.01, steps, None, num_clients, 1, select(num_clients, 1, number))
+            (asked,) = world.gather(number)
+            info = Info(number, 0.01, steps, None, num_clients, 1, asked.present)
             (outcome,) = drive(chosen.engine, algorithm, [state], [info])
+            world.spend(number, [asked.cell], [outcome.replies], 0)
             state = outcome.state
 
     return rounds

@@ -15,7 +15,7 @@ from fedge.cli import app
 from fedge.cli.errors import EXIT_CODES
 from fedge.cli.options import Option, description, options, title
 from fedge.config import Config
-from fedge.core.schema import structs, tag
+from fedge.core.schema import item, structs, tag
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -77,7 +77,7 @@ def _tables(kind: type[Struct], prefix: str = "") -> dict[tuple[type[Struct], ..
     """The tables below a struct, at any depth, with the places where they may stand."""
     found: dict[tuple[type[Struct], ...], list[str]] = {}
     for field in msgspec.structs.fields(kind):
-        if kinds := tuple(structs(field.type)):
+        if kinds := tuple(structs(field.type) or structs(item(field.type))):
             path = prefix + field.name
             below = [found_below for inner in kinds for found_below in _tables(inner, f"{path}.").items()]
             for tables, paths in [(kinds, [path]), *below]:
@@ -92,12 +92,13 @@ def _section(kinds: Sequence[type[Struct]], paths: Sequence[str]) -> Iterator[st
         yield description(kinds[0])
         yield _table_of_options(options(kinds[0]))
         return
+    key = kinds[0].__struct_config__.tag_field
     everywhere = [option for option in options(kinds[0]) if all(option in options(kind) for kind in kinds)]
     if everywhere and len(kinds) > 1:
-        yield "Whatever the name:"
+        yield f"Whatever the {key}:"
         yield _table_of_options(everywhere)
     for kind in kinds:
-        yield f'### `name = "{title(kind)}"`'
+        yield f'### `{key} = "{title(kind)}"`'
         yield description(kind)
         own = [option for option in options(kind) if len(kinds) == 1 or option not in everywhere]
         if own:

@@ -15,7 +15,11 @@ from fedge.core.errors import ConfigError
 from fedge.core.schema import Options, structs, tag
 from fedge.data import DATASETS, PARTITIONS
 from fedge.data.digits import Digits
-from fedge.edge.clock import Normal
+from fedge.edge.availability import AvailabilityTrace
+from fedge.edge.cells import CellClock
+from fedge.edge.clock import Clock, FixedClock
+from fedge.edge.quantity import Normal
+from fedge.edge.selection import FedCS, Uniform
 from fedge.models import MODELS
 
 SMALL: dict[str, Any] = {"data": "digits", "model": "logistic", "algorithm": "fedavg"}
@@ -64,9 +68,23 @@ def test_everything_that_can_be_said() -> None:
     config = parse(FULL)
     assert (config.seed, config.seeds) == (None, [1, 2, 3])
     assert config.algorithm == Scaffold(option="I", local_steps=4, weighting="samples")
+    assert isinstance(config.edge, FixedClock)
     assert config.edge.up_mbps == Normal(mean=5, std=1)
     assert config.edge.down_mbps == [1.0] * 10
     assert config.selection.number(10) == 5
+
+
+def test_clocks_are_chosen_by_a_word_of_their_own() -> None:
+    assert parse(SMALL).edge == FixedClock()
+    assert parse(SMALL | {"edge": {"up_mbps": 7}}).edge == FixedClock(up_mbps=7.0)
+    assert parse(SMALL | {"edge": "cells"}).edge == CellClock()
+    assert parse(SMALL | {"edge": {"clock": "cells", "cells": 4}}).edge == CellClock(cells=4)
+
+
+def test_a_selection_without_a_name_is_uniform() -> None:
+    assert parse(SMALL | {"selection": {"count": 3}}).selection == Uniform(count=3)
+    by_time = {"selection": {"name": "fedcs", "count": 3}, "edge": {"deadline_s": 2}}
+    assert parse(SMALL | by_time).selection == FedCS(count=3)
 
 
 def test_several_problems_are_said_at_once() -> None:
@@ -117,6 +135,17 @@ def test_several_problems_are_said_at_once() -> None:
             {"target": {"metric": "user_accuracy", "value": 0.9}},
             "target.metric is user_accuracy, which is not measured: set evaluate.user_accuracy = true",
         ),
+        ({"selection": "fedcs"}, "selection.name is fedcs, which needs a deadline: set edge.deadline_s"),
+        (
+            {"cluster": {"round": 3}, "edge": "cells"},
+            "cluster and the cells of edge both divide clients, and exclude each other; leave one out",
+        ),
+        ({"edge": {"clock": "cell"}}, "edge.clock: unknown name 'cell', did you mean 'cells'?; known: cells, fixed"),
+        (
+            {"edge": {"clock": "cells", "cells": 6, "grid": [2, 2]}},
+            "edge: grid [2, 2] makes 4 cells, but cells is 6; give one of them, or two that agree",
+        ),
+        ({"edge": {"clock": "cells", "mobility_rate": 1.1}}, "edge.mobility_rate: expected float <= 1.0, got 1.1"),
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], problem: str) -> None:
@@ -185,6 +214,39 @@ def test_every_model_survives(kind: type[Options]) -> None:
     assert_round_trip(config)
 
 
+CELLS: dict[str, Any] = {
+    "clock": "cells",
+    "grid": [2, 3],
+    "clients_per_cell": [5, 1, 1, 1, 1, 1],
+    "global_every": 3,
+    "mobility_rate": 0.25,
+    "move_to": "neighbours",
+    "sync": "merge",
+    "deadline_s": 2.5,
+    "availability": {"name": "diurnal", "period_s": 100},
+    "dropout": 0.1,
+    "devices": [{"share": 0.5, "compute_scale": 2}, {"share": 0.5, "mobility_rate": 0}],
+    "radius_m": [100, 200, 300, 400, 500, 600],
+    "seconds_per_sample_param": {"name": "lognormal", "median": 5e-9, "sigma": 0.5},
+    "backhaul_mbps": 1000,
+    "divergence": "l1_l2",
+    "record": True,
+}
+
+
+def test_every_option_of_cells_survives() -> None:
+    config = parse(SMALL | {"edge": CELLS})
+    assert_round_trip(config)
+    assert {name: value for name, value in plain(config)["edge"].items() if name in CELLS} == {
+        **CELLS,
+        "availability": {"name": "diurnal", "mean": 0.5, "amplitude": 0.4, "period_s": 100.0, "spread": 1.0},
+        "devices": [
+            {"share": 0.5, "compute_scale": 2.0, "mobility_rate": None},
+            {"share": 0.5, "compute_scale": 1.0, "mobility_rate": 0.0},
+        ],
+    }
+
+
 # ---------------------------------------------------------------- files
 
 
@@ -240,6 +302,15 @@ def test_data_and_weights_are_found_from_anywhere(
     assert getattr(getattr(first, part), key) == str(tmp_path.resolve() / "there" / "it")
     monkeypatch.chdir("/")
     assert parse(plain(first)) == first
+
+
+def test_traces_lie_beside_the_experiment_file(tmp_path: Path) -> None:
+    edge = {"clock": "cells", "trace": "moves.csv", "availability": {"name": "trace", "file": "../on.csv"}}
+    config = parse(SMALL | {"edge": edge}, tmp_path / "there")
+    assert isinstance(config.edge, CellClock)
+    assert config.edge.trace == str(tmp_path.resolve() / "there" / "moves.csv")
+    assert config.edge.availability == AvailabilityTrace(file=str(tmp_path.resolve() / "on.csv"))
+    assert parse(plain(config), Path("/else")) == config
 
 
 def test_a_sweep_is_no_experiment() -> None:
@@ -321,15 +392,16 @@ def test_a_target_is_reached_from_the_right_side(metric: str, measured: float, r
 
 
 def test_the_budget_that_is_used_up() -> None:
-    totals = {"sim_seconds": 10, "bytes_up": 99, "flops": 1e6, "local_steps": 7}
+    totals = {"sim_seconds": 10, "bytes_up": 99, "flops": 1e6, "local_steps": 7, "energy_j": 3.5}
     assert Budget().spent(totals) is None
     assert Budget(sim_seconds=10.5, bytes_up=100).spent(totals) is None
     assert Budget(sim_seconds=10).spent(totals) == "sim_seconds"
     assert Budget(bytes_up=100, flops=1, local_steps=1).spent(totals) == "flops"
+    assert Budget(energy_j=3.5).spent(totals) == "energy_j"
 
 
 def test_every_kind_is_written_by_its_name() -> None:
-    """A run's configuration is read back: what chooses a kind must be called `name` there too."""
+    """A run's configuration is read back: what chooses a kind must be called `name` there too, or `clock` of clocks."""
     seen: set[type[msgspec.Struct]] = set()
     waiting: list[type[msgspec.Struct]] = [Config]
     while waiting:
@@ -339,4 +411,5 @@ def test_every_kind_is_written_by_its_name() -> None:
             waiting += [found for field in msgspec.structs.fields(kind) for found in structs(field.type)]
     named = {kind for kind in seen if tag(kind)}
     assert len(named) > 50
-    assert {kind for kind in named if kind.__struct_config__.tag_field != "name"} == set()
+    assert {kind for kind in named if kind.__struct_config__.tag_field != "name"} == {FixedClock, CellClock}
+    assert Clock.__struct_config__.tag_field == "clock"

@@ -13,10 +13,11 @@ from msgspec import Meta
 from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, ReduceOptions
 from fedge.algorithms.reduced import ByMean
 from fedge.core.errors import ConfigError
-from fedge.core.schema import Options, read
+from fedge.core.schema import Options, read, tag
 from fedge.data import DataOptions
+from fedge.edge.cells import CellClock
 from fedge.edge.clock import FixedClock
-from fedge.edge.selection import Uniform
+from fedge.edge.selection import SelectionOptions, Uniform
 from fedge.engines.choice import Engine
 from fedge.engines.trace import Trace
 from fedge.models import ModelOptions
@@ -25,6 +26,8 @@ from fedge.schedules import Plan
 Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
+_TRACES = ("trace", "file")
+"""Options of the edge that hold the path of a user's file."""
 _EITHER = {"seed": "seeds", "seeds": "seed"}
 
 
@@ -74,6 +77,7 @@ class Budget(Options, tag=False):
     bytes_up: Annotated[Positive | None, Meta(description="bytes uploaded by all clients")] = None
     flops: Annotated[Positive | None, Meta(description="floating point operations of all clients")] = None
     local_steps: Annotated[Positive | None, Meta(description="local steps of all clients")] = None
+    energy_j: Annotated[Positive | None, Meta(description="joules used by all clients")] = None
 
     def spent(self, totals: Mapping[str, float]) -> str | None:
         """Which budget is used up."""
@@ -98,8 +102,8 @@ class Config(Options, tag=False, kw_only=True):
     codec: CodecOptions | None = None
     cluster: Cluster | None = None
     reduce: Annotated[ReduceOptions, Meta(description="how uploads become one")] = ByMean()
-    selection: Uniform = Uniform()
-    edge: FixedClock = FixedClock()
+    selection: Annotated[SelectionOptions, Meta(description="who is asked in a round")] = Uniform()
+    edge: Annotated[FixedClock | CellClock, Meta(description="how simulated time is counted")] = FixedClock()
     evaluate: Evaluate = Evaluate()
     trace: Trace | None = None
     target: Target | None = None
@@ -116,6 +120,15 @@ class Config(Options, tag=False, kw_only=True):
             raise ValueError(f"seeds must differ from each other, got {self.seeds}")
         if self.target and self.target.metric == "user_accuracy" and not self.evaluate.user_accuracy:
             raise ValueError("target.metric is user_accuracy, which is not measured: set evaluate.user_accuracy = true")
+        if self.selection.needs_deadline and self.edge.deadline_s is None:
+            name = tag(type(self.selection))
+            raise ValueError(f"selection.name is {name}, which needs a deadline: set edge.deadline_s")
+        if self.cluster is not None and self.edge.divided:
+            raise ValueError("cluster and the cells of edge both divide clients, and exclude each other; leave one out")
+        if self.cluster is not None and self.edge.deadline_s is not None:
+            raise ValueError(
+                "cluster divides clients by the answers of all, so it excludes edge.deadline_s; leave one out"
+            )
         if not self.evaluate.user_accuracy and (self.evaluate.after_training or self.evaluate.fine_tune_steps):
             raise ValueError(
                 "evaluate.after_training and evaluate.fine_tune_steps concern the user accuracy, "
@@ -143,7 +156,10 @@ def parse(raw: Mapping[str, Any], base: Path | None = None) -> Config:
     """The configuration in a plain dictionary; relative paths of users' functions start at `base`."""
     if "sweep" in raw:
         raise ConfigError("sweep: this is a sweep; run it with `fedge sweep FILE`")
-    raw = {key: _anchored(value, base or Path()) for key, value in raw.items() if key != "format"}
+    base = base or Path()
+    raw = {key: _anchored(value, base) for key, value in raw.items() if key != "format"}
+    if "edge" in raw:
+        raw["edge"] = _trace_files(raw["edge"], base)
     return read(raw, Config)
 
 
@@ -198,10 +214,24 @@ def _anchored(value: object, base: Path) -> object:
     if isinstance(value, Mapping):
         return {key: _anchored(inner, base) if key == "name" else _absolute(key, inner) for key, inner in value.items()}
     if isinstance(value, str) and ".py:" in value:
-        return str((base / Path(value).expanduser()).resolve())
+        return _start_at(base, value)
     return value
 
 
 def _absolute(key: str, value: object) -> object:
     """A data directory or a file of weights as an absolute path, from where the command was given."""
-    return str(Path(value).expanduser().resolve()) if key in ("dir", "weights") and isinstance(value, str) else value
+    return _start_at(Path(), value) if key in ("dir", "weights") and isinstance(value, str) else value
+
+
+def _trace_files(edge: object, base: Path) -> object:
+    """The options of the edge with traces as absolute paths, in tables inside of it too."""
+    if not isinstance(edge, Mapping):
+        return edge
+    return {
+        key: _start_at(base, value) if key in _TRACES and isinstance(value, str) else _trace_files(value, base)
+        for key, value in edge.items()
+    }
+
+
+def _start_at(base: Path, path: str) -> str:
+    return str((base / Path(path).expanduser()).resolve())

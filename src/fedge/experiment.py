@@ -13,7 +13,7 @@ from torch import nn
 
 from fedge import config as configuration
 from fedge.config import Config
-from fedge.core.errors import ConfigError, TrainingError
+from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
@@ -59,8 +59,9 @@ class TrainedRun(Run):
         """The network with the trained weights, in evaluation mode."""
         config = configuration.parse(self.config)
         setup = Setup.of(config, _seeds(config)[0])
-        state = pick("server", self.state())
-        return setup.network.trained(setup.algorithm.model(state, setup.network.variables))
+        hierarchy = setup.hierarchy(config)
+        hierarchy.restore(pick("server", self.state()))
+        return setup.network.trained(setup.algorithm.model(hierarchy.merged(), setup.network.variables))
 
 
 def start(config: Config, runs: Path, progress: Progress) -> Path:
@@ -115,6 +116,8 @@ def _train(config: Config, directory: RunDirectory, progress: Progress) -> None:
             training = Training(config, _seeds(config)[0], directory, progress)
             directory.change(configuration.plain(config))  # only now: what cannot be trained changes nothing
             training.run()
+    except VoidError as error:
+        raise VoidError(f"{error}\nThe run is kept: fedge resume {directory.path} --set ...") from None
     except TrainingError as error:
         slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
         raise TrainingError(f"{error}\nThe run is kept: fedge resume {directory.path} {slower}") from None
@@ -130,6 +133,8 @@ def _changed(path: Path, changes: Sequence[str]) -> Config:
         fixed.append("algorithm.name")
     if before.engine.dtype != config.engine.dtype:
         fixed.append("engine.dtype")
+    if (before.edge.divided, before.edge.cell_grid) != (config.edge.divided, config.edge.cell_grid):
+        fixed.append("edge.cells")
     if fixed:
         raise ConfigError(*(f"{name}: cannot change when a run is resumed; start a new run instead" for name in fixed))
     return config

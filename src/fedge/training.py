@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
+from math import isnan
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedge.config import Config
-from fedge.core.algorithm import Info, Reply, drive
-from fedge.core.errors import TrainingError
-from fedge.core.layout import nest, pick
+from fedge.core.algorithm import Info, Outcome, Reply, drive
+from fedge.core.errors import RunError, TrainingError, VoidError
+from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
 from fedge.edge.ledger import Ledger
+from fedge.edge.world import Cohort
 from fedge.engines import evaluate
 from fedge.engines.choice import choose
 from fedge.runs.directory import RunDirectory
@@ -24,7 +28,7 @@ from fedge.runs.read import Run
 from fedge.schedules import Seen
 from fedge.setup import Setup, info_of
 
-_COSTS_TO_TARGET = ("bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds")
+_COSTS_TO_TARGET = ("bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds", "energy_j")
 
 
 class Training:
@@ -37,17 +41,19 @@ class Training:
         self._algorithm, self._variables = setup.algorithm, setup.network.variables
         self._job = setup.job(config, directory.kept_store(setup.algorithm.keep(self._variables)))
         evaluate.prepare(self._job)
+        self._world = setup.world(config, seed)
+        self._hierarchy = setup.hierarchy(config)
         self._chosen = choose(
             config.engine,
             self._job,
-            config.selection.number(len(setup.clients.sizes)),
+            sum(len(cohort.asked) for cohort in self._world.gather(1)) or 1,
             lambda: Setup.of(config, seed).job(config, self._job.kept),
             directory.facts.get("rows"),
             progress.notice,
         )
         self._ledger = Ledger()
-        self._state = setup.algorithm.init(self._variables)
         self._round = 0
+        self._void_rounds = 0  # the last ones, without a break
         self._seconds = 0.0
         self._metrics: dict[str, dict[str, float]] = {"last": {}, "best": {}}
         self._to_target: dict[str, float] | None = None
@@ -72,6 +78,9 @@ class Training:
             record = self._one_round()
             directory.append(record)
             progress.round(record)
+            if self._void_rounds >= config.edge.max_void_rounds:
+                self._save()
+                raise VoidError(_explain_silence(config, self._void_rounds))
             now = time.perf_counter()
             if pace.due(self._round, now - started, saving):
                 self._save()
@@ -85,20 +94,16 @@ class Training:
     def _one_round(self) -> dict[str, Any]:
         config, began = self._config, time.perf_counter()
         self._round += 1
-        info = self._info()
-        replays = config.trace.replay(self._job, self._state, info) if config.trace else []
-        (outcome,) = drive(self._chosen.engine, self._algorithm, [self._state], [info])
-        self._state = outcome.state
-        if config.trace and replays:
-            self._directory.append_traces(config.trace.lines(self._job, self._state, info, replays))
-        replies = list(outcome.replies)
-        record = _describe(info, replies) | ({"void": True} if outcome.void else {})
+        cohorts = self._world.gather(self._round)
+        info = self._info(sum(len(cohort.asked) for cohort in cohorts))
+        outcomes = self._learn(cohorts, info)
+        replies = [reply for outcome in outcomes.values() for reply in outcome.replies]
+        record = _describe(info, cohorts, list(outcomes.values()))
         if config.algorithm.server_rate is not None:
             record["server_learning_rate"] = info.server_rate
-        record |= self._ledger.charge(replies, config.edge.times(replies, self._seed))
-        last = self._round == config.rounds or config.budget.spent(self._ledger.totals)
-        if last or self._round % config.evaluate.every == 0:
-            record |= self._evaluate(info)
+        self._void_rounds = self._void_rounds + 1 if "void" in record else 0
+        record |= self._end(outcomes, replies)
+        record |= self._evaluate_if_due(info, cohorts)
         self._note(record)
         metric = "accuracy" if "accuracy" in record else "loss"
         seen = Seen(record.get("train_loss"), record.get(metric), higher_is_better=metric == "accuracy")
@@ -107,14 +112,71 @@ class Training:
         self._seconds += record["seconds"]
         return record
 
-    def _info(self) -> Info:
+    def _learn(self, cohorts: Sequence[Cohort], info: Info) -> dict[int, Outcome]:
+        """The round of each cell in which somebody is present, all in one call of the engine."""
+        trace, hierarchy = self._config.trace, self._hierarchy
+        cells = [cohort.cell for cohort in cohorts if cohort.present]
+        infos = [info._replace(cohort=cohort.present) for cohort in cohorts if cohort.present]
+        states = [hierarchy.states[cell] for cell in cells]
+        replays = [trace.replay(self._job, *told) for told in zip(states, infos, strict=True)] if trace else []
+        outcomes = drive(self._chosen.engine, self._algorithm, states, infos, self._world.admit(info.round))
+        hierarchy.take(cells, outcomes)
+        for cell, own, seen in zip(cells, infos, replays, strict=False):
+            if trace and seen:
+                self._directory.append_traces(trace.lines(self._job, hierarchy.states[cell], own, seen))
+        return dict(zip(cells, outcomes, strict=True))
+
+    def _end(self, outcomes: Mapping[int, Outcome], replies: Sequence[Reply]) -> dict[str, Any]:
+        """Let time pass, cells agree and clients move; what the round cost, as fields of its record."""
+        edge, world = self._config.edge, self._world
+        merges = edge.merges(self._round)
+        travels = self._hierarchy.num_bytes if edge.divided and merges else 0
+        spent = world.spend(self._round, list(outcomes), [outcome.replies for outcome in outcomes.values()], travels)
+        distance = self._hierarchy.merge(self._weights, edge.norms) if merges else None
+        if edge.record:
+            self._directory.append_edge({"round": self._round, "merged": merges, **world.describe(), **self._classes()})
+        world.move(self._round)
+        found = {"weight_divergence": distance} if edge.divided and distance is not None else {}
+        return found | self._ledger.charge(replies, spent, 2 * edge.cell_grid.num_cells * travels)
+
+    def _weights(self, state: Tree) -> Tensor:
+        return self._algorithm.model(state, self._variables)["x"]
+
+    def _classes(self) -> dict[str, list[list[int]]]:
+        """How many training samples of each class the clients of each cell have."""
+        if self._job.clients.task != "classes":
+            return {}
+        counts = np.zeros((self._config.edge.cell_grid.num_cells, self._job.clients.num_outputs), np.int64)
+        np.add.at(counts, self._world.places.cells, self._class_counts)
+        return {"classes": counts.tolist()}
+
+    @cached_property
+    def _class_counts(self) -> np.ndarray:
+        clients = self._job.clients
+        labels = (clients.train(client, 1).y.numpy() for client in range(len(clients.sizes)))
+        return np.stack([np.bincount(y, minlength=clients.num_outputs) for y in labels])
+
+    def _info(self, num_asked: int) -> Info:
         """What the server says of this round."""
-        num_clients, sim_seconds = len(self._job.clients.sizes), self._ledger.totals["sim_seconds"]
-        return info_of(self._config, self._seed, num_clients, self._round, sim_seconds, self._schedule)
+        num_clients = len(self._job.clients.sizes)
+        return info_of(
+            self._config, self._seed, num_clients, num_asked, self._round, self._world.seconds, self._schedule
+        )
+
+    def _evaluate_if_due(self, info: Info, cohorts: Sequence[Cohort]) -> dict[str, float]:
+        """An evaluation waits until cells have agreed; that of the last round is of what a merge would come to."""
+        config, every = self._config, self._config.evaluate.every
+        last = self._round == config.rounds or config.budget.spent(self._ledger.totals)
+        due = config.edge.merges(self._round) and self._round % every < config.edge.period
+        if not (last or due):
+            return {}
+        present = tuple(client for cohort in cohorts for client in cohort.present)
+        return self._evaluate(info._replace(cohort=present))
 
     def _evaluate(self, info: Info) -> dict[str, float]:
         options, workers = self._config.evaluate, self._chosen.workers
-        variables = self._algorithm.model(self._state, self._variables)
+        state = self._hierarchy.merged()
+        variables = self._algorithm.model(state, self._variables)
         metrics = evaluate.central(self._job, workers, variables)
         if not np.isfinite(metrics["loss"]):
             raise TrainingError(
@@ -132,7 +194,7 @@ class Training:
             self._user_accuracies = evaluate.users(self._job, workers, variables, whose, info)
             metrics |= self._over_users("user_accuracy", self._user_accuracies)
             if options.after_training:
-                after = evaluate.trained_users(self._job, workers, self._state, whose, info)
+                after = evaluate.trained_users(self._job, workers, state, whose, info)
                 metrics |= self._over_users("user_accuracy_after", after)
         return metrics
 
@@ -148,12 +210,14 @@ class Training:
 
     def _client_rows(self) -> Iterator[dict[str, Any]]:
         """One row for each client that took part or whose accuracy was measured in the last evaluation."""
+        notes = self._algorithm.notes(self._hierarchy.merged()) if self._algorithm.notes else {}
+        known = {name: values.expand(len(self._job.clients.sizes)).tolist() for name, values in notes.items()}
         accounts = {row["client"]: row for row in self._ledger.clients()}
         for client in sorted(accounts.keys() | self._user_accuracies.keys()):
             row: dict[str, Any] = dict(accounts.get(client, {"client": client}))
             if client in self._user_accuracies:
                 row["user_accuracy"] = self._user_accuracies[client]
-            yield row
+            yield row | {name: values[client] for name, values in known.items() if not isnan(values[client])}
 
     def _note(self, record: Mapping[str, Any]) -> None:
         """Remember the last and the best of each metric, and what the target cost when it was first reached."""
@@ -193,21 +257,29 @@ class Training:
             "ids": torch.tensor(list(self._user_accuracies), dtype=torch.int64),
             "accuracy": torch.tensor(list(self._user_accuracies.values()), dtype=torch.float64),
         }
-        tensors = nest("server", self._state) | nest("ledger", self._ledger.state()) | nest("users", users)
+        tensors = nest("server", self._hierarchy.state()) | nest("world", self._world.state())
+        tensors |= nest("ledger", self._ledger.state()) | nest("users", users)
         meta = {
             "round": self._round,
             "totals": self._ledger.totals,
             "metrics": self._metrics,
             "seconds": self._seconds,
             "schedule": self._schedule,
+            "void_rounds": self._void_rounds,
         }
         self._directory.save(tensors, meta)
 
     def _restore(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        self._state = pick("server", tensors)
+        if "void_rounds" not in meta:
+            raise RunError(
+                f"{self._directory.path} was begun with fedge 0.1.0, whose checkpoints this version cannot read; "
+                "finish it with that version, or start the run again"
+            )
+        self._hierarchy.restore(pick("server", tensors))
+        self._world.restore(pick("world", tensors))
         self._ledger.restore(meta["totals"], pick("ledger", tensors))
         self._round, self._seconds = meta["round"], meta["seconds"]
-        self._metrics = meta["metrics"]
+        self._metrics, self._void_rounds = meta["metrics"], meta["void_rounds"]
         for quantity, fresh in self._schedule.items():  # a resumed run may have another schedule
             if (saved := meta.get("schedule", {}).get(quantity, {})).keys() == fresh.keys():
                 self._schedule[quantity] = saved
@@ -240,21 +312,38 @@ class Training:
             )
 
 
-def _describe(info: Info, replies: Sequence[Reply]) -> dict[str, Any]:
+def _describe(info: Info, cohorts: Sequence[Cohort], outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """What a record says of who took part and how much they did."""
-    losses = np.concatenate([reply.losses for reply in replies])
+    replies = [reply for outcome in outcomes for reply in outcome.replies]
+    losses = np.concatenate([reply.losses for reply in replies] or [np.zeros(0)])
     losses = losses[~np.isnan(losses)]
+    first = [outcome.replies[0] for outcome in outcomes]
+    distances = [reply.cosine_distance for reply in first if reply.cosine_distance is not None]
     measured = {
         "num_local_steps": info.num_steps,
         "num_local_epochs": info.num_epochs,
         "train_loss": float(losses.mean()) if len(losses) else None,
-        "cosine_distance": replies[0].cosine_distance,
+        "cosine_distance": float(np.mean(distances)) if distances else None,
+        "void": all(outcome.void for outcome in outcomes) or None,
     }
+    asked, reported = sum(len(cohort.asked) for cohort in cohorts), sum(len(reply.ids) for reply in first)
     return {
         "round": info.round,
-        "cohort": len(info.cohort),
-        "reported": len(replies[0].ids),
-        "dropped": len(replies[0].missing),
+        "cohort": asked,
+        "reported": reported,
+        "dropped": asked - reported,
         "learning_rate": info.rate,
         **{name: value for name, value in measured.items() if value is not None},
     }
+
+
+def _explain_silence(config: Config, num_rounds: int) -> str:
+    edge = config.edge
+    if edge.deadline_s is not None:
+        what = f"no client can meet edge.deadline_s = {edge.deadline_s:g}: raise it"
+    else:
+        what = "no client could be asked: see edge.availability and edge.dropout"
+    return (
+        f"nobody answered in {num_rounds} rounds one after another, as many as edge.max_void_rounds allows; {what}, or "
+        "raise edge.max_void_rounds"
+    )

@@ -27,6 +27,20 @@ class Own(Options, tag=False):
     options: dict[str, object] = {}  # noqa: RUF012
 
 
+class Pencil(Options, tag_field="tool"):
+    """What all pencils have; users choose one by its `tool`."""
+
+    colour: str = "black"
+
+
+class Thin(Pencil, tag="thin"):
+    width: Positive = 0.5
+
+
+class Broad(Pencil, tag="broad"):
+    width: Positive = 5.0
+
+
 class Board(Options, tag=False):
     shape: Annotated[Round | Square | Own, Meta(description="what is drawn")]
     colour: Literal["red", "blue"] = "red"
@@ -34,6 +48,8 @@ class Board(Options, tag=False):
     only: Round = Round()
     perhaps: Own | None = None
     quantity: Positive | list[Positive] | Round = 1.0
+    first: Round | Square = Round(radius=2.0)
+    pencil: Thin | Broad = Broad()
 
 
 def board(**fields: object) -> Board:
@@ -67,6 +83,20 @@ def test_the_only_kind_needs_no_name() -> None:
     assert board(only={"radius": 2}).only == board(only={"name": "round", "radius": 2}).only == Round(radius=2.0)
 
 
+def test_a_table_without_a_name_is_of_the_kind_that_is_the_default() -> None:
+    """Of that kind, but with its own values where the table says nothing."""
+    assert board(first={}).first == Round(radius=1.0)
+    assert board(first={"radius": 3}).first == Round(radius=3.0)
+    assert board(first={"name": "square", "side": 2}).first == Square(side=2)
+    assert board().first == Round(radius=2.0)
+
+
+def test_what_chooses_a_kind_may_have_another_name() -> None:
+    assert board(pencil="thin").pencil == board(pencil={"tool": "thin"}).pencil == Thin()
+    assert board(pencil={"tool": "thin", "width": 1, "colour": "blue"}).pencil == Thin(width=1.0, colour="blue")
+    assert board(pencil={"width": 3}).pencil == Broad(width=3.0)
+
+
 def test_nothing_may_stand_where_the_type_allows_it() -> None:
     assert board(perhaps=None).perhaps is None
     assert board(perhaps={"name": "x"}).perhaps == Own(name="x")
@@ -83,7 +113,8 @@ def test_a_number_a_list_or_a_table() -> None:
 
 def test_an_unknown_key_names_the_nearest() -> None:
     assert problems({"shape": "round", "color": "red"}) == [
-        "color: unknown key, did you mean 'colour'?; valid here: shape, colour, filled, only, perhaps, quantity"
+        "color: unknown key, did you mean 'colour'?; valid here: "
+        "shape, colour, filled, only, perhaps, quantity, first, pencil"
     ]
     (problem,) = problems({"shape": {"name": "round", "zzz": 1}})
     assert problem == "shape.zzz: unknown key; valid here: radius"
@@ -122,6 +153,13 @@ def test_all_problems_are_said_at_once() -> None:
         ({"shape": 3}, "shape: expected a table with a name, one of round, square; got 3"),
         ({"shape": {"side": 3}}, "shape: expected a table with a name, one of round, square; got {'side': 3}"),
         ({}, "shape: is required"),
+        ({"shape": "round", "first": {"side": 3}}, 'first.side: needs name = "square" in the same table'),
+        (
+            {"shape": "round", "pencil": "thick"},
+            "pencil.tool: unknown name 'thick', did you mean 'thin'?; known: broad, thin",
+        ),
+        ({"shape": "round", "pencil": {"name": "thin"}}, "pencil.name: unknown key; valid here: colour, width"),
+        ({"shape": "round", "pencil": 7}, "pencil: expected a table with a tool, one of broad, thin; got 7"),
     ],
 )
 def test_a_problem_says_where_what_was_expected_and_what_came(raw: object, problem: str) -> None:

@@ -46,10 +46,11 @@ ALGORITHM_TABLES: list[dict[str, Any]] = [
     {"name": "per_fedavg"},
     {"name": "per_fedavg", "hessian": "free", "local_steps": 2},
     {"name": "pfedme", "personal_steps": 3, "local_steps": 2},
+    {"name": "periodic", "period": 1, "local_steps": 2},
 ]
 
-COSTS = ("messages", "bytes_down", "bytes_up", "local_steps", "flops")
-TIMES = ("sim_seconds", "sim_down_s", "sim_compute_s", "sim_up_s")
+COSTS = ("messages", "bytes_down", "bytes_up", "bytes_backhaul", "local_steps", "flops")
+TIMES = ("sim_seconds", "sim_down_s", "sim_compute_s", "sim_up_s", "energy_j")
 
 
 @pytest.fixture
@@ -90,6 +91,7 @@ def test_equals_what_a_run_records(algorithm: dict[str, Any], experiment: Any, t
 
 def test_no_algorithm_is_forgotten() -> None:
     compared = {table["name"] for table in ALGORITHM_TABLES} | {"dynavg", "ce_fedavg"}  # these by tests of their own
+    compared |= {"dynavg_svd", "dynavg_loss"}  # of which only training tells who talks
     assert compared == {tag(kind) for kind in ALGORITHMS}
 
 
@@ -105,6 +107,9 @@ def test_no_algorithm_is_forgotten() -> None:
         {"cluster": {"count": 2, "round": 3}},
         {"schedule": {"local_steps": {"name": "exp", "decay": 0.5}}},
         {"data": {"name": "digits", "clients": 5}, "selection": {"fraction": 1.0}},
+        {"edge": {"clock": "cells", "cells": 3, "global_every": 2, "mobility_rate": 0.5, "backhaul_mbps": 10}},
+        {"edge": {"clock": "cells", "cells": 3, "global_every": 2, "sync": "merge"}, "selection": {"fraction": 0.4}},
+        {"edge": {"dropout": 0.4, "availability": {"rate": 0.8}, "retry_s": 2}},
     ],
     ids=lambda tables: " ".join(map(str, tables.values())),
 )
@@ -258,6 +263,7 @@ def test_all_rounds_follow_the_schedule() -> None:
         ({"target": {"value": 0.9, "stop": True}}, "target.value"),
         ({"codec": {"up": ["sparsify(0.9)"]}}, "compressed uploads"),
         ({"algorithm": "dynavg"}, "train, pull, renew at most"),
+        ({"edge": {"deadline_s": 5}}, "edge.deadline_s: everybody is counted as in time"),
         ({"schedule": {"local_steps": {"name": "exp", "decay": 0.9}}, "target": {"value": 0.9}}, None),
     ],
     ids=str,

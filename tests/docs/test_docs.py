@@ -207,21 +207,25 @@ def test_run_directory_describes_every_field(folder: Path) -> None:
     }
     run = fedge.run(everything)
     by_epochs = fedge.run(everything, **{"algorithm.local_steps": None, "algorithm.local_epochs": 1})
+    cells = {"clock": "cells", "cells": 2, "record": True}
+    by_cells = fedge.run(everything, algorithm="dynavg_svd", edge=cells)
     assert isinstance(run, fedge.Run)
     assert isinstance(by_epochs, fedge.Run)
+    assert isinstance(by_cells, fedge.Run)
     described = {
         name: set(rows(section(DOCS / "run-directory.md", name), "field"))
-        for name in ("environment.json", "rounds.jsonl", "clients.jsonl", "summary.json")
+        for name in ("environment.json", "rounds.jsonl", "edge.jsonl", "clients.jsonl", "summary.json")
     }
     assert described == {
         "environment.json": {*environment(), "engine"},
-        "rounds.jsonl": {*run.rounds[0], *by_epochs.rounds[0], "void"},
-        "clients.jsonl": set(run.clients[0]),
+        "rounds.jsonl": {*run.rounds[0], *by_epochs.rounds[0], *by_cells.rounds[0], "void"},
+        "edge.jsonl": set(by_cells.edge[0]),
+        "clients.jsonl": {*run.clients[0], *by_cells.clients[0]},
         "summary.json": set(run.summary or ()),
     }
-    files = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
+    files = {path.name for each in (run, by_cells) for path in each.path.rglob("*") if path.is_file()}
     listing = blocks(DOCS / "run-directory.md")[0].text
-    assert [name for name in files if Path(name).name not in listing] == []
+    assert [name for name in files if name not in listing] == []
 
 
 def test_exit_codes_are_those_of_the_command() -> None:

@@ -73,6 +73,80 @@ def test_configuration(fedge: Fedge, tmp_path: Path, changes: Settings, fragment
     refuse(fedge, tmp_path, changed(SMALL, **changes), 2, *fragments)
 
 
+@pytest.mark.parametrize(
+    ("edge", "fragments"),
+    [
+        ({"grid": [0, 3]}, ["edge.grid: expected int >= 1, got [0, 3]"]),
+        ({"cells": 6, "grid": [2, 2]}, ["edge: grid [2, 2] makes 4 cells, but cells is 6; give one of them"]),
+        ({"cells": 11}, ["edge.cells: expected at most as many cells as the 10 clients, got 11; lower edge.cells"]),
+        ({}, ["edge.cells: ", "the 10 clients, got 25"]),  # as many as there are if nobody says
+        ({"cells": 2, "clients_per_cell": [5, 6]}, ["edge.clients_per_cell: ", "add up to the 10 clients, got 11"]),
+        ({"cells": 2, "client_power_w": 0.0}, ["edge.client_power_w: expected float > 0.0, got 0"]),
+        ({"cells": 2, "bandwidth_hz": -1.0}, ["edge.bandwidth_hz: expected float > 0.0, got -1"]),
+        ({"cells": 2, "radius_m": [500.0, 0.0]}, ["edge.radius_m: expected float > 0.0, got [500.0, 0.0]"]),
+        ({"cells": 2, "radius_m": [500.0]}, ["edge: radius_m: ", "one for each of 2 cells, got 1"]),
+        ({"cells": 2, "devices": [{"share": 0.5}, {"share": 0.4}]}, ["edge: devices: ", "add up to 1, got 0.9"]),
+        ({"cells": 2, "trace": "moves.csv", "mobility_rate": 0.1}, ["trace and mobility_rate exclude each other"]),
+        ({"clock": "cels"}, ["edge.clock: unknown name 'cels', did you mean 'cells'?; known: cells, fixed"]),
+        ({"clock": "fixed", "cells": 3}, ["edge.cells: unknown key"]),
+    ],
+)
+def test_edge(fedge: Fedge, tmp_path: Path, edge: Settings, fragments: list[str]) -> None:
+    refuse(fedge, tmp_path, changed(SMALL, edge={"clock": "cells", **edge}), 2, *fragments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragments"),
+    [
+        ({"selection": {"name": "fedcs"}}, ["selection.name is fedcs, which needs a deadline: set edge.deadline_s"]),
+        (
+            {"cluster": {"round": 2}, "edge": {"clock": "cells", "cells": 2}},
+            ["cluster and the cells of edge both divide clients, and exclude each other"],
+        ),
+        (
+            {
+                "data": {"partition": {"name": "spatial", "grid": [1, 4]}},
+                "edge": {"clock": "cells", "grid": [2, 2]},
+            },
+            ["data.partition: its grid of 1 x 4 cells is not that of edge, 2 x 2; give both the same"],
+        ),
+        (
+            {
+                "data": {"partition": {"name": "spatial", "cells": 2}},
+                "edge": {"clock": "cells", "cells": 2, "clients_per_cell": [4, 6]},
+            },
+            ["data.partition.clients_per_cell: expected the same as edge.clients_per_cell"],
+        ),
+        ({"edge": {"devices": [{"share": 1.0, "mobility_rate": 0.5}]}}, ["edge.devices: mobility_rate needs cells"]),
+    ],
+)
+def test_edge_beside_other_tables(fedge: Fedge, tmp_path: Path, changes: Settings, fragments: list[str]) -> None:
+    refuse(fedge, tmp_path, changed(SMALL, **changes), 2, *fragments)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fragments"),
+    [
+        (None, ["cannot be read: No such file or directory; expected a CSV file"]),
+        ("client,time,cell\n10,0,1", ["line 2: expected client to be a whole number from 0 to 9, got 10"]),
+        ("client,time,cell\n0,0,2", ["line 2: expected cell to be a whole number from 0 to 1, got 2"]),
+        ("client,time,cell\n0,5,1\n1,0,1\n0,4,0", ["line 4: expected time to be no earlier than", "got 4"]),
+        ("client,time\n0,5", ["line 1: expected a header with client, time, cell; there is no 'cell'"]),
+    ],
+)
+def test_mobility_trace(fedge: Fedge, tmp_path: Path, rows: str | None, fragments: list[str]) -> None:
+    if rows is not None:
+        (tmp_path / "moves.csv").write_text(rows)
+    settings = changed(SMALL, edge={"clock": "cells", "cells": 2, "trace": "moves.csv"})
+    refuse(fedge, tmp_path, settings, 3, str(tmp_path / "moves.csv"), *fragments)
+
+
+@pytest.mark.parametrize("clock", [{"clock": "fixed"}, {"clock": "cells", "cells": 2}])
+def test_missing_availability_trace(fedge: Fedge, tmp_path: Path, clock: Settings) -> None:
+    edge = {**clock, "availability": {"name": "trace", "file": "on.csv"}}
+    refuse(fedge, tmp_path, changed(SMALL, edge=edge), 3, f"{tmp_path}/on.csv cannot be read: No such file")
+
+
 def test_all_problems_at_once(fedge: Fedge, tmp_path: Path) -> None:
     settings = changed(SMALL, rounds="ten", data={"clients": 0}, model={"name": "nm"}, engine={"nam": "loop"})
     said = refuse(fedge, tmp_path, settings, 2, "error: 4 problems\n")

@@ -2,44 +2,57 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.core.algorithm import Costs, Reply
-from fedge.edge.clock import Times
+from fedge.core.algorithm import Costs, Late, Reply
 from fedge.edge.ledger import COSTS, Ledger
+from fedge.edge.world import Spent
 
-NO_TIME = Times()
+NO_TIME = Spent()
 
 
-def reply(ids: tuple[int, ...], down: int, up: list[int], communicated: bool = True) -> Reply:
+def costs_of(down: int, up: list[int]) -> Costs:
     """Every client takes 3 steps and 1000 FLOPs."""
-    number = len(ids)
-    costs = Costs(
+    number = len(up)
+    return Costs(
         bytes_down=np.full(number, down, np.int64),
         bytes_up=np.array(up, np.int64),
         steps=np.full(number, 3, np.int64),
         batches=np.full(number, 7, np.int64),
         flops=np.full(number, 1000, np.int64),
+        samples=np.full(number, 21, np.int64),
     )
-    return Reply({}, ids, np.ones(number), (), costs, np.zeros(number), communicated)
+
+
+def reply(ids: tuple[int, ...], down: int, up: list[int], communicated: bool = True, late: Late | None = None) -> Reply:
+    number = len(ids)
+    return Reply({}, ids, np.ones(number), (), costs_of(down, up), np.zeros(number), communicated, late=late)
+
+
+def spent(total: float, down: float, compute: float, up: float, joules: dict[int, float] | None = None) -> Spent:
+    ids, used = list(joules or {}), list((joules or {}).values())
+    return Spent(total, down, compute, up, np.array(ids, np.int64), np.array(used))
 
 
 def two_rounds() -> Ledger:
     ledger = Ledger()
-    ledger.charge([reply((0, 2), 100, [10, 20])], Times(5.0, 1.0, 2.0, 0.5))
+    ledger.charge([reply((0, 2), 100, [10, 20])], spent(5.0, 1.0, 2.0, 0.5, {0: 1.5, 2: 2.5}))
     # a round of two exchanges: flags from both, then a model from client 2
-    ledger.charge([reply((1, 2), 40, [1, 1], communicated=False), reply((2,), 30, [200])], Times(2.0, 0.5, 0.5, 0.5))
+    exchanges = [reply((1, 2), 40, [1, 1], communicated=False), reply((2,), 30, [200])]
+    ledger.charge(exchanges, spent(2.0, 0.5, 0.5, 0.5, {1: 0.25, 2: 4.0}), bytes_backhaul=70)
     return ledger
 
 
 def test_the_record_of_a_round() -> None:
     ledger = Ledger()
     exchanges = [reply((1, 2), 40, [1, 1], communicated=False), reply((2,), 30, [200])]
-    assert ledger.charge(exchanges, Times(2.0, 0.5, 0.75, 0.25)) == {
+    assert ledger.charge(exchanges, spent(2.0, 0.5, 0.75, 0.25, {1: 3.0, 2: 4.5}), bytes_backhaul=1000) == {
         "messages": 6,  # down and up, for each client of each exchange
         "bytes_down": 2 * 40 + 30,
         "bytes_up": 202,
+        "bytes_backhaul": 1000,
         "local_steps": 9,
         "flops": 3000,
         "sim_seconds": 2.0,
+        "energy_j": 7.5,
         "sim_down_s": 0.5,
         "sim_compute_s": 0.75,
         "sim_up_s": 0.25,
@@ -47,9 +60,35 @@ def test_the_record_of_a_round() -> None:
     }
 
 
-def test_a_void_round_costs_nothing() -> None:
-    record = Ledger().charge([reply((), 100, [])], NO_TIME)
-    assert {record[name] for name in COSTS} == {0}
+def test_a_round_that_nobody_answers_costs_nothing_but_time() -> None:
+    record = Ledger().charge([reply((), 100, [])], Spent(60.0))
+    assert {name: record[name] for name in COSTS if record[name]} == {"sim_seconds": 60.0}
+    assert record["sim_wait_s"] == 60.0
+
+
+def test_what_came_too_late_is_charged_all_the_same() -> None:
+    ledger = Ledger()
+    late = Late((5,), costs_of(100, [30]))
+    record = ledger.charge([reply((0,), 100, [10], late=late)], spent(1.0, 0.0, 0.0, 0.0, {0: 1.0, 5: 2.0}))
+    assert [record[name] for name in ("messages", "bytes_down", "bytes_up", "local_steps", "flops", "energy_j")] == [
+        4,
+        200,
+        40,
+        6,
+        2000,
+        3.0,
+    ]
+    # its upload was for nothing: that is no communication
+    assert list(ledger.clients()) == [
+        {"client": 0, "rounds": 1, "communications": 1, "bytes_down": 100, "bytes_up": 10, "energy_j": 1.0},
+        {"client": 5, "rounds": 1, "communications": 0, "bytes_down": 100, "bytes_up": 30, "energy_j": 2.0},
+    ]
+
+
+def test_a_round_without_any_exchange() -> None:
+    """Nobody could be asked."""
+    record = Ledger().charge([], Spent(60.0))
+    assert {name: record[name] for name in COSTS if record[name]} == {"sim_seconds": 60.0}
 
 
 def test_totals_add_up() -> None:
@@ -57,18 +96,20 @@ def test_totals_add_up() -> None:
         "messages": 10,
         "bytes_down": 310,
         "bytes_up": 232,
+        "bytes_backhaul": 70,
         "local_steps": 15,
         "flops": 5000,
         "sim_seconds": 7.0,
+        "energy_j": 8.25,
     }
 
 
 def test_accounts_of_clients() -> None:
     """Rounds count once, whatever the number of exchanges; communications are uploads of a model."""
     assert list(two_rounds().clients()) == [
-        {"client": 0, "rounds": 1, "communications": 1, "bytes_down": 100, "bytes_up": 10},
-        {"client": 1, "rounds": 1, "communications": 0, "bytes_down": 40, "bytes_up": 1},
-        {"client": 2, "rounds": 2, "communications": 2, "bytes_down": 170, "bytes_up": 221},
+        {"client": 0, "rounds": 1, "communications": 1, "bytes_down": 100, "bytes_up": 10, "energy_j": 1.5},
+        {"client": 1, "rounds": 1, "communications": 0, "bytes_down": 40, "bytes_up": 1, "energy_j": 0.25},
+        {"client": 2, "rounds": 2, "communications": 2, "bytes_down": 170, "bytes_up": 221, "energy_j": 6.5},
     ]
 
 
@@ -80,7 +121,7 @@ def test_a_restored_ledger_goes_on_where_it_was(make: type[Ledger]) -> None:
     assert after.totals == before.totals
     assert list(after.clients()) == list(before.clients())
     for ledger in (before, after):
-        ledger.charge([reply((0, 5), 10, [1, 2])], Times(1.0))
+        ledger.charge([reply((0, 5), 10, [1, 2])], spent(1.0, 0.0, 0.0, 0.0, {0: 0.5, 5: 0.125}))
     assert after.totals == before.totals
     assert list(after.clients()) == list(before.clients())
 

@@ -1,11 +1,18 @@
 from collections import Counter
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.errors import ConfigError
-from fedge.edge.selection import Uniform
+from fedge.edge.clock import Phases
+from fedge.edge.selection import FedCS, Uniform
+
+
+def everybody(num_clients: int) -> np.ndarray:
+    return np.arange(num_clients)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +31,27 @@ from fedge.edge.selection import Uniform
 def test_how_many(options: dict[str, float], num_clients: int, number: int) -> None:
     selection = Uniform(**options)
     assert selection.number(num_clients) == number
-    assert len(selection.select(num_clients, seed=1, round=1)) == number
+    assert len(selection.select(everybody(num_clients), number, seed=1, round=1, cell=0)) == number
+
+
+@pytest.mark.parametrize(
+    ("options", "num_clients", "number"),
+    [
+        ({}, 10, 1),
+        ({}, 11, 2),  # in a cell, what is left of a client is a client
+        ({"fraction": 0.3}, 10, 3),  # as floats, 0.3*10 is just above 3 and 0.55*20 just above 11
+        ({"fraction": 0.55}, 20, 11),
+        ({"fraction": 0.01}, 3, 1),
+        ({"fraction": 0.5}, 0, 0),
+        ({"count": 4}, 7, 4),
+        ({"count": 4}, 3, 3),
+        ({"count": 4}, 0, 0),
+    ],
+)
+def test_how_many_in_a_cell(options: dict[str, float], num_clients: int, number: int) -> None:
+    selection = Uniform(**options)
+    assert selection.number_in_cell(num_clients) == number
+    assert len(selection.select(everybody(num_clients), number, seed=1, round=1, cell=3)) == number
 
 
 def test_more_than_there_are_is_refused() -> None:
@@ -37,27 +64,94 @@ def test_fraction_and_count_exclude_each_other() -> None:
         Uniform(fraction=0.5, count=3)
 
 
-@given(st.integers(1, 200), st.floats(0.01, 1), st.integers(0, 2**32), st.integers(1, 10_000))
+@given(
+    st.sets(st.integers(0, 200)), st.integers(0, 200), st.integers(0, 2**32), st.integers(1, 10_000), st.integers(0, 9)
+)
 @settings(max_examples=100, deadline=None)
-def test_a_cohort_is_distinct_sorted_and_the_same_again(
-    num_clients: int, fraction: float, seed: int, round: int
+def test_a_cohort_is_of_those_able_distinct_sorted_and_the_same_again(
+    able: set[int], number: int, seed: int, round: int, cell: int
 ) -> None:
-    selection = Uniform(fraction=fraction)
-    cohort = selection.select(num_clients, seed, round)
-    assert list(cohort) == sorted(set(cohort))
-    assert 0 <= cohort[0] <= cohort[-1] < num_clients
-    assert all(type(client) is int for client in cohort)
-    assert selection.select(num_clients, seed, round) == cohort
+    clients = np.array(sorted(able), np.int64)
+    cohort = Uniform().select(clients, number, seed, round, cell).tolist()
+    assert cohort == sorted(set(cohort))
+    assert set(cohort) <= able
+    assert len(cohort) == min(number, len(able))
+    assert Uniform().select(clients, number, seed, round, cell).tolist() == cohort
 
 
-def test_rounds_and_seeds_differ() -> None:
-    selection = Uniform(count=10)
-    cohorts = {selection.select(100, seed, round) for seed in (1, 2) for round in (1, 2, 3)}
-    assert len(cohorts) == 6
+def test_rounds_seeds_and_cells_differ() -> None:
+    cohorts = {
+        tuple(Uniform().select(everybody(100), 10, seed, round, cell).tolist())
+        for seed in (1, 2)
+        for round in (1, 2, 3)
+        for cell in (0, 1)
+    }
+    assert len(cohorts) == 12
 
 
 def test_every_client_has_the_same_chance() -> None:
-    counts = Counter(client for round in range(2000) for client in Uniform(count=2).select(8, 1, round))
+    counts = Counter(client for round in range(2000) for client in Uniform().select(everybody(8), 2, 1, round, 0))
     # 500 each on average, with a standard deviation of sqrt(2000*(1/4)*(3/4)) = 19.4
     assert len(counts) == 8
     assert all(400 < count < 600 for count in counts.values())
+
+
+# ---------------------------------------------------------------- by time
+
+
+def in_turn(compute: dict[int, float], up: float = 1.0, down: float = 0.0) -> Callable[[np.ndarray], Phases]:
+    """Clients that compute so long, and then send one after the other, in the order in which they were given."""
+
+    def predict(ids: np.ndarray) -> Phases:
+        ready = np.array([down + compute[client] for client in ids.tolist()])
+        finish: list[float] = []
+        for at in ready.tolist():
+            finish.append(max(at, finish[-1] if finish else 0.0) + up)
+        return Phases(np.full(len(ids), down), ready - down, np.full(len(ids), up), np.array(finish))
+
+    return predict
+
+
+SECONDS = {3: 9.0, 5: 0.5, 6: 2.0, 8: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "fitting"),
+    [
+        (0.9, []),
+        (1.0, [8]),  # just in time is in time
+        (1.9, [8]),  # 5 alone would be ready by then, but has to wait for the air
+        (2.0, [5, 8]),
+        (3.0, [5, 6, 8]),
+        (9.9, [5, 6, 8]),
+        (10.0, [3, 5, 6, 8]),
+    ],
+)
+def test_as_many_as_fit_the_fastest_first(deadline_s: float, fitting: list[int]) -> None:
+    chosen = np.array(sorted(SECONDS))
+    assert FedCS().fit(chosen, deadline_s, in_turn(SECONDS)).tolist() == fitting
+
+
+def test_the_download_counts_too() -> None:
+    assert FedCS().fit(np.array([5, 8]), 2.0, in_turn(SECONDS, down=0.5)).tolist() == [8]
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=12), st.floats(0.1, 3), st.floats(0.01, 40))
+@settings(max_examples=60, deadline=None)
+def test_those_that_fit_are_in_time_and_one_more_is_not(seconds: list[float], up: float, deadline_s: float) -> None:
+    compute = dict(enumerate(seconds))
+    predict = in_turn(compute, up)
+    by_speed = sorted(compute, key=lambda client: (compute[client] + up, client))
+    number = len(FedCS().fit(np.array(list(compute)), deadline_s, predict))
+    assert number == 0 or predict(np.array(by_speed[:number])).finish.max() <= deadline_s
+    assert number == len(seconds) or predict(np.array(by_speed[: number + 1])).finish.max() > deadline_s
+
+
+def test_of_nobody_nobody_fits() -> None:
+    assert FedCS().fit(np.zeros(0, np.int64), 5.0, in_turn({})).tolist() == []
+
+
+def test_only_selection_by_time_needs_a_deadline() -> None:
+    assert (Uniform().needs_deadline, FedCS().needs_deadline) == (False, True)
+    chosen = np.array(sorted(SECONDS))
+    assert Uniform().fit(chosen, 0.1, in_turn(SECONDS)) is chosen

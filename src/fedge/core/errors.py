@@ -5,6 +5,7 @@
     ├── DataError              3  a data file is missing, corrupt, or cannot be split as asked
     ├── ModelError             4  the model cannot be built, or does not fit the data or the algorithm
     ├── TrainingError          5  training broke down: a loss or an update is not finite
+    │   └── VoidError          5  round after round nobody answered
     ├── RunError               6  the run directory: absent, foreign, of a newer format, in use
     ├── StorageError           7  the disk: full, read-only, not permitted
     └── StreamError            8  bytes that are not what an encoder wrote
@@ -40,6 +41,10 @@ class ModelError(FedgeError):
 
 class TrainingError(FedgeError):
     exit_code = 5
+
+
+class VoidError(TrainingError):
+    pass
 
 
 class RunError(FedgeError):

@@ -1,7 +1,8 @@
 """From plain dictionaries to typed options, with every problem said at once.
 
 Options are msgspec structs owned by the component they configure. Where one of several kinds may stand (algorithms,
-partitions, ...), the field's type is a union of structs told apart by their tag, which users write as `name`.
+partitions, ...), the field's type is a union of structs told apart by their tag, which users write as `name`. A table
+without a name is of the kind that is the field's default, if it has one.
 """
 
 from __future__ import annotations
@@ -68,10 +69,26 @@ def structs(kind: object) -> list[type[Struct]]:
     return [kind] if isinstance(kind, type) and issubclass(kind, Struct) else []
 
 
-def _read(raw: object, kind: object, path: str, problems: list[str]) -> object:
+def item(kind: object) -> object:
+    """What a field that holds a list holds; None for other fields."""
+    if get_origin(kind) is Annotated:
+        return item(get_args(kind)[0])
+    return get_args(kind)[0] if get_origin(kind) is list else None
+
+
+def without_none(value: Any) -> Any:
+    """A plain value as TOML can write it: it has no word for nothing, so what is not set is left out."""
+    if isinstance(value, Mapping):
+        return {key: without_none(inner) for key, inner in value.items() if inner is not None}
+    return [without_none(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _read(raw: object, kind: object, path: str, problems: list[str], default: object = None) -> object:
     if get_origin(kind) is Annotated and structs(kind):
         kind = get_args(kind)[0]
     candidates = structs(kind)
+    if isinstance(raw, list) and structs(item(kind)):
+        return [_read(each, item(kind), f"{path}[{i}]", problems) for i, each in enumerate(raw)]
     if not candidates:
         return _plain(raw, kind, path, problems)
     plain = [part for part in get_args(kind) if not structs(part)]
@@ -79,32 +96,46 @@ def _read(raw: object, kind: object, path: str, problems: list[str]) -> object:
         return _plain(raw, Union[tuple(plain)], path, problems)  # noqa: UP007 - the parts are known only here
     if len(candidates) == 1 and (tag(candidates[0]) is None or (isinstance(raw, Mapping) and "name" not in raw)):
         return _struct(raw, candidates[0], path, problems)
+    key = candidates[0].__struct_config__.tag_field or "name"
     if isinstance(raw, str):
-        raw = {"name": raw}
-    if not isinstance(raw, Mapping) or not isinstance(raw.get("name"), str):
+        raw = {key: raw}
+    if isinstance(raw, Mapping) and key not in raw and type(default) in candidates:
+        kind = cast("type[Struct]", type(default))
+        return _struct(raw, kind, path, problems, _owners(key, [each for each in candidates if each is not kind]))
+    if not isinstance(raw, Mapping) or not isinstance(raw.get(key), str):
         names = ", ".join(sorted(name for name in map(tag, candidates) if name is not None))
-        problems.append(f"{path}: expected a table with a name, one of {names}; got {raw!r}")
+        problems.append(f"{path}: expected a table with a {key}, one of {names}; got {raw!r}")
         return None
     try:
-        chosen = choose(raw["name"], candidates, f"{path}.name")
+        chosen = choose(raw[key], candidates, f"{path}.{key}")
     except ConfigError as error:
         problems.extend(error.problems)
         return None
     if tag(chosen) is not None:
-        raw = {key: value for key, value in raw.items() if key != "name"}
+        raw = {other: value for other, value in raw.items() if other != key}
     return _struct(raw, chosen, path, problems)
 
 
-def _struct(raw: object, kind: type[Struct], path: str, problems: list[str]) -> object:
+def _owners(key: str, kinds: Iterable[type[Struct]]) -> dict[str, str]:
+    """By field, what to write for the kind that has it."""
+    return {field: f'{key} = "{tag(kind)}"' for kind in kinds for field in kind.__struct_fields__}
+
+
+def _struct(
+    raw: object, kind: type[Struct], path: str, problems: list[str], elsewhere: Mapping[str, str] | None = None
+) -> object:
+    """A table of this kind; `elsewhere` says which keys would be known if the table named another kind."""
     if not isinstance(raw, Mapping):
         problems.append(f"{path}: expected a table, got {raw!r}")
         return None
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     found, before = {}, len(problems)
     for key, value in raw.items():
         where = f"{path}.{key}".lstrip(".")
         if key in fields:
-            found[key] = _read(value, fields[key].type, where, problems)
+            found[fields[key].name] = _read(value, fields[key].type, where, problems, fields[key].default)
+        elif elsewhere and key in elsewhere:
+            problems.append(f"{where}: needs {elsewhere[key]} in the same table")
         else:
             problems.append(f"{where}: unknown key{nearest(key, fields)}; valid here: {', '.join(fields)}")
     missing = [name for name, field in fields.items() if field.required and name not in raw]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from fedge.core import message
 from fedge.core.algorithm import Costs, Exchange, Info, Reply
 from fedge.costs.rehearsal import Part, count_vectors, rehearse
 from fedge.edge.ledger import Ledger
+from fedge.edge.world import World
 from fedge.engines.job import Request
 from fedge.engines.reduction import Answer, Effort
 from fedge.runs.kept import KeptStore
@@ -43,16 +45,19 @@ class Forecast:
     def __init__(self, config: Config, seed: int, setup: Setup, still: bool = False) -> None:
         self._config, self._seed = config, seed
         self._job = setup.job(config, KeptStore({}, None))  # nobody is trained, so nothing is kept
+        self._world = partial(setup.world, config, seed)
+        self._state_bytes = setup.hierarchy(config).num_bytes
         self.parts = rehearse(self._job, still)
         self._kept = count_vectors(setup.algorithm.keep(setup.network.variables), setup.network.layout.num_params)
         self._plans: dict[tuple[str, int, int | None, int | None], tuple[int, int]] = {}
 
     def quote(self) -> Quote:
         """The first round for one client."""
-        info = self._info(1, 0.0)
-        replies = self._replies(info)
-        num_clients = max(1, len(replies[0].ids))
-        times = self._config.edge.times(replies, self._seed)
+        world = self._world()
+        by_cell = self._replies(world, 1)
+        replies = [reply for exchanges in by_cell.values() for reply in exchanges]
+        num_clients = max(1, sum(len(exchanges[0].ids) for exchanges in by_cell.values()))
+        times = world.spend(1, list(by_cell), list(by_cell.values()), 0)
         record = Ledger().charge(replies, times)
         plain = sum(message.size({}, part.plain_up) for part in self.parts)
         return Quote(
@@ -70,10 +75,14 @@ class Forecast:
 
     def rounds(self) -> Iterator[dict[str, Any]]:
         """The costs of each round, as its record would have them, until the budget is spent."""
-        ledger = Ledger()
+        ledger, world, edge = Ledger(), self._world(), self._config.edge
         for round in range(1, self._config.rounds + 1):
-            replies = self._replies(self._info(round, ledger.totals["sim_seconds"]))
-            yield {"round": round, **ledger.charge(replies, self._config.edge.times(replies, self._seed))}
+            by_cell = self._replies(world, round)
+            travels = self._state_bytes if edge.divided and edge.merges(round) else 0
+            spent = world.spend(round, list(by_cell), list(by_cell.values()), travels)
+            world.move(round)
+            replies = [reply for exchanges in by_cell.values() for reply in exchanges]
+            yield {"round": round, **ledger.charge(replies, spent, 2 * edge.cell_grid.num_cells * travels)}
             if self._config.budget.spent(ledger.totals):
                 return
 
@@ -85,12 +94,14 @@ class Forecast:
             yield "schedule.local_steps follows what training achieves; counted is where it starts, its most"
         if len(self.parts) > 1:
             names = ", ".join(part.work for part in self.parts)
-            yield f"a round has the exchanges {names} at most: clients that have not moved far stay silent"
+            yield f"a round has the exchanges {names} at most: clients that do not talk only train"
         if config.cluster:
             yield (
                 f"cluster: all clients take part in round {config.cluster.round}; after it clusters are asked one "
                 "after the other, which takes longer than counted here"
             )
+        if config.edge.deadline_s is not None:
+            yield "edge.deadline_s: everybody is counted as in time"
         if config.target and config.target.stop:
             yield "the run ends when target.value is reached, perhaps before its last round"
         if any(part.up.keys() != part.plain_up.keys() for part in self.parts):
@@ -99,15 +110,18 @@ class Forecast:
                 "real ones differ by about 2%, and are smaller where many weights do not move"
             )
 
-    def _info(self, round: int, sim_seconds: float) -> Info:
+    def _replies(self, world: World, round: int) -> dict[int, list[Reply]]:
+        """Replies with costs and nothing else, by cell."""
         config, num_clients = self._config, len(self._job.clients.sizes)
-        info = info_of(config, self._seed, num_clients, round, sim_seconds, config.schedule.init())
-        divides = config.cluster is not None and round == config.cluster.round
-        return info._replace(cohort=tuple(range(num_clients))) if divides else info
-
-    def _replies(self, info: Info) -> list[Reply]:
-        """Replies with costs and nothing else."""
-        return [self._reply(part, info) for part in self.parts]
+        cohorts = {cohort.cell: cohort.present for cohort in world.gather(round) if cohort.present}
+        if config.cluster is not None and round == config.cluster.round:
+            cohorts = {0: tuple(range(num_clients))}
+        num_asked = sum(len(cohort) for cohort in cohorts.values())
+        info = info_of(config, self._seed, num_clients, num_asked, round, world.seconds, config.schedule.init())
+        return {
+            cell: [self._reply(part, info._replace(cohort=cohort)) for part in self.parts]
+            for cell, cohort in cohorts.items()
+        }
 
     def _reply(self, part: Part, info: Info) -> Reply:
         job, exchange = self._job, Exchange(part.work, {}, info.cohort)
@@ -130,6 +144,7 @@ class Forecast:
                 steps=steps,
                 batches=np.array([effort.batches for effort in efforts], np.int64),
                 flops=grad_samples * job.flops_per_sample + steps * flops_per_step,
+                samples=grad_samples,
             ),
             losses=np.full(len(ids), np.nan),
             communicated=part.vectors_up > 0,

@@ -1,82 +1,160 @@
-"""How long a round takes at the edge: the clock of fixed links, without cells.
-
-A client needs |down|/D + minibatches * beta + |up|/U seconds for an exchange, and an exchange is as slow as its slowest
-client.
-"""
+"""How long an exchange takes at the edge, and what energy: what all clocks have in common, and that of fixed links."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, field
 
-from fedge.core.algorithm import Reply
+from fedge.core.algorithm import Costs
 from fedge.core.errors import ConfigError
+from fedge.core.grid import Grid
 from fedge.core.keys import generator
 from fedge.core.schema import Options
+from fedge.edge import channel
+from fedge.edge.availability import Availability, Constant
+from fedge.edge.quantity import Positive, Quantity, values
 
-_LEAST = 0.01  # of the mean: normal draws below that are cut off
-
-
-class Normal(Options, tag="normal"):
-    """One draw for each client, cut off at a hundredth of the mean."""
-
-    mean: Annotated[float, Meta(gt=0, description="mean over clients")]
-    std: Annotated[float, Meta(ge=0, description="standard deviation over clients")]
-
-    def draw(self, rng: np.random.Generator) -> float:
-        return max(rng.normal(self.mean, self.std), _LEAST * self.mean)
+Share = Annotated[float, Meta(ge=0, le=1)]
+Norms = Literal["l2", "l1_l2"]
 
 
-class LogNormal(Options, tag="lognormal"):
-    """One draw for each client whose logarithm is normal."""
+class Places(NamedTuple):
+    """Where clients are, one value for each."""
 
-    median: Annotated[float, Meta(gt=0, description="half of the clients have less")]
-    sigma: Annotated[float, Meta(ge=0, description="standard deviation of the natural logarithm")]
-
-    def draw(self, rng: np.random.Generator) -> float:
-        return float(self.median * np.exp(self.sigma * rng.standard_normal()))
+    cells: np.ndarray
+    positions: np.ndarray  # [n, 2], metres from the station of their cell
 
 
-class Between(Options, tag="uniform"):
-    """One draw for each client, uniform between two bounds."""
+class Crew(NamedTuple):
+    """Clients of one exchange, and what they have to do; arrays in the order of `ids`."""
 
-    low: Annotated[float, Meta(gt=0, description="lower bound")]
-    high: Annotated[float, Meta(gt=0, description="upper bound")]
+    ids: np.ndarray
+    places: Places
+    costs: Costs
+    slowness: np.ndarray  # how many times longer than others their devices compute
+    num_clients: int
+    num_params: int
+    seed: int
+    round: int
+    exchange: int  # of the round, from 0
+    guess: bool = False  # before it happens: of what is random, the mean
+
+
+class Phases(NamedTuple):
+    """Seconds of an exchange, of each client."""
+
+    down: np.ndarray
+    compute: np.ndarray
+    up: np.ndarray  # on air; it may have been interrupted
+    finish: np.ndarray  # from the start of the exchange until its upload is there
+
+
+class Device(Options, tag=False, kw_only=True):
+    """A class of devices."""
+
+    share: Annotated[float, Meta(gt=0, le=1, description="of all clients; the shares of all classes add up to 1")]
+    compute_scale: Annotated[float, Meta(gt=0, description="how many times longer it computes")] = 1.0
+    mobility_rate: Annotated[Share | None, Meta(description="its own, if clients can move")] = None
+
+
+class Clock(Options, tag_field="clock"):
+    """What simulated time is counted by."""
+
+    deadline_s: Annotated[
+        Positive | None, Meta(description="seconds of an exchange; what arrives later is missing and was for nothing")
+    ] = None
+    availability: Annotated[Availability, Meta(description="which clients can be asked")] = Constant()
+    dropout: Annotated[
+        Share, Meta(description="chance that a client that was asked is gone before anything is sent")
+    ] = 0.0
+    devices: Annotated[
+        list[Device], Meta(description="classes of devices, dealt to clients at random; none: all are alike")
+    ] = field(default_factory=list)
+    max_void_rounds: Annotated[
+        int, Meta(ge=1, description="rounds one after another in which nobody answered that end the run")
+    ] = 10
+    retry_s: Annotated[Positive, Meta(description="seconds that a void round takes if there is no deadline")] = 60.0
+    client_power_w: Annotated[Positive, Meta(description="of a client that sends")] = channel.CLIENT_POWER_W
+    compute_power_w: Annotated[Positive, Meta(description="of a client that computes")] = 5.0
+    record: Annotated[bool, Meta(description="write who did what when into edge.jsonl, for pictures")] = False
 
     def __post_init__(self) -> None:
-        if self.high < self.low:
-            raise ValueError(f"high must be at least low ({self.low:g}), got {self.high:g}")
-
-    def draw(self, rng: np.random.Generator) -> float:
-        return float(rng.uniform(self.low, self.high))
-
-
-Positive = Annotated[float, Meta(gt=0)]
-Quantity = Positive | list[Positive] | Normal | LogNormal | Between
-"""One number for all clients, one for each, or a distribution over them."""
-
-
-class Times(NamedTuple):
-    """Seconds of one round, summed over its exchanges: means over clients, which with the wait make up the whole."""
-
-    total: float = 0.0
-    down: float = 0.0
-    compute: float = 0.0
-    up: float = 0.0
+        total = sum(device.share for device in self.devices)
+        if self.devices and abs(total - 1) > 1e-6:
+            raise ValueError(f"devices: expected shares that add up to 1, got {total:g}")
 
     @property
-    def wait(self) -> float:
-        """What a client spent, on average, waiting for the slowest one."""
-        return max(0.0, self.total - self.down - self.compute - self.up)  # not less by rounding
+    def cell_grid(self) -> Grid:
+        """The grid of cells; without any, all clients are in one place."""
+        return Grid(1, 1)
+
+    @property
+    def norms(self) -> Norms:
+        """How the distance between cells is measured."""
+        return "l2"
+
+    @property
+    def divided(self) -> bool:
+        """Whether there are cells, each with a server of its own."""
+        return False
+
+    def check(self, num_clients: int) -> None:
+        """A ConfigError, or a DataError for a file, if it does not fit so many clients."""
+        self.availability.check(num_clients)
+
+    @property
+    def period(self) -> int:
+        """Rounds from one agreement of the cells' servers to the next."""
+        return 1
+
+    def merges(self, round: int) -> bool:
+        """Whether they agree after this round."""
+        return round % self.period == 0
+
+    def waits(self, round: int) -> bool:
+        """Whether cells wait for each other at the end of this round."""
+        return True
+
+    def place(self, num_clients: int, seed: int) -> Places:
+        """Where clients are at first."""
+        return Places(np.zeros(num_clients, np.int64), np.zeros((num_clients, 2)))
+
+    def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float, seed: int) -> Places:
+        """Where they are after a round; `rates` are those of their devices, NaN where these have none."""
+        return places
+
+    def phases(self, crew: Crew) -> Phases:
+        """How long an exchange takes its clients."""
+        raise TypeError(f"{type(self).__name__} does not say how long things take")
+
+    def backhaul_s(self, num_bytes: int) -> float:
+        """How long it takes to merge states of that size."""
+        return 0.0
+
+    def joules(self, phases: Phases) -> np.ndarray:
+        """The energy that each client used."""
+        return self.client_power_w * phases.up + self.compute_power_w * phases.compute
+
+    def deal_devices(self, num_clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """(compute_scale, mobility_rate or NaN) of each client."""
+        devices = self.devices or [Device(share=1.0)]
+        ends = np.rint(np.cumsum([device.share for device in devices]) * num_clients).astype(int)
+        kinds = np.searchsorted(ends, np.arange(num_clients), side="right").clip(max=len(devices) - 1)
+        kinds = generator(seed, "devices").permutation(kinds)
+        scales = np.array([device.compute_scale for device in devices])
+        rates = np.array([np.nan if device.mobility_rate is None else device.mobility_rate for device in devices])
+        return scales[kinds], rates[kinds]
 
 
-class FixedClock(Options, tag=False):
-    """Links of fixed rate and a fixed time for a minibatch; defaults as on a Raspberry Pi 3B+ with a small network."""
+class FixedClock(Clock, tag="fixed"):
+    """Links of fixed rate and a fixed time for a minibatch: |down|/D + minibatches * beta + |up|/U seconds.
 
-    clock: Annotated[Literal["fixed"], Meta(description="how simulated time is counted")] = "fixed"
+    An exchange is as slow as its slowest client. Defaults are those of a Raspberry Pi 3B+ with a small network.
+    """
+
     down_mbps: Annotated[
         Quantity, Meta(description="download rate in Mbit/s: a number, one per client, or a distribution")
     ] = 20.0
@@ -84,34 +162,25 @@ class FixedClock(Options, tag=False):
     seconds_per_step: Annotated[Quantity, Meta(description="seconds for one minibatch, likewise")] = 0.017
 
     def check(self, num_clients: int) -> None:
-        """Refuse lists that are not one value for each client."""
-        problems = [
-            f"edge.{name}: expected one value for each of {num_clients} clients, got {len(value)}"
-            for name in ("down_mbps", "up_mbps", "seconds_per_step")
-            if isinstance(value := getattr(self, name), list) and len(value) != num_clients
-        ]
-        if problems:
-            raise ConfigError(*problems)
+        super().check(num_clients)
+        check_quantities(self, ("down_mbps", "up_mbps", "seconds_per_step"), num_clients)
+        if any(device.mobility_rate is not None for device in self.devices):
+            raise ConfigError('edge.devices: mobility_rate needs cells to move between: set edge.clock = "cells"')
 
-    def times(self, replies: list[Reply], seed: int) -> Times:
-        """The simulated time of a round."""
-        whole = Times()
-        for reply in replies:
-            if not reply.ids:
-                continue
-            of = partial(self._values, ids=reply.ids, seed=seed)
-            down = reply.costs.bytes_down * 8e-6 / of("down_mbps")
-            compute = reply.costs.batches * of("seconds_per_step")
-            up = reply.costs.bytes_up * 8e-6 / of("up_mbps")
-            slowest = float((down + compute + up).max())
-            parts = (slowest, float(down.mean()), float(compute.mean()), float(up.mean()))
-            whole = Times(*(before + part for before, part in zip(whole, parts, strict=True)))
-        return whole
+    def phases(self, crew: Crew) -> Phases:
+        down = crew.costs.bytes_down * 8e-6 / values(self.down_mbps, "edge/down_mbps", crew.ids, crew.seed)
+        seconds = values(self.seconds_per_step, "edge/seconds_per_step", crew.ids, crew.seed)
+        compute = crew.costs.batches * seconds * crew.slowness
+        up = crew.costs.bytes_up * 8e-6 / values(self.up_mbps, "edge/up_mbps", crew.ids, crew.seed)
+        return Phases(down, compute, up, down + compute + up)
 
-    def _values(self, name: str, ids: tuple[int, ...], seed: int) -> np.ndarray:
-        quantity: Quantity = getattr(self, name)
-        if isinstance(quantity, (int, float)):
-            return np.full(len(ids), float(quantity))
-        if isinstance(quantity, list):
-            return np.array([quantity[client] for client in ids])
-        return np.array([quantity.draw(generator(seed, f"edge/{name}", client)) for client in ids])
+
+def check_quantities(options: Clock, names: Sequence[str], num_clients: int) -> None:
+    """Refuse lists that are not one value for each client."""
+    problems = [
+        f"edge.{name}: expected one value for each of {num_clients} clients, got {len(value)}"
+        for name in names
+        if isinstance(value := getattr(options, name), list) and len(value) != num_clients
+    ]
+    if problems:
+        raise ConfigError(*problems)

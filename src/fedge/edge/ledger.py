@@ -8,56 +8,83 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedge.core.algorithm import Reply
+from fedge.core.algorithm import Costs, Reply
 from fedge.core.layout import Tree
-from fedge.edge.clock import Times
+from fedge.edge.world import Spent
 
-COSTS = ("messages", "bytes_down", "bytes_up", "local_steps", "flops", "sim_seconds")
+COSTS = ("messages", "bytes_down", "bytes_up", "bytes_backhaul", "local_steps", "flops", "sim_seconds", "energy_j")
 _CLIENT = ("rounds", "communications", "bytes_down", "bytes_up")
 
 
 class Ledger:
-    """Charges rounds, keeps the totals, and remembers what each client had to do with it."""
+    """Charges rounds, keeps the totals, and remembers what each client had to do with it.
+
+    What a client did too late is charged like anything else.
+    """
 
     def __init__(self) -> None:
         self.totals: dict[str, float] = dict.fromkeys(COSTS, 0)
         self._clients: dict[int, np.ndarray] = {}
+        self._joules: dict[int, float] = {}
 
-    def charge(self, replies: Sequence[Reply], times: Times) -> dict[str, Any]:
-        """The costs of a round, as fields of its record."""
+    def charge(self, replies: Sequence[Reply], spent: Spent, bytes_backhaul: int = 0) -> dict[str, Any]:
+        """The costs of a round, as fields of its record; replies in which a client comes first begin its round."""
+        parties = [party for reply in replies for party in _parties(reply)]
         record: dict[str, Any] = {
-            "messages": sum(2 * len(reply.ids) for reply in replies),
-            "bytes_down": sum(int(reply.costs.bytes_down.sum()) for reply in replies),
-            "bytes_up": sum(int(reply.costs.bytes_up.sum()) for reply in replies),
-            "local_steps": sum(int(reply.costs.steps.sum()) for reply in replies),
-            "flops": sum(int(reply.costs.flops.sum()) for reply in replies),
-            "sim_seconds": times.total,
+            "messages": sum(2 * len(ids) for ids, _, _ in parties),
+            "bytes_down": sum(int(costs.bytes_down.sum()) for _, costs, _ in parties),
+            "bytes_up": sum(int(costs.bytes_up.sum()) for _, costs, _ in parties),
+            "bytes_backhaul": bytes_backhaul,
+            "local_steps": sum(int(costs.steps.sum()) for _, costs, _ in parties),
+            "flops": sum(int(costs.flops.sum()) for _, costs, _ in parties),
+            "sim_seconds": spent.total,
+            "energy_j": float(spent.joules.sum()),
         }
         for name in COSTS:
             self.totals[name] += record[name]
-        for number, reply in enumerate(replies):
-            for i, client in enumerate(reply.ids):
+        seen: set[int] = set()
+        for ids, costs, communicated in parties:
+            for i, client in enumerate(ids):
                 account = self._clients.setdefault(client, np.zeros(len(_CLIENT), np.int64))
-                sizes = reply.costs.bytes_down[i], reply.costs.bytes_up[i]
-                account += np.array([number == 0, reply.communicated, *sizes], np.int64)
+                account += np.array(
+                    [client not in seen, communicated, costs.bytes_down[i], costs.bytes_up[i]], np.int64
+                )
+                seen.add(client)
+        for client, joules in zip(spent.ids.tolist(), spent.joules.tolist(), strict=True):
+            self._joules[client] = self._joules.get(client, 0.0) + joules
         return record | {
-            "sim_down_s": times.down,
-            "sim_compute_s": times.compute,
-            "sim_up_s": times.up,
-            "sim_wait_s": times.wait,
+            "sim_down_s": spent.down,
+            "sim_compute_s": spent.compute,
+            "sim_up_s": spent.up,
+            "sim_wait_s": spent.wait,
         }
 
-    def clients(self) -> Iterator[dict[str, int]]:
-        """One row for each client that took part: rounds, uploads of a model, bytes."""
+    def clients(self) -> Iterator[dict[str, Any]]:
+        """One row for each client that took part: rounds, uploads of a model, bytes, energy."""
         for client in sorted(self._clients):
-            yield {"client": client, **dict(zip(_CLIENT, self._clients[client].tolist(), strict=True))}
+            counted = dict(zip(_CLIENT, self._clients[client].tolist(), strict=True))
+            yield {"client": client, **counted, "energy_j": self._joules.get(client, 0.0)}
 
     def state(self) -> Tree:
         """The accounts of the clients, for a checkpoint; the totals are plain numbers."""
         ids = sorted(self._clients)
         rows = np.array([self._clients[client] for client in ids], np.int64).reshape(len(ids), len(_CLIENT))
-        return {"ids": torch.tensor(ids, dtype=torch.int64), "accounts": torch.from_numpy(rows)}
+        joules = [self._joules.get(client, 0.0) for client in ids]
+        return {
+            "ids": torch.tensor(ids, dtype=torch.int64),
+            "accounts": torch.from_numpy(rows),
+            "joules": torch.tensor(joules, dtype=torch.float64),
+        }
 
     def restore(self, totals: dict[str, float], state: Tree) -> None:
         self.totals = dict(totals)
-        self._clients = dict(zip(state["ids"].tolist(), state["accounts"].numpy().copy(), strict=True))
+        ids = state["ids"].tolist()
+        self._clients = dict(zip(ids, state["accounts"].numpy().copy(), strict=True))
+        self._joules = dict(zip(ids, state["joules"].tolist(), strict=True))
+
+
+def _parties(reply: Reply) -> Iterator[tuple[tuple[int, ...], Costs, bool]]:
+    """(clients, what they cost, whether they communicated): those in time, and those too late."""
+    yield reply.ids, reply.costs, reply.communicated
+    if reply.late:
+        yield *reply.late, False

@@ -1,6 +1,7 @@
 """A checkpoint is one safetensors file: `state.*` and `kept.*` as tensors, the rest as its metadata.
 
-The metadata has two texts. `fedge` is JSON: {"meta": {...}, "round_bytes": n, "names": [...], "trace_bytes": n}.
+The metadata has two texts. `fedge` is JSON: {"meta": {...}, "round_bytes": n, "names": [...], "trace_bytes": n,
+"edge_bytes": n}.
 `crc32` is the checksum of that JSON and of all tensors' bytes, in the order of the names.
 """
 
@@ -28,6 +29,7 @@ class Checkpoint(NamedTuple):
     meta: dict[str, Any]
     round_bytes: int  # length of rounds.jsonl at this point
     trace_bytes: int = 0  # and of traces.jsonl
+    edge_bytes: int = 0  # and of edge.jsonl
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,6 +37,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
     round_bytes: int
     names: list[str]  # safetensors has an order of its own
     trace_bytes: int = 0
+    edge_bytes: int = 0
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
@@ -42,7 +45,8 @@ def pack(checkpoint: Checkpoint) -> bytes:
     tree = nest("state", checkpoint.state) | nest("kept", checkpoint.kept)
     # safetensors takes no tensors that share memory, and entries of a state may
     tree = {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tree.items()}
-    header = encode(_Header(checkpoint.meta, checkpoint.round_bytes, list(tree), checkpoint.trace_bytes))
+    _, _, meta, *lengths = checkpoint
+    header = encode(_Header(meta, lengths[0], list(tree), *lengths[1:]))
     return safetensors.save(tree, {"fedge": header.decode(), "crc32": str(_checksum(header, tree))})
 
 
@@ -70,7 +74,8 @@ def _unpack(data: bytes) -> Checkpoint:
     tree = {name: found[name].clone() for name in header.names}
     if texts["crc32"] != str(_checksum(raw, tree)):
         raise ValueError("its checksum does not match")
-    return Checkpoint(pick("state", tree), pick("kept", tree), header.meta, header.round_bytes, header.trace_bytes)
+    lengths = header.round_bytes, header.trace_bytes, header.edge_bytes
+    return Checkpoint(pick("state", tree), pick("kept", tree), header.meta, *lengths)
 
 
 def _checksum(header: bytes, tree: Tree) -> int:

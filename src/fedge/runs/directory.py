@@ -40,6 +40,7 @@ class RunDirectory:
             try:
                 self._rounds = _Log(path / files.ROUNDS)
                 self._traces = _Log(path / files.TRACES, on_request=True)
+                self._edge = _Log(path / files.EDGE, on_request=True)
             except OSError:
                 self._lock.release()
                 raise
@@ -99,6 +100,11 @@ class RunDirectory:
         with writing(self._traces.path, self._then):
             self._traces.append(data)
 
+    def append_edge(self, line: Mapping[str, Any]) -> None:
+        """Record where clients were in a round, and when they did what."""
+        with writing(self._edge.path, self._then):
+            self._edge.append(files.encode_lines([line]))
+
     def save(self, state: Tree, meta: Mapping[str, Any]) -> None:
         """Make this moment the one that a resumed run goes on from. Until it is, the last one is."""
         if self._kept is not None:
@@ -106,7 +112,7 @@ class RunDirectory:
         index = self._kept.index() if self._kept is not None else {}
         with writing(self.path / files.STATE, self._then):
             self._sync()
-            checkpoint = Checkpoint(state, index, dict(meta), self._rounds.length, self._traces.length)
+            checkpoint = Checkpoint(state, index, dict(meta), *(log.length for log in self._logs))
             write_atomic(self.path / files.STATE, pack(checkpoint))
         if self._kept is not None:
             self._kept.committed()
@@ -121,9 +127,10 @@ class RunDirectory:
     def restore(self) -> tuple[Tree, dict[str, Any]] | None:
         """Go back to the last checkpoint; None, and back to the start, if there is none."""
         checkpoint = load(self.path / files.STATE)
-        lengths = {self._rounds: 0, self._traces: 0}
+        lengths = dict.fromkeys(self._logs, 0)
         if checkpoint is not None:
-            lengths = {self._rounds: checkpoint.round_bytes, self._traces: checkpoint.trace_bytes}
+            known = checkpoint.round_bytes, checkpoint.trace_bytes, checkpoint.edge_bytes
+            lengths = dict(zip(self._logs, known, strict=True))
         for log, length in lengths.items():
             log.check(length)
         if checkpoint is not None:
@@ -151,13 +158,18 @@ class RunDirectory:
         """Let others have it."""
         if self._kept is not None:
             self._kept.close()
-        self._rounds.close()
-        self._traces.close()
+        for log in self._logs:
+            log.close()
         self._lock.release()
 
+    @property
+    def _logs(self) -> tuple[_Log, ...]:
+        """In the order of their lengths in a checkpoint."""
+        return self._rounds, self._traces, self._edge
+
     def _sync(self) -> None:
-        self._rounds.sync()
-        self._traces.sync()
+        for log in self._logs:
+            log.sync()
 
     def _reopen(self) -> None:
         """Take away what only a complete run has; the summary, which makes it complete, first."""

@@ -4,6 +4,7 @@
     environment.json       where it ran: versions, CPU, threads, commit, start
     rounds.jsonl           one line for each round, written as it happens
     traces.jsonl           on request: what happened inside rounds, written after each
+    edge.jsonl             on request: where clients were and when they did what, written after each
     clients.jsonl          at the end: one line for each client
     summary.json           at the end; a run that has it is complete
     lock                   names the process that writes the run, which holds a lock on this file
@@ -34,6 +35,7 @@ CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 ROUNDS = "rounds.jsonl"
 TRACES = "traces.jsonl"
+EDGE = "edge.jsonl"
 CLIENTS = "clients.jsonl"
 SUMMARY = "summary.json"
 LOCK = "lock"

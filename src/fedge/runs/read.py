@@ -62,6 +62,11 @@ class Run:
         return self._lines(files.TRACES)
 
     @cached_property
+    def edge(self) -> list[dict[str, Any]]:
+        """Where clients were and when they did what, round by round; empty unless the run was asked for it."""
+        return self._lines(files.EDGE)
+
+    @cached_property
     def clients(self) -> list[dict[str, Any]]:
         """What each client did; empty until the run is complete."""
         return self._lines(files.CLIENTS)

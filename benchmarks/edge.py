@@ -1,0 +1,49 @@
+"""What the edge adds to a round of 10,000 clients: their radio, and who has sent when, in one cell and in 25."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from benchmarks.measure import interleaved
+from fedge.edge import channel
+from fedge.edge.uplink import finish_times
+
+_CLIENTS = 10_000
+_CELLS = (1, 25)
+_UPLOAD_BITS = 32 * 56_900  # the hierarchical document's MNIST CNN
+
+
+def run(num_clients: int = _CLIENTS, repeats: int = 7) -> dict[str, object]:
+    """Milliseconds by part of a round: medians over turns."""
+    seconds = interleaved(parts(num_clients), repeats)
+    return {name: round(1e3 * statistics.median(times), 2) for name, times in seconds.items()}
+
+
+def parts(num_clients: int) -> dict[str, Callable[[], np.ndarray]]:
+    """What is timed, by name and number of cells; clients become ready while the busiest cell sends half of it all."""
+    rng = np.random.default_rng(1)
+    found: dict[str, Callable[[], np.ndarray]] = {"radio": partial(draw_transmissions, num_clients)}
+    for num_cells in _CELLS:
+        cells = rng.integers(num_cells, size=num_clients)
+        transmission = draw_transmissions(num_clients)
+        ready = rng.uniform(0, np.bincount(cells, transmission).max() / 2, num_clients)
+        found[f"finish_times/{num_cells}"] = partial(finish_times, ready, transmission, cells)
+    return found
+
+
+def draw_transmissions(num_clients: int) -> np.ndarray:
+    """Seconds that each client's upload takes, with new positions and fading, as in a round with `redraw`."""
+    rng = np.random.default_rng(2)
+    distance = channel.distance_m(channel.draw_positions(num_clients, channel.RADIUS_M, rng))
+    gain = channel.draw_gain(distance, rng)
+    return _UPLOAD_BITS / channel.rate_bps(channel.BANDWIDTH_HZ, channel.CLIENT_POWER_W, gain, channel.NOISE_W_PER_HZ)
+
+
+if __name__ == "__main__":
+    import json
+
+    print(json.dumps(run(), indent=2))

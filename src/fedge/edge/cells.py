@@ -1,0 +1,188 @@
+"""Cells with radio: clients share the air of their cell, and move from one to another."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from fedge.core.errors import ConfigError
+from fedge.core.grid import CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
+from fedge.core.keys import generator
+from fedge.edge import channel
+from fedge.edge.clock import Clock, Crew, Norms, Phases, Places, Share, check_quantities
+from fedge.edge.mobility import MobilityTrace, destinations, move
+from fedge.edge.quantity import Normal, Positive, Quantity, values
+from fedge.edge.uplink import finish_times
+
+
+class CellClock(Clock, tag="cells"):
+    """Cells on a grid, each with a server and a channel of its own; every so many rounds the servers merge.
+
+    A station sends to all its clients at once, as slowly as the one with the worst channel needs it. Clients send one
+    at a time: of those that have computed, always the one that needs the shortest time for the rest.
+    """
+
+    cells: Annotated[CellCount | None, Meta(description="their number, on a grid as square as possible (25)")] = None
+    grid: Annotated[Shape | None, Meta(description="rows and columns, in place of cells")] = None
+    clients_per_cell: Annotated[Occupancy | None, Meta(description="clients in each cell at first (balanced)")] = None
+    global_every: Annotated[int, Meta(ge=1, description="rounds from one merge of the cells to the next")] = 1
+    mobility_rate: Annotated[Share, Meta(description="chance that a client moves after a round")] = 0.0
+    move_to: Annotated[
+        Literal["anywhere", "neighbours"],
+        Meta(description="any other cell, with a chance of 1/distance, or one of the up to eight next to its own"),
+    ] = "anywhere"
+    trace: Annotated[
+        str | None, Meta(description="a CSV file client,time,cell that says where clients are, in place of chance")
+    ] = None
+    trace_time: Annotated[
+        Literal["seconds", "rounds"], Meta(description="what the times of the trace are: simulated seconds, or rounds")
+    ] = "seconds"
+    sync: Annotated[
+        Literal["round", "merge"], Meta(description="when cells wait for each other: in every round, or at a merge")
+    ] = "round"
+    bandwidth_hz: Annotated[Positive, Meta(description="of a cell")] = channel.BANDWIDTH_HZ
+    cell_power_w: Annotated[Positive, Meta(description="of a station that sends")] = channel.CELL_POWER_W
+    noise_w_per_hz: Annotated[Positive, Meta(description="power density of the noise")] = channel.NOISE_W_PER_HZ
+    radius_m: Annotated[Positive | list[Positive], Meta(description="of a cell; one for all, or one for each")] = (
+        channel.RADIUS_M
+    )
+    redraw: Annotated[
+        bool, Meta(description="a fresh position for every transmission, not one that stays until a client moves")
+    ] = False
+    seconds_per_sample_param: Annotated[
+        Quantity, Meta(description="seconds of computing for one sample and one parameter of the model")
+    ] = Normal(mean=5e-9, std=1e-9)
+    backhaul_mbps: Annotated[
+        Positive | None, Meta(description="rate from each station to the centre and back (no limit)")
+    ] = None
+    divergence: Annotated[
+        Norms, Meta(description="norms of weight_divergence: L2 by L2, or L1 of the difference by L2")
+    ] = "l2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        num_cells = self.cell_grid.num_cells
+        if isinstance(self.radius_m, list) and len(self.radius_m) != num_cells:
+            raise ValueError(
+                f"radius_m: expected one value, or one for each of {num_cells} cells, got {len(self.radius_m)}"
+            )
+        if self.trace is not None and self.mobility_rate:
+            raise ValueError("trace and mobility_rate exclude each other; give one of them")
+        if self.trace is not None and any(device.mobility_rate is not None for device in self.devices):
+            raise ValueError("trace and mobility_rate of devices exclude each other; give one of them")
+
+    @property
+    def cell_grid(self) -> Grid:
+        return Grid.chosen(self.cells, self.grid)
+
+    @property
+    def norms(self) -> Norms:
+        return self.divergence
+
+    @property
+    def divided(self) -> bool:
+        return True
+
+    def check(self, num_clients: int) -> None:
+        super().check(num_clients)
+        check_quantities(self, ("seconds_per_sample_param",), num_clients)
+        num_cells = self.cell_grid.num_cells
+        if num_cells > num_clients:
+            raise ConfigError(
+                f"edge.cells: expected at most as many cells as the {num_clients} clients, got {num_cells}; "
+                "lower edge.cells or raise data.clients"
+            )
+        self.occupancy(num_clients)
+        if self.trace is not None:
+            read_trace.cache_clear()  # it may have changed since another run of this process
+            read_trace(self.trace, num_clients, num_cells)
+
+    def occupancy(self, num_clients: int) -> np.ndarray:
+        """How many clients each cell has at first."""
+        num_cells = self.cell_grid.num_cells
+        if self.clients_per_cell is None:
+            return occupancy(num_clients, num_cells)
+        return check_occupancy(self.clients_per_cell, num_clients, num_cells, "edge.clients_per_cell")
+
+    @property
+    def period(self) -> int:
+        return self.global_every
+
+    def waits(self, round: int) -> bool:
+        return self.sync == "round" or self.merges(round)
+
+    def place(self, num_clients: int, seed: int) -> Places:
+        cells = np.repeat(np.arange(self.cell_grid.num_cells), self.occupancy(num_clients))
+        if self.trace is not None:
+            cells = read_trace(self.trace, num_clients, self.cell_grid.num_cells).cells_at(0.0, cells)
+        return Places(cells, self._draw_positions(cells, seed))
+
+    def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float, seed: int) -> Places:
+        if self.trace is not None:
+            trace = read_trace(self.trace, len(places.cells), self.cell_grid.num_cells)
+            cells = trace.cells_at(round if self.trace_time == "rounds" else sim_seconds, places.cells)
+        else:
+            rates = np.where(np.isnan(rates), self.mobility_rate, rates)
+            rng = generator(seed, "edge/mobility", round=round)
+            cells = move(places.cells, rates, _destinations(self.cell_grid, self.move_to), rng)
+        went = (cells != places.cells)[:, None]
+        return Places(cells, np.where(went, self._draw_positions(cells, seed, round), places.positions))
+
+    def phases(self, crew: Crew) -> Phases:
+        cells, costs = crew.places.cells, crew.costs
+        down = 8 * costs.bytes_down / self._rate_bps(crew, "down", self.cell_power_w)
+        slowest = np.zeros(self.cell_grid.num_cells)
+        np.maximum.at(slowest, cells, down)
+        down = slowest[cells]
+        seconds = values(self.seconds_per_sample_param, "edge/seconds_per_sample_param", crew.ids, crew.seed)
+        compute = seconds * crew.slowness * costs.samples * crew.num_params
+        up = 8 * costs.bytes_up / self._rate_bps(crew, "up", self.client_power_w)
+        return Phases(down, compute, up, finish_times(down + compute, up, cells))
+
+    def backhaul_s(self, num_bytes: int) -> float:
+        return 0.0 if self.backhaul_mbps is None else 2 * num_bytes * 8e-6 / self.backhaul_mbps
+
+    def _rate_bps(self, crew: Crew, phase: str, power_w: float) -> np.ndarray:
+        positions = crew.places.positions
+        if self.redraw and not crew.guess:
+            at = _draw_unit_positions(crew.num_clients, crew.seed, f"edge/{phase}/positions", crew.round, crew.exchange)
+            positions = at[crew.ids] * self._radius_m(crew.places.cells)[:, None]
+        gain = channel.mean_gain(channel.distance_m(positions))
+        if not crew.guess:
+            gain = gain * _draw_fading(crew.num_clients, crew.seed, phase, crew.round, crew.exchange)[crew.ids]
+        return channel.rate_bps(self.bandwidth_hz, power_w, gain, self.noise_w_per_hz)
+
+    def _draw_positions(self, cells: np.ndarray, seed: int, round: int = 0) -> np.ndarray:
+        unit = _draw_unit_positions(len(cells), seed, "edge/positions", round)
+        return np.asarray(unit * self._radius_m(cells)[:, None])
+
+    def _radius_m(self, cells: np.ndarray) -> np.ndarray:
+        return np.asarray(np.broadcast_to(self.radius_m, self.cell_grid.num_cells)[cells])
+
+
+@lru_cache(maxsize=4)
+def read_trace(path: str, num_clients: int, num_cells: int) -> MobilityTrace:
+    """The mobility trace in a file, read once."""
+    return MobilityTrace.read(path, num_clients, num_cells)
+
+
+@lru_cache(maxsize=4)
+def _destinations(grid: Grid, move_to: Literal["anywhere", "neighbours"]) -> np.ndarray:
+    return destinations(grid, move_to)
+
+
+# What is random at one moment is drawn for all clients at once, so that it does not hang on who is asked.
+
+
+@lru_cache(maxsize=4)
+def _draw_fading(num_clients: int, seed: int, phase: str, round: int, exchange: int) -> np.ndarray:
+    rng = generator(seed, f"edge/{phase}/fading", round=round, step=exchange)
+    return channel.draw_fading(num_clients, rng)
+
+
+@lru_cache(maxsize=4)
+def _draw_unit_positions(num_clients: int, seed: int, purpose: str, round: int = 0, exchange: int = 0) -> np.ndarray:
+    return channel.draw_positions(num_clients, 1.0, generator(seed, purpose, round=round, step=exchange))

@@ -1,0 +1,356 @@
+"""One round at a time: who is asked, who is in time, how long it takes. Times are made up by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedge.core.algorithm import Costs, Late, Reply
+from fedge.edge import channel
+from fedge.edge.availability import AvailabilityTrace, Constant, Diurnal
+from fedge.edge.cells import CellClock
+from fedge.edge.clock import Clock, Crew, Device, FixedClock, Phases
+from fedge.edge.selection import FedCS, SelectionOptions, Uniform
+from fedge.edge.world import World
+
+MB = 1_000_000
+ALL = Uniform(fraction=1.0)
+
+
+class Timed(CellClock, tag="timed", kw_only=True):
+    """Cells in which each client computes so many seconds for a minibatch, and sends in no time."""
+
+    seconds: list[float]
+
+    def phases(self, crew: Crew) -> Phases:
+        compute = np.array(self.seconds)[crew.ids] * crew.costs.batches
+        none = np.zeros(len(compute))
+        return Phases(none, compute, none, compute)
+
+
+def costs_of(number: int, batches: int = 1, up: int = 0) -> Costs:
+    free = Costs(*[np.zeros(number, np.int64)] * len(Costs._fields))
+    return free._replace(batches=np.full(number, batches), bytes_up=np.full(number, up))
+
+
+def reply(*ids: int, batches: int = 1, up: int = 0, late: tuple[int, ...] = ()) -> Reply:
+    costs, nothing = costs_of(len(ids), batches, up), np.zeros(len(ids))
+    too_late = Late(late, costs_of(len(late), batches, up)) if late else None
+    return Reply({}, ids, nothing, late, costs, nothing, communicated=True, late=too_late)
+
+
+def one_batch(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.ones(len(ids), np.int64), np.ones(len(ids), np.int64)
+
+
+def world_of(
+    edge: Clock, num_clients: int = 4, selection: SelectionOptions = ALL, seed: int = 1, model_bytes: int = 0
+) -> World:
+    return World(edge, selection, num_clients, 1, seed, one_batch, model_bytes)
+
+
+def at(world: World, seconds: float) -> World:
+    """The same at another time."""
+    state = world.state()
+    world.restore({**state, "seconds": torch.full_like(state["seconds"], seconds)})
+    return world
+
+
+# ---------------------------------------------------------------- who is asked
+
+
+def test_without_cells_all_are_asked_as_one() -> None:
+    (cohort,) = world_of(FixedClock()).gather(1)
+    assert cohort == (0, (0, 1, 2, 3), (0, 1, 2, 3))
+
+
+def test_the_share_asked_is_that_of_each_cell_rounded_up() -> None:
+    edge = CellClock(cells=3, clients_per_cell=[7, 0, 3])
+    cohorts = world_of(edge, 10, Uniform(fraction=0.5)).gather(1)
+    assert [(cohort.cell, len(cohort.asked)) for cohort in cohorts] == [(0, 4), (2, 2)]
+    assert set(cohorts[0].asked) < set(range(7))
+    assert set(cohorts[1].asked) < {7, 8, 9}
+
+
+def test_one_cell_asks_the_same_as_no_cells() -> None:
+    flat, cell = (world_of(edge, 50, Uniform(count=7)) for edge in (FixedClock(), CellClock(cells=1)))
+    assert [flat.gather(round) for round in (1, 2)] == [cell.gather(round) for round in (1, 2)]
+
+
+def test_those_that_moved_are_asked_where_they_are() -> None:
+    world = world_of(CellClock(cells=2, mobility_rate=1.0))
+    assert [cohort.asked for cohort in world.gather(1)] == [(0, 1), (2, 3)]
+    world.move(1)
+    assert [cohort.asked for cohort in world.gather(2)] == [(2, 3), (0, 1)]
+
+
+def test_availability_follows_the_simulated_day() -> None:
+    """All have their noon a quarter into the day, when all can be asked, and their night three quarters into it."""
+    day = Diurnal(mean=0.5, amplitude=0.5, period_s=100.0, spread=0.0)
+    world = world_of(FixedClock(availability=day), 1000)
+    assert len(at(world, 25.0).gather(1)[0].asked) == 1000
+    assert at(world, 75.0).gather(1) == []
+    assert 400 < len(at(world, 50.0).gather(1)[0].asked) < 600
+
+
+def test_of_those_available_as_many_are_asked_as_of_all(tmp_path: Path) -> None:
+    file = tmp_path / "on.csv"
+    file.write_text("client,start,end\n2,0,10\n5,0,20\n")
+    edge = FixedClock(availability=AvailabilityTrace(file=str(file)))
+    world = world_of(edge, 8, Uniform(fraction=0.5))
+    assert world.gather(1)[0].asked == (2, 5)
+    assert at(world, 10.0).gather(2)[0].asked == (5,)
+    assert at(world, 20.0).gather(3) == []
+
+
+def test_who_drops_out_was_asked() -> None:
+    world = world_of(FixedClock(dropout=0.3), 1000)
+    first, again, second = world.gather(1)[0], world.gather(1)[0], world.gather(2)[0]
+    # 700 on average, with a standard deviation of sqrt(1000*0.3*0.7) = 14.5
+    assert 620 < len(first.present) < 780
+    assert len(first.asked) == 1000
+    assert first == again
+    assert first.present != second.present
+
+
+def test_all_may_drop_out() -> None:
+    assert world_of(FixedClock(dropout=1.0)).gather(1) == [(0, (0, 1, 2, 3), ())]
+
+
+def test_availability_and_dropout_are_independent() -> None:
+    """Half of them can be asked, of whom half drop out: a quarter is there."""
+    world = world_of(FixedClock(availability=Constant(rate=0.5), dropout=0.5), 1000)
+    cohort = world.gather(1)[0]
+    assert 420 < len(cohort.asked) < 580
+    assert 190 < len(cohort.present) < 310
+
+
+# ---------------------------------------------------------------- selection by time
+
+
+def test_as_many_as_fit_are_asked() -> None:
+    edge = FixedClock(seconds_per_step=[3, 1, 2, 4], deadline_s=2.5)
+    assert world_of(edge, selection=FedCS(fraction=1.0)).gather(1)[0].asked == (1, 2)
+
+
+def test_in_a_cell_those_fit_whose_turn_to_send_comes_in_time() -> None:
+    """All are a metre from their stations: in each cell uploads take the same time, one after the other."""
+    gain = channel.mean_gain(1.0)
+    down = 8 * MB / channel.rate_bps(channel.BANDWIDTH_HZ, channel.CELL_POWER_W, gain, channel.NOISE_W_PER_HZ)
+    up = 8 * MB / channel.rate_bps(channel.BANDWIDTH_HZ, channel.CLIENT_POWER_W, gain, channel.NOISE_W_PER_HZ)
+    edge = CellClock(
+        clients_per_cell=[5, 2],
+        cells=2,
+        radius_m=0.5,
+        seconds_per_sample_param=1e-12,
+        deadline_s=float(down + 3.5 * up),
+    )
+    cohorts = world_of(edge, 7, FedCS(fraction=1.0), model_bytes=MB).gather(1)
+    assert [cohort.asked for cohort in cohorts] == [(0, 1, 2), (5, 6)]
+
+
+def test_messages_are_predicted_to_be_as_large_as_the_last_ones() -> None:
+    edge = FixedClock(up_mbps=8, seconds_per_step=1e-6, deadline_s=1.5)
+    world = world_of(edge, selection=FedCS(fraction=1.0), model_bytes=100)
+    assert len(world.gather(1)[0].asked) == 4
+    world.spend(1, [0], [[reply(0, 1, up=2 * MB)]], 0)  # 2 s each
+    assert world.gather(2) == []
+
+
+def test_if_nobody_fits_nobody_is_asked() -> None:
+    edge = FixedClock(seconds_per_step=[3, 1, 2, 4], deadline_s=0.5)
+    assert world_of(edge, selection=FedCS(fraction=1.0)).gather(1) == []
+
+
+def test_slow_devices_are_predicted_to_be_slow() -> None:
+    edge = FixedClock(
+        seconds_per_step=1, deadline_s=2, devices=[Device(share=0.5), Device(share=0.5, compute_scale=3.0)]
+    )
+    (cohort,) = world_of(edge, selection=FedCS(fraction=1.0)).gather(1)
+    fast = np.flatnonzero(edge.deal_devices(4, seed=1)[0] == 1)
+    assert cohort.asked == tuple(fast.tolist())
+
+
+# ---------------------------------------------------------------- deadlines
+
+
+def test_without_a_deadline_nobody_can_be_late() -> None:
+    assert world_of(FixedClock()).admit(1) is None
+
+
+def test_who_is_in_time() -> None:
+    admit = world_of(FixedClock(seconds_per_step=[1, 3, 2, 5], deadline_s=2)).admit(1)
+    assert admit is not None
+    assert admit(0, (0, 1, 2), costs_of(3)).tolist() == [True, False, True]  # just in time is in time
+    assert admit(0, (3,), costs_of(1, batches=0)).tolist() == [True]  # the next exchange begins anew
+
+
+def test_the_server_waits_for_late_ones_until_the_deadline() -> None:
+    world = world_of(FixedClock(seconds_per_step=[1, 3, 2, 5], deadline_s=2.5, compute_power_w=1))
+    spent = world.spend(1, [0], [[reply(0, 2, late=(1,))]], 0)
+    assert spent.total == 2.5
+    assert spent.compute == pytest.approx(1.5)  # the mean over those in time
+    # all that computed used energy, for nothing or not
+    assert dict(zip(spent.ids.tolist(), spent.joules.tolist(), strict=True)) == pytest.approx({0: 1, 2: 2, 1: 3})
+    assert world.spend(2, [0], [[reply(0)]], 0).total == 1.0  # if nobody is late, it goes on at once
+
+
+def test_a_deadline_decides_by_the_time_that_is_spent() -> None:
+    """With radio: that of this exchange, of which each has a fading of its own."""
+    edge = CellClock(cells=2, deadline_s=0.5, radius_m=2000)
+    world, ids = world_of(edge, 20), np.arange(20)
+    admit, costs = world.admit(3), costs_of(20, up=MB)
+    assert admit is not None
+    decided = [admit(0, tuple(ids.tolist()), costs).tolist() for _ in range(2)]
+    for exchange, in_time in enumerate(decided):
+        phases = edge.phases(Crew(ids, world.places, costs, np.ones(20), 20, 1, 1, 3, exchange))
+        assert in_time == (phases.finish <= 0.5).tolist()
+    assert decided[0] != decided[1]
+    assert admit(1, tuple(ids.tolist()), costs).tolist() == decided[0]  # the first exchange of another cell
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_a_round_is_as_slow_as_its_slowest_cell() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5]))
+    spent = world.spend(1, [0, 1], [[reply(0, 1)], [reply(2, 3)]], 0)
+    assert spent.total == world.seconds == 5
+    assert spent.compute == pytest.approx((1 + 2 + 3 + 5) / 4)
+    assert spent.wait == pytest.approx(5 - 11 / 4)
+
+
+TWO_ROUNDS = ([[reply(0)], [reply(3)]], [[reply(1)], [reply(2)]])
+"""Cell 0 takes 1 and then 6 seconds, cell 1 takes 5 and then 1."""
+
+
+@pytest.mark.parametrize(("sync", "seconds"), [("round", [5, 6]), ("merge", [5, 2])])
+def test_when_cells_wait_for_each_other(sync: str, seconds: list[float]) -> None:
+    """In every round: 5 + 6. At the merge after the second only: 1 + 6 and 5 + 1, of which 7 is the longer."""
+    world = world_of(Timed(cells=2, seconds=[1, 6, 1, 5], sync=sync, global_every=2))
+    spent = [world.spend(round, [0, 1], replies, 0).total for round, replies in enumerate(TWO_ROUNDS, 1)]
+    assert spent == pytest.approx(seconds)
+    assert world.seconds == pytest.approx(sum(seconds))
+    # after a merge all go on from the same time: a second each for the next round
+    assert world.spend(3, [0, 1], [[reply(0)], [reply(2)]], 0).total == pytest.approx(1)
+
+
+def test_time_stands_still_if_a_cell_catches_up() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 6, 1, 5], sync="merge", global_every=9))
+    assert world.spend(1, [0, 1], [[reply(0)], [reply(3)]], 0).total == 5
+    assert world.spend(2, [0], [[reply(0)]], 0).total == 0  # cell 0 is at 2 seconds now, cell 1 at 5
+    assert world.spend(3, [0], [[reply(1)]], 0).total == pytest.approx(3)  # and now at 8
+
+
+def test_a_merge_takes_its_own_time() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 1, 2, 2], backhaul_mbps=8))
+    # 1 MB to the centre and back at 8 Mbit/s is a second each way
+    assert world.spend(1, [0, 1], [[reply(0)], [reply(2)]], MB).total == pytest.approx(2 + 2)
+    assert world.spend(2, [0, 1], [[reply(0)], [reply(2)]], 0).total == pytest.approx(2)
+
+
+@pytest.mark.parametrize(("deadline_s", "seconds"), [(None, 7.0), (3.0, 3.0)])
+def test_a_void_round_takes_the_deadline_or_a_pause(deadline_s: float | None, seconds: float) -> None:
+    edge = FixedClock(deadline_s=deadline_s, retry_s=7.0, seconds_per_step=9)
+    assert world_of(edge).spend(1, [], [], 0).total == seconds
+    assert world_of(edge).spend(1, [0], [[reply()]], 0).total == seconds
+    late = world_of(edge).spend(1, [0], [[reply(late=(1,))]], 0)
+    assert (late.total, late.compute) == (seconds, 0.0)
+    assert late.joules == pytest.approx([5 * 9])
+
+
+def test_a_cell_without_anybody_waits_for_the_others() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], retry_s=60))
+    assert world.spend(1, [1], [[reply(3)]], 0).total == 5
+
+
+# ---------------------------------------------------------------- movement
+
+
+def test_time_passes_before_clients_follow_a_trace(tmp_path: Path) -> None:
+    file = tmp_path / "moves.csv"
+    file.write_text("client,time,cell\n0,4,1\n")
+    world = world_of(Timed(cells=2, seconds=[3, 3, 3, 3], trace=str(file)))
+    for round, cell in ((1, 0), (2, 1)):  # 3 seconds, 6 seconds
+        world.spend(round, [0], [[reply(1)]], 0)
+        world.move(round)
+        assert world.places.cells.tolist() == [cell, 0, 1, 1]
+
+
+def test_only_some_devices_move() -> None:
+    edge = CellClock(cells=4, devices=[Device(share=0.5, mobility_rate=1.0), Device(share=0.5, mobility_rate=0.0)])
+    world = world_of(edge, 100)
+    before = world.places.cells
+    world.move(1)
+    mobile = edge.deal_devices(100, seed=1)[1] == 1
+    assert ((world.places.cells != before) == mobile).all()
+
+
+# ---------------------------------------------------------------- records and checkpoints
+
+
+def test_a_round_described() -> None:
+    world = world_of(Timed(grid=[1, 3], clients_per_cell=[2, 0, 2], seconds=[1, 2, 3, 5], deadline_s=4))
+    # in cell 2 client 3 is late, and client 2 has to wait a second for a second exchange, without work
+    world.spend(1, [0, 2], [[reply(0, 1)], [reply(2, late=(3,)), reply(2, batches=0)]], 0)
+    assert world.describe() == {
+        "rows": 1,
+        "cols": 3,
+        "occupancy": [2, 0, 2],
+        "clients": [0, 1, 2, 3],
+        "cell": [0, 0, 2, 2],
+        "down_s": [0, 0, 0, 0],
+        "compute_s": [1, 2, 3, 5],
+        "wait_s": [0, 0, 1, 0],
+        "up_s": [0, 0, 0, 0],
+        "finish_s": [1, 2, 4, 5],  # the second exchange of cell 2 began at the deadline
+        "late": [False, False, False, True],
+        "latency": [2, None, 4],
+        "deadline_s": 4,
+    }
+
+
+def test_a_void_round_described() -> None:
+    world = world_of(FixedClock(), 3)
+    world.spend(1, [], [], 0)
+    described = world.describe()
+    assert (described["clients"], described["finish_s"], described["latency"]) == ([], [], [None])
+    assert described["occupancy"] == [3]
+
+
+def test_a_restored_world_goes_on_where_it_was() -> None:
+    edge = CellClock(cells=3, mobility_rate=0.5, sync="merge", global_every=4, deadline_s=10)
+    selection = FedCS(fraction=0.5)
+    before = world_of(edge, 30, selection)
+    for round in (1, 2):
+        before.spend(round, [0, 2], [[reply(0, up=MB)], [reply(29, up=3 * MB)]], 0)
+        before.move(round)
+    saved = {name: value.clone() for name, value in before.state().items()}
+    after = world_of(edge, 30, selection)
+    after.restore(saved)
+    for world in (before, after):
+        world.spend(3, [1], [[reply(15, up=MB)]], 0)
+        world.move(3)
+    assert after.seconds == before.seconds
+    assert after.gather(4) == before.gather(4)
+    assert after.places.cells.tolist() == before.places.cells.tolist()
+    assert after.places.positions.tolist() == before.places.positions.tolist()
+
+
+def test_a_restored_world_remembers_how_large_messages_were() -> None:
+    edge = FixedClock(up_mbps=8, seconds_per_step=1e-6, deadline_s=1.5)
+    before, after = (world_of(edge, selection=FedCS(fraction=1.0), model_bytes=100) for _ in range(2))
+    before.spend(1, [0], [[reply(0, 1, up=2 * MB)]], 0)  # 2 s each: more than anybody has
+    after.restore(before.state())
+    assert before.gather(2) == after.gather(2) == []
+
+
+def test_what_was_saved_does_not_change_later() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], mobility_rate=1.0))
+    saved = world.state()
+    world.restore(saved)
+    world.spend(1, [0], [[reply(1)]], 0)
+    world.move(1)
+    assert saved["seconds"].tolist() == [0, 0]
+    assert saved["cells"].tolist() == [0, 0, 1, 1]
