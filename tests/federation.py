@@ -330,5 +330,8 @@ def _builds() -> dict[str, Build]:
 SINGLE = [name for name in _plain() if not name.startswith(("periodic", "dynavg"))]
 """Algorithms with one exchange a round."""
 
+PLAIN = tuple(_plain())
+"""Algorithms with nothing around them."""
+
 BUILDS = _builds()
 """Every algorithm and every wrapper around it."""

@@ -188,7 +188,11 @@ def occurrences(vectors: Sequence[Tensor], messages: list[bytes]) -> int:
     return sum(pattern in haystack for pattern in patterns)
 
 
-@pytest.mark.parametrize("private", ["bn", "bn_params", "bn_stats", ["1.*", "4.bias"]], ids=str)
+@pytest.mark.parametrize(
+    "private",
+    ["bn", *(pytest.param(part, marks=pytest.mark.full) for part in ("bn_params", "bn_stats", ["1.*", "4.bias"]))],
+    ids=str,
+)
 @pytest.mark.parametrize("name", INNER)
 def test_no_byte_of_a_private_tensor_travels(name: str, private: str | list[str], traffic: list[bytes]) -> None:
     federation = Federation(mtfl(BUILDS[name], private), mixed(), "wire", make=distinctive, dtype=torch.float32)

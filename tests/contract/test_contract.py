@@ -1,11 +1,12 @@
 """What every algorithm and wrapper promises in every engine."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from federation import BUILDS, ENGINES, Federation, mixed
+from federation import BUILDS, ENGINES, PLAIN, Federation, mixed
 from fedge.core.algorithm import Algorithm, Build, Work
 from fedge.core.layout import Layout, Tree, nest, pick
 from fedge.runs.directory import RunDirectory
@@ -16,8 +17,16 @@ ENGINES_APART = ("loop", "block")  # `wire` is `loop`, as the first test shows
 ROUNDED = [name for name in BUILDS if "ce_fedavg" not in name and "codec" not in name]
 
 
-@pytest.mark.parametrize("amount", AMOUNTS)
-@pytest.mark.parametrize("name", BUILDS)
+def every(*variants: str) -> list[Any]:
+    """Every build with each variant; of what is wrapped, all but the last variant are left to the full tests."""
+    return [
+        pytest.param(name, variant, marks=[pytest.mark.full] if name not in PLAIN and variant != variants[-1] else [])
+        for name in BUILDS
+        for variant in variants
+    ]
+
+
+@pytest.mark.parametrize(("name", "amount"), every("epochs", "steps"))
 def test_engines_agree(name: str, amount: str) -> None:
     """Three rounds in float64: `wire` bit for bit, `block` to rounding."""
     loop, wire, block = (
@@ -37,8 +46,7 @@ def test_engines_agree_in_float32(name: str) -> None:
     _assert_close(loop, block, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("engine", ENGINES_APART)
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize(("name", "engine"), every(*ENGINES_APART))
 def test_inputs_are_unchanged(name: str, engine: str) -> None:
     federation = Federation(_guarded(BUILDS[name]), mixed(), engine)
     state = federation.state
@@ -47,8 +55,7 @@ def test_inputs_are_unchanged(name: str, engine: str) -> None:
     _assert_same(before, state)
 
 
-@pytest.mark.parametrize("engine", ENGINES_APART)
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize(("name", "engine"), every(*ENGINES_APART))
 def test_client_without_samples_is_ignored(name: str, engine: str) -> None:
     full, without = (Federation(BUILDS[name], mixed((7, 12, 0, 12)), engine) for _ in range(2))
     outcome = full.round((0, 1, 2, 3))
@@ -57,8 +64,7 @@ def test_client_without_samples_is_ignored(name: str, engine: str) -> None:
     _assert_same(full.everything(), without.everything())
 
 
-@pytest.mark.parametrize("engine", ENGINES_APART)
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize(("name", "engine"), every(*ENGINES_APART))
 def test_order_of_cohort_does_not_matter(name: str, engine: str) -> None:
     one, other = (Federation(BUILDS[name], mixed(), engine) for _ in range(2))
     for cohort in ((0, 1, 3), (1, 2, 3)):

@@ -64,7 +64,9 @@ def test_steps_fall_with_the_loss(tmp_path: Path) -> None:
     assert steps[-1] < 20
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg_adam", "scaffold", "pfedme"])
+@pytest.mark.parametrize(
+    "algorithm", ["scaffold", *(pytest.param(name, marks=pytest.mark.full) for name in ("fedavg_adam", "pfedme"))]
+)
 def test_another_engine_goes_on_with_private_state(algorithm: str, tmp_path: Path) -> None:
     """Private tensors, their optimiser's statistics and control variates are taken over as they are."""
     private = changed(
