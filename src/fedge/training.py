@@ -15,13 +15,14 @@ from torch import Tensor
 
 from fedge.config import Config
 from fedge.core.algorithm import Info, Outcome, Reply, drive
-from fedge.core.errors import RunError, TrainingError, VoidError
+from fedge.core.errors import RunError, VoidError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
 from fedge.edge.ledger import Ledger
 from fedge.edge.world import Cohort
 from fedge.engines import evaluate
 from fedge.engines.choice import choose
+from fedge.evaluation import Evaluation
 from fedge.runs.directory import RunDirectory
 from fedge.runs.pace import Pace
 from fedge.runs.read import Run
@@ -58,7 +59,7 @@ class Training:
         self._metrics: dict[str, dict[str, float]] = {"last": {}, "best": {}}
         self._to_target: dict[str, float] | None = None
         self._schedule = config.schedule.init()
-        self._user_accuracies: dict[int, float] = {}
+        self._evaluation = Evaluation(config.evaluate, self._job, self._chosen.workers)
         if (restored := directory.restore()) is not None:
             self._restore(*restored)
 
@@ -132,11 +133,11 @@ class Training:
         merges = edge.merges(self._round)
         travels = self._hierarchy.num_bytes if edge.divided and merges else 0
         spent = world.spend(self._round, list(outcomes), [outcome.replies for outcome in outcomes.values()], travels)
-        distance = self._hierarchy.merge(self._weights, edge.norms) if merges else None
+        distance = self._hierarchy.merge(self._weights if edge.divided else None, edge.norms) if merges else None
         if edge.record:
             self._directory.append_edge({"round": self._round, "merged": merges, **world.describe(), **self._classes()})
         world.move(self._round)
-        found = {"weight_divergence": distance} if edge.divided and distance is not None else {}
+        found = {} if distance is None else {"weight_divergence": distance}
         return found | self._ledger.charge(replies, spent, 2 * edge.cell_grid.num_cells * travels)
 
     def _weights(self, state: Tree) -> Tensor:
@@ -171,52 +172,17 @@ class Training:
         if not (last or due):
             return {}
         present = tuple(client for cohort in cohorts for client in cohort.present)
-        return self._evaluate(info._replace(cohort=present))
-
-    def _evaluate(self, info: Info) -> dict[str, float]:
-        options, workers = self._config.evaluate, self._chosen.workers
-        state = self._hierarchy.merged()
-        variables = self._algorithm.model(state, self._variables)
-        metrics = evaluate.central(self._job, workers, variables)
-        if not np.isfinite(metrics["loss"]):
-            raise TrainingError(
-                f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "
-                "Training has diverged: lower algorithm.learning_rate"
-            )
-        if options.train:
-            trained = evaluate.training(self._job, workers, variables, info.round)
-            metrics |= {"train_eval_loss": trained["loss"]}
-            metrics |= {"train_accuracy": trained["accuracy"]} if "accuracy" in trained else {}
-            both = metrics["loss"] + trained["loss"]
-            metrics["generalisation_gap"] = (metrics["loss"] - trained["loss"]) / both if both else 0.0
-        if options.user_accuracy and self._job.clients.task != "values":
-            whose = info.cohort if options.users == "selected" else range(info.num_clients)
-            self._user_accuracies = evaluate.users(self._job, workers, variables, whose, info)
-            metrics |= self._over_users("user_accuracy", self._user_accuracies)
-            if options.after_training:
-                after = evaluate.trained_users(self._job, workers, state, whose, info)
-                metrics |= self._over_users("user_accuracy_after", after)
-        return metrics
-
-    def _over_users(self, name: str, accuracies: Mapping[int, float]) -> dict[str, float]:
-        """Fields of a record: over all clients, and over those that are not noisy if some are."""
-        if not accuracies:
-            return {}
-        values = np.array(list(accuracies.values()))
-        found = {name: float(values.mean()), f"{name}_std": float(values.std()), f"{name}_min": float(values.min())}
-        noisy = set(self._job.clients.noisy.tolist())
-        clean = [value for client, value in accuracies.items() if client not in noisy]
-        return found | {f"{name}_clean": float(np.mean(clean))} if noisy and clean else found
+        return self._evaluation.measure(self._hierarchy.merged(), info._replace(cohort=present))
 
     def _client_rows(self) -> Iterator[dict[str, Any]]:
         """One row for each client that took part or whose accuracy was measured in the last evaluation."""
         notes = self._algorithm.notes(self._hierarchy.merged()) if self._algorithm.notes else {}
         known = {name: values.expand(len(self._job.clients.sizes)).tolist() for name, values in notes.items()}
         accounts = {row["client"]: row for row in self._ledger.clients()}
-        for client in sorted(accounts.keys() | self._user_accuracies.keys()):
+        for client in sorted(accounts.keys() | self._evaluation.user_accuracies.keys()):
             row: dict[str, Any] = dict(accounts.get(client, {"client": client}))
-            if client in self._user_accuracies:
-                row["user_accuracy"] = self._user_accuracies[client]
+            if client in self._evaluation.user_accuracies:
+                row["user_accuracy"] = self._evaluation.user_accuracies[client]
             yield row | {name: values[client] for name, values in known.items() if not isnan(values[client])}
 
     def _note(self, record: Mapping[str, Any]) -> None:
@@ -254,8 +220,8 @@ class Training:
 
     def _save(self) -> None:
         users = {
-            "ids": torch.tensor(list(self._user_accuracies), dtype=torch.int64),
-            "accuracy": torch.tensor(list(self._user_accuracies.values()), dtype=torch.float64),
+            "ids": torch.tensor(list(self._evaluation.user_accuracies), dtype=torch.int64),
+            "accuracy": torch.tensor(list(self._evaluation.user_accuracies.values()), dtype=torch.float64),
         }
         tensors = nest("server", self._hierarchy.state()) | nest("world", self._world.state())
         tensors |= nest("ledger", self._ledger.state()) | nest("users", users)
@@ -284,7 +250,7 @@ class Training:
             if (saved := meta.get("schedule", {}).get(quantity, {})).keys() == fresh.keys():
                 self._schedule[quantity] = saved
         if users := pick("users", tensors):
-            self._user_accuracies = dict(zip(users["ids"].tolist(), users["accuracy"].tolist(), strict=True))
+            self._evaluation.user_accuracies = dict(zip(users["ids"].tolist(), users["accuracy"].tolist(), strict=True))
         self._to_target = self._find_target(Run(self._directory.path).rounds)
 
     def _find_target(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:

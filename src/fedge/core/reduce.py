@@ -20,7 +20,7 @@ from fedge.core.layout import Tree
 if TYPE_CHECKING:
     from fedge.core.algorithm import Slot
 
-_PART = 1 << 16  # values of a vector that are reduced at a time
+_PART = 1 << 18  # values of a vector that are reduced at a time
 
 
 class Reducer(Protocol):

@@ -44,15 +44,14 @@ class Hierarchy:
             return self.base
         return merge(self._slots, self.base, [self.states[i] for i in cells], self._participants[cells].tolist())
 
-    def merge(self, weights: Callable[[Tree], Tensor], norms: Norms) -> float | None:
+    def merge(self, weights: Callable[[Tree], Tensor] | None, norms: Norms) -> float | None:
         """Have all cells, empty ones too, go on from the merge.
 
-        Says how far cells were from it, in their `weights`, on average; None if nobody took part.
+        Says how far cells were from it, in their `weights`, on average; None if nobody took part, or nobody asks.
         """
         merged = self.merged()
-        goal = weights(merged)
-        cells = np.flatnonzero(self._participants)
-        distances = [divergence(weights(self.states[cell]), goal, norms) for cell in cells]
+        cells = np.flatnonzero(self._participants) if weights else ()
+        distances = [divergence(weights(self.states[cell]), weights(merged), norms) for cell in cells if weights]
         self.base = merged
         self.states = [merged] * len(self.states)
         self._participants[:] = 0

@@ -94,17 +94,18 @@ class Reduction:
     def add_rows(self, answers: Sequence[Answer], rows: Tree) -> None:
         """Check and count the answers of a block, which are not encoded; their uploads are rows."""
         uploads = [{name: value[i] for name, value in rows.items()} for i in range(len(answers))]
-        if not all(np.isfinite(value.numpy()).all() for value in rows.values()) or any(
-            not np.isfinite(answer.effort.loss) and answer.effort.batches for answer in answers
-        ):
-            for answer, upload in zip(answers, uploads, strict=True):
-                check_finite(answer, upload, self._info)
-        for answer, upload in zip(answers, uploads, strict=True):
-            self._count(answer, upload, upload)
         if self._mean is None:
             self._uploads += uploads
         else:
             self._mean.add_rows(rows, [answer.samples for answer in answers])
+        # What is not finite in an upload is not in the mean either, which is far less to look through.
+        tree = rows if self._mean is None else self._mean.partial.means
+        losses = [answer.effort.loss for answer in answers if answer.effort.batches]
+        if not (np.isfinite(losses).all() and all(np.isfinite(value.numpy()).all() for value in tree.values())):
+            for answer, upload in zip(answers, uploads, strict=True):
+                check_finite(answer, upload, self._info)
+        for answer, upload in zip(answers, uploads, strict=True):
+            self._count(answer, upload, upload)
 
     def part(self) -> Part:
         """What was counted so far, for another reduction to merge."""
