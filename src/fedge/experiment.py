@@ -117,7 +117,11 @@ def _train(config: Config, directory: RunDirectory, progress: Progress) -> None:
             directory.change(configuration.plain(config))  # only now: what cannot be trained changes nothing
             training.run()
     except VoidError as error:
-        raise VoidError(f"{error}\nThe run is kept: fedge resume {directory.path} --set ...") from None
+        edge = config.edge
+        change = f"max_void_rounds={10 * edge.max_void_rounds}"
+        if edge.deadline_s is not None:
+            change = f"deadline_s={10 * edge.deadline_s:g}"
+        raise VoidError(f"{error}\nThe run is kept: fedge resume {directory.path} --set edge.{change}") from None
     except TrainingError as error:
         slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
         raise TrainingError(f"{error}\nThe run is kept: fedge resume {directory.path} {slower}") from None
