@@ -268,7 +268,7 @@ def test_void_rounds_end_the_run_and_it_can_go_on(
     assert ended.code == 5
     assert "nobody answered in 3 rounds one after another, as many as edge.max_void_rounds allows" in ended.err
     assert "no client can meet edge.deadline_s = 5: raise it" in ended.err
-    assert f"The run is kept: fedge resume {runs}/world --set ..." in ended.err
+    assert f"The run is kept: fedge resume {runs}/world --set edge.deadline_s=50" in ended.err
     assert "Traceback" not in ended.err
     found = records(runs / "world")
     assert [(record["void"], record["reported"], record["sim_seconds"]) for record in found] == [(True, 0, 5.0)] * 3
