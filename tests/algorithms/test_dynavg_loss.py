@@ -6,6 +6,7 @@ With losses 0, 1, 2 of clients 0, 1, 2: q' = 0, 1/2, 1. Of R epochs left they ta
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
 from federation import Federation, Losing, Scripted, points, slope
@@ -137,3 +138,42 @@ def test_notes_have_the_last_reported_loss_and_the_plan() -> None:
     assert math.isnan(found["q"][0])
     assert found["q"][1:].tolist() == [1, 2]
     assert found["E_k"].tolist() == [0, 1, 5]
+
+
+# ---------------------------------------------------------------- beside the document
+
+
+def play_from_now(num_clients: int, epochs: int, loss: Loss) -> list[list[int]]:
+    """The talkers of each epoch if every arrival re-spaces all turns from now, as in the document's algorithm 4."""
+    known, due, talked = np.zeros(num_clients), np.ones(num_clients, int), []
+    for t in range(1, epochs + 1):
+        talked.append([client for client in range(num_clients) if due[client] == t or t == epochs])
+        if talked[-1] and t < epochs:
+            for client in talked[-1]:
+                known[client] = loss(t, client)
+            left, shares = epochs - t, (known - known.min()) / np.ptp(known)
+            due = t + np.ceil(left / np.ceil(shares * left).clip(min=1)).astype(int)
+    return talked
+
+
+@pytest.mark.parametrize("num_clients", [7, 31])
+def test_turns_spaced_from_now_starve_all_but_the_worst_client(num_clients: int) -> None:
+    """Why the document counts 8 times less traffic: whoever has the highest loss talks again at once, and that moves
+    the turns of all others away once more. By the rule of `dynavg_loss`, from a client's last talk, nobody starves."""
+    epochs = 40
+    losses = 1 + 0.02 * np.random.default_rng(1).standard_normal((epochs + 1, num_clients))  # alike, as of IID clients
+
+    def noisy(t: int, client: int) -> float:
+        return float(losses[t, client])
+
+    starved = play_from_now(num_clients, epochs, noisy)
+    federation = Federation(DynAvgLoss(epochs=epochs).build, points(*range(num_clients)), make=slope)
+    federation.engine = scripted = Scripted(noisy)
+    for _ in range(epochs):
+        federation.round(tuple(range(num_clients)))
+    spaced = [scripted.talked[t] for t in range(1, epochs + 1)]
+    assert np.median([len(who) for who in starved[1:-1]]) == 1
+    # with shares uniform between 0 and 1 a client talks in about half of the epochs
+    assert num_clients / 4 < np.mean([len(who) for who in spaced[1:-1]]) < num_clients
+    counts = [sum(who.count(client) for who in spaced) for client in range(num_clients)]
+    assert min(counts) > 2  # the first and the last epoch, and others
