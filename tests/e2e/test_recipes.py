@@ -15,7 +15,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("*.toml"))
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 SHORT = ["budget.local_steps=1", "seeds=[1]", "sweep.workers=2"]  # one round is more than one step
-MOST_POINTS = 6  # of a sweep that are tried; of more, some at random
+MOST_POINTS = 2  # of a sweep that are tried; of more, some at random
 FOLDERS = {"mnist": "mnist", "fashion_mnist": "fashion_mnist"}
 
 
