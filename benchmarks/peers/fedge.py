@@ -93,13 +93,14 @@ def prepare(
     setup = Setup.of(config, seed)
     job = setup.job(config, KeptStore(setup.algorithm.keep(setup.network.variables), None))
     engine = make_engine(config, job, workload.cohort)
-    state, numbers = setup.algorithm.init(setup.network.variables), count(1)
+    state, numbers, world = setup.algorithm.init(setup.network.variables), count(1), setup.world(config, seed)
 
     def rounds(num_rounds: int) -> None:
         nonlocal state
         for number in islice(numbers, num_rounds):
-            info = info_of(config, seed, workload.registered, number, 0.0, config.schedule.init())
-            (outcome,) = drive(engine, setup.algorithm, [state], [info])
+            (asked,) = world.gather(number)
+            info = info_of(config, seed, workload.registered, len(asked.asked), number, 0.0, config.schedule.init())
+            (outcome,) = drive(engine, setup.algorithm, [state], [info._replace(cohort=asked.present)])
             state = outcome.state
 
     return rounds
