@@ -159,7 +159,7 @@ def play_from_now(num_clients: int, epochs: int, loss: Loss) -> list[list[int]]:
 @pytest.mark.parametrize("num_clients", [7, 31])
 def test_turns_spaced_from_now_starve_all_but_the_worst_client(num_clients: int) -> None:
     """A likely reason why the document counts 8 times less traffic: whoever has the highest loss talks again at once,
-    and that moves the turns of all others away. By the rule of `dynavg_loss`, from a client's last talk, nobody starves.
+    and moves the turns of all others away. By the rule of `dynavg_loss`, from a client's last talk, nobody starves.
     """
     epochs = 40
     losses = 1 + 0.02 * np.random.default_rng(1).standard_normal((epochs + 1, num_clients))  # alike, as of IID clients
