@@ -2,8 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -242,6 +245,19 @@ class Losing:
     def _cut(self, exchange: Exchange, info: Info) -> Exchange:
         silent = self._silent(exchange.work, info)
         return exchange._replace(cohort=[client for client in exchange.cohort if client not in silent])
+
+
+def record_rounds(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
+    """What becomes of rounds that the module drives, from now on."""
+    outcomes: list[Outcome] = []
+
+    def watched(*args: Any) -> list[Outcome]:
+        found = drive(*args)
+        outcomes.extend(found)
+        return found
+
+    monkeypatch.setattr(module, "drive", watched)
+    return outcomes
 
 
 class Scripted:

@@ -1,10 +1,13 @@
 """What the benchmark of algorithms runs."""
 
 import pytest
+import torch
 from benchmarks.algorithms import ALGORITHMS
+from benchmarks.peers import fedge as peer
 from benchmarks.peers.fedge import configure, prepare
 from benchmarks.workloads import WORKLOADS
 
+from federation import record_rounds
 from fedge.core.schema import tag
 from fedge.setup import Setup
 
@@ -19,5 +22,9 @@ def test_every_algorithm_can_be_built_for_the_workload(name: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["loop", "block"])
-def test_rounds_of_a_workload_run(engine: str) -> None:
-    prepare(WORKLOADS["W4"]._replace(cohort=3, registered=10), engine, 1)(2)
+def test_rounds_of_a_workload_run(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = record_rounds(peer, monkeypatch)
+    workload = WORKLOADS["W4"]._replace(cohort=3, registered=10)
+    prepare(workload, engine, 1)(2)
+    assert [outcome.replies[0].costs.steps.tolist() for outcome in outcomes] == [[workload.steps] * 3] * 2
+    assert not torch.equal(outcomes[0].state["x"], outcomes[1].state["x"])

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 import msgspec
 
 from fedge.core.errors import ConfigError, RunError
-
-
-class EdgeRun(Protocol):
-    """What pictures of the edge need of a run; `fedge.runs.read` has it."""
-
-    @property
-    def edge(self) -> Sequence[Mapping[str, Any]]: ...
+from fedge.report.groups import Run
 
 
 class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +31,7 @@ class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
 
 
-def read_edge(run: EdgeRun) -> list[EdgeRound]:
+def read_edge(run: Run) -> list[EdgeRound]:
     """All rounds that a run has recorded; none, if it was not asked to."""
     try:
         return msgspec.convert(run.edge, list[EdgeRound])
@@ -46,7 +39,7 @@ def read_edge(run: EdgeRun) -> list[EdgeRound]:
         raise RunError(f"edge.jsonl is not what fedge writes: {error}; run the experiment again") from None
 
 
-def read_one(runs: Sequence[EdgeRun]) -> list[EdgeRound]:
+def read_one(runs: Sequence[Run]) -> list[EdgeRound]:
     """The rounds of the only run among these that has recorded its edge."""
     recorded = [rounds for run in runs if (rounds := read_edge(run))]
     if not recorded:
