@@ -131,14 +131,14 @@ class Training:
         """Let time pass, cells agree and clients move; what the round cost, as fields of its record."""
         edge, world = self._config.edge, self._world
         merges = edge.merges(self._round)
-        travels = self._hierarchy.num_bytes if edge.divided and merges else 0
-        spent = world.spend(self._round, list(outcomes), [outcome.replies for outcome in outcomes.values()], travels)
+        by_cell = [outcome.replies for outcome in outcomes.values()]
+        spent = world.spend(self._round, list(outcomes), by_cell, self._hierarchy.num_bytes)
         distance = self._hierarchy.merge(self._weights if edge.divided else None, edge.norms) if merges else None
         if edge.record:
             self._directory.append_edge({"round": self._round, "merged": merges, **world.describe(), **self._classes()})
         world.move(self._round)
         found = {} if distance is None else {"weight_divergence": distance}
-        return found | self._ledger.charge(replies, spent, 2 * edge.cell_grid.num_cells * travels)
+        return found | self._ledger.charge(replies, spent)
 
     def _weights(self, state: Tree) -> Tensor:
         return self._algorithm.model(state, self._variables)["x"]

@@ -37,14 +37,15 @@ def two_rounds() -> Ledger:
     ledger.charge([reply((0, 2), 100, [10, 20])], spent(5.0, 1.0, 2.0, 0.5, {0: 1.5, 2: 2.5}))
     # a round of two exchanges: flags from both, then a model from client 2
     exchanges = [reply((1, 2), 40, [1, 1], communicated=False), reply((2,), 30, [200])]
-    ledger.charge(exchanges, spent(2.0, 0.5, 0.5, 0.5, {1: 0.25, 2: 4.0}), bytes_backhaul=70)
+    ledger.charge(exchanges, spent(2.0, 0.5, 0.5, 0.5, {1: 0.25, 2: 4.0})._replace(bytes_backhaul=70))
     return ledger
 
 
 def test_the_record_of_a_round() -> None:
     ledger = Ledger()
     exchanges = [reply((1, 2), 40, [1, 1], communicated=False), reply((2,), 30, [200])]
-    assert ledger.charge(exchanges, spent(2.0, 0.5, 0.75, 0.25, {1: 3.0, 2: 4.5}), bytes_backhaul=1000) == {
+    took = spent(2.0, 0.5, 0.75, 0.25, {1: 3.0, 2: 4.5})._replace(bytes_backhaul=1000)
+    assert ledger.charge(exchanges, took) == {
         "messages": 6,  # down and up, for each client of each exchange
         "bytes_down": 2 * 40 + 30,
         "bytes_up": 202,

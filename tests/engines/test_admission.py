@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from federation import BUILDS, Federation, batched_of, mixed, points, slope
 from fedge.algorithms.dynavg import DynAvg
 from fedge.algorithms.fedavg import FedAvg
-from fedge.core.algorithm import Build, Costs, Outcome, drive
+from fedge.core.algorithm import Admission, Build, Costs, Outcome, drive
 from fedge.core.layout import Tree
 from fedge.engines.pool import Pool
 
@@ -25,10 +25,9 @@ SAMPLE = (
     "codec(scaffold, sparse)",
 )
 SIZES = (6, 9, 9, 1, 5)
-Admit = Callable[[int, tuple[int, ...], Costs], np.ndarray]
 
 
-def only(*clients: int) -> Admit:
+def only(*clients: int) -> Admission:
     """These are in time, in every exchange."""
     return lambda number, ids, costs: np.isin(ids, clients)
 
@@ -37,7 +36,7 @@ def everybody(number: int, ids: tuple[int, ...], costs: Costs) -> np.ndarray:
     return np.ones(len(ids), bool)
 
 
-def play(federation: Federation, admit: Admit) -> Outcome:
+def play(federation: Federation, admit: Admission) -> Outcome:
     """One round in which some may be late."""
     federation.info = federation.info._replace(round=federation.info.round + 1)
     job = federation.job

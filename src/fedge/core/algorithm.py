@@ -121,6 +121,9 @@ class Costs(NamedTuple):
 Admit = Callable[[tuple[int, ...], Costs], np.ndarray]
 """(ids in client order, what their answers cost) -> which of them are in time."""
 
+Admission = Callable[[int, tuple[int, ...], Costs], np.ndarray]
+"""The same of several states that are driven at once, by the number of the state."""
+
 
 class Exchange(NamedTuple):
     """One question of the server to a cohort."""
@@ -197,7 +200,7 @@ def drive(
     algorithm: Algorithm,
     states: Sequence[Tree],
     infos: Sequence[Info],
-    admit: Callable[[int, tuple[int, ...], Costs], np.ndarray] | None = None,
+    admit: Admission | None = None,
 ) -> list[Outcome]:
     """One round of each state with its own cohort. An exchange that nobody answers in time makes its round void.
 

@@ -57,7 +57,7 @@ class Forecast:
         by_cell = self._replies(world, 1)
         replies = [reply for exchanges in by_cell.values() for reply in exchanges]
         num_clients = max(1, sum(len(exchanges[0].ids) for exchanges in by_cell.values()))
-        times = world.spend(1, list(by_cell), list(by_cell.values()), 0)
+        times = world.spend(1, list(by_cell), list(by_cell.values()), self._state_bytes)
         record = Ledger().charge(replies, times)
         plain = sum(message.size({}, part.plain_up) for part in self.parts)
         return Quote(
@@ -75,14 +75,13 @@ class Forecast:
 
     def rounds(self) -> Iterator[dict[str, Any]]:
         """The costs of each round, as its record would have them, until the budget is spent."""
-        ledger, world, edge = Ledger(), self._world(), self._config.edge
+        ledger, world = Ledger(), self._world()
         for round in range(1, self._config.rounds + 1):
             by_cell = self._replies(world, round)
-            travels = self._state_bytes if edge.divided and edge.merges(round) else 0
-            spent = world.spend(round, list(by_cell), list(by_cell.values()), travels)
+            spent = world.spend(round, list(by_cell), list(by_cell.values()), self._state_bytes)
             world.move(round)
             replies = [reply for exchanges in by_cell.values() for reply in exchanges]
-            yield {"round": round, **ledger.charge(replies, spent, 2 * edge.cell_grid.num_cells * travels)}
+            yield {"round": round, **ledger.charge(replies, spent)}
             if self._config.budget.spent(ledger.totals):
                 return
 

@@ -12,7 +12,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.grid import CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.keys import generator
 from fedge.edge import channel
-from fedge.edge.clock import Clock, Crew, Norms, Phases, Places, Share, check_quantities
+from fedge.edge.clock import Chance, Clock, Crew, Norms, Phases, Places, check_quantities
 from fedge.edge.mobility import MobilityTrace, destinations, move
 from fedge.edge.quantity import Normal, Positive, Quantity, values
 from fedge.edge.uplink import finish_times
@@ -29,7 +29,7 @@ class CellClock(Clock, tag="cells"):
     grid: Annotated[Shape | None, Meta(description="rows and columns, in place of cells")] = None
     clients_per_cell: Annotated[Occupancy | None, Meta(description="clients in each cell at first (balanced)")] = None
     global_every: Annotated[int, Meta(ge=1, description="rounds from one merge of the cells to the next")] = 1
-    mobility_rate: Annotated[Share, Meta(description="chance that a client moves after a round")] = 0.0
+    mobility_rate: Annotated[Chance, Meta(description="chance that a client moves after a round")] = 0.0
     move_to: Annotated[
         Literal["anywhere", "neighbours"],
         Meta(description="any other cell, with a chance of 1/distance, or one of the up to eight next to its own"),

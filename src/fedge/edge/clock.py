@@ -17,7 +17,7 @@ from fedge.edge import channel
 from fedge.edge.availability import Availability, Constant
 from fedge.edge.quantity import Positive, Quantity, values
 
-Share = Annotated[float, Meta(ge=0, le=1)]
+Chance = Annotated[float, Meta(ge=0, le=1)]
 Norms = Literal["l2", "l1_l2"]
 
 
@@ -57,7 +57,7 @@ class Device(Options, tag=False, kw_only=True):
 
     share: Annotated[float, Meta(gt=0, le=1, description="of all clients; the shares of all classes add up to 1")]
     compute_scale: Annotated[float, Meta(gt=0, description="how many times longer it computes")] = 1.0
-    mobility_rate: Annotated[Share | None, Meta(description="its own, if clients can move")] = None
+    mobility_rate: Annotated[Chance | None, Meta(description="its own, if clients can move")] = None
 
 
 class Clock(Options, tag_field="clock"):
@@ -68,7 +68,7 @@ class Clock(Options, tag_field="clock"):
     ] = None
     availability: Annotated[Availability, Meta(description="which clients can be asked")] = Constant()
     dropout: Annotated[
-        Share, Meta(description="chance that a client that was asked is gone before anything is sent")
+        Chance, Meta(description="chance that a client that was asked is gone before anything is sent")
     ] = 0.0
     devices: Annotated[
         list[Device], Meta(description="classes of devices, dealt to clients at random; none: all are alike")

@@ -50,8 +50,10 @@ class Hierarchy:
         Says how far cells were from it, in their `weights`, on average; None if nobody took part, or nobody asks.
         """
         merged = self.merged()
-        cells = np.flatnonzero(self._participants) if weights else ()
-        distances = [divergence(weights(self.states[cell]), weights(merged), norms) for cell in cells if weights]
+        distances = []
+        if weights:
+            goal, cells = weights(merged), np.flatnonzero(self._participants)
+            distances = [divergence(weights(self.states[cell]), goal, norms) for cell in cells]
         self.base = merged
         self.states = [merged] * len(self.states)
         self._participants[:] = 0

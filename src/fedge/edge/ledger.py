@@ -27,14 +27,14 @@ class Ledger:
         self._clients: dict[int, np.ndarray] = {}
         self._joules: dict[int, float] = {}
 
-    def charge(self, replies: Sequence[Reply], spent: Spent, bytes_backhaul: int = 0) -> dict[str, Any]:
+    def charge(self, replies: Sequence[Reply], spent: Spent) -> dict[str, Any]:
         """The costs of a round, as fields of its record; replies in which a client comes first begin its round."""
         parties = [party for reply in replies for party in _parties(reply)]
         record: dict[str, Any] = {
             "messages": sum(2 * len(ids) for ids, _, _ in parties),
             "bytes_down": sum(int(costs.bytes_down.sum()) for _, costs, _ in parties),
             "bytes_up": sum(int(costs.bytes_up.sum()) for _, costs, _ in parties),
-            "bytes_backhaul": bytes_backhaul,
+            "bytes_backhaul": spent.bytes_backhaul,
             "local_steps": sum(int(costs.steps.sum()) for _, costs, _ in parties),
             "flops": sum(int(costs.flops.sum()) for _, costs, _ in parties),
             "sim_seconds": spent.total,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedge.core.algorithm import Costs, Reply
+from fedge.core.algorithm import Admission, Costs, Reply
 from fedge.core.keys import generator
 from fedge.core.layout import Tree
 from fedge.edge.clock import Clock, Crew, Phases, Places
@@ -16,8 +16,6 @@ from fedge.edge.selection import SelectionOptions
 
 Amount = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """(minibatches, samples) that each of some clients works on in a round, as far as is known beforehand."""
-
-Admit = Callable[[int, tuple[int, ...], Costs], np.ndarray]
 
 
 class Cohort(NamedTuple):
@@ -48,6 +46,7 @@ class Spent(NamedTuple):
     up: float = 0.0
     ids: np.ndarray = np.zeros(0, np.int64)
     joules: np.ndarray = np.zeros(0)  # of each of these clients
+    bytes_backhaul: int = 0
 
     @property
     def wait(self) -> float:
@@ -94,7 +93,7 @@ class World:
                 found.append(Cohort(cell, tuple(asked.tolist()), tuple(self._stay(asked, round).tolist())))
         return found
 
-    def admit(self, round: int) -> Admit | None:
+    def admit(self, round: int) -> Admission | None:
         """Who is in time, for an engine to ask, exchange by exchange; None if nobody can be late."""
         deadline = self._edge.deadline_s
         if deadline is None:
@@ -108,25 +107,27 @@ class World:
 
         return decide
 
-    def spend(self, round: int, cells: Sequence[int], replies: Sequence[Sequence[Reply]], backhaul_bytes: int) -> Spent:
+    def spend(self, round: int, cells: Sequence[int], replies: Sequence[Sequence[Reply]], state_bytes: int) -> Spent:
         """Let the time pass that a round took, in which these cells had these replies.
 
-        `backhaul_bytes`: the size of a state, if cells merge now.
+        `state_bytes`: the size of a server's state, which travels to the centre and back if cells merge now.
         """
-        before = self.seconds
+        before, edge = self.seconds, self._edge
+        travels = state_bytes if edge.divided and edge.merges(round) else 0
         self._labours = list(self._work(round, cells, replies))
         took = np.zeros(len(self._seconds))
         for labour in self._labours:
             took[labour.cell] += labour.total
         if not any(len(labour.ids) > labour.late.sum() for labour in self._labours):  # nobody answered
-            took[:] = self._edge.deadline_s or self._edge.retry_s
-        if self._edge.waits(round):
-            self._seconds[:] = (self._seconds + took).max() + self._edge.backhaul_s(backhaul_bytes)
+            took[:] = edge.deadline_s or edge.retry_s
+        if edge.waits(round):
+            self._seconds[:] = (self._seconds + took).max() + edge.backhaul_s(travels)
         else:
             self._seconds += took
         self._remember_bytes(replies)
         down, compute, up = self._means().tolist()
-        return Spent(self.seconds - before, down, compute, up, *self._joules())
+        ids, joules = self._joules()
+        return Spent(self.seconds - before, down, compute, up, ids, joules, 2 * len(self._seconds) * travels)
 
     def move(self, round: int) -> None:
         """Let clients move after a round."""
