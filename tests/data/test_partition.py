@@ -113,6 +113,15 @@ def test_shards_are_dealt_at_random() -> None:
     assert len(deals) == 5
 
 
+def test_strided_shards_give_every_client_classes_that_lie_apart() -> None:
+    # Ten classes in twenty shards: client i has shards i and i + 10, so half of class i // 2 and half of the fifth after it.
+    train = np.repeat(np.arange(10), 10)
+    for seed in range(2):
+        found = split(Shards(deal="strided"), train, train, 10, seed)
+        assert [train[own].tolist() for own in found.train] == [[i // 2] * 5 + [i // 2 + 5] * 5 for i in range(10)]
+        assert [own.tolist() for own in found.test] == [own.tolist() for own in found.train]
+
+
 def test_a_class_that_is_rarer_in_the_test_set_is_cut_at_the_same_places() -> None:
     # Four shards of five samples: two of class 0, two of class 1. The test set has two samples of class 0 and
     # six of class 1: shards of one, one, three, three. With equal parts of two, class 1 would begin early.

@@ -61,12 +61,16 @@ class Iid(Options, tag="iid"):
 
 
 class Shards(Options, tag="shards"):
-    """Sorted by class, cut into equal shards, dealt at random: a client has about `per_client` classes.
+    """Sorted by class, cut into equal shards and dealt: a client has about `per_client` classes.
 
     The test set is sorted and cut alike, and a client gets the shards of the same numbers.
     """
 
     per_client: Annotated[int, Meta(ge=1, description="Shards that each client is dealt.")] = 2
+    deal: Annotated[
+        Literal["random", "strided"],
+        Meta(description="Which shards: any, or number i, i + clients, i + 2*clients ... for client i."),
+    ] = "random"
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
         num_samples = len(train.y)
@@ -80,7 +84,10 @@ class Shards(Options, tag="shards"):
                 f"at most {num_samples // num_clients} are possible with this data.clients"
             )
         cuts = np.arange(1, num_shards) * num_samples // num_shards
-        deal = rng.permutation(num_shards).reshape(num_clients, self.per_client)
+        if self.deal == "random":
+            deal = rng.permutation(num_shards).reshape(num_clients, self.per_client)
+        else:
+            deal = np.arange(num_shards).reshape(self.per_client, num_clients).T
         return Split(
             deal_shards(train.y, np.arange(num_samples), cuts, deal),
             deal_shards(test.y, *cut_alike(train.y, test.y, cuts), deal),
