@@ -71,12 +71,15 @@ class Layout:
         return self.stats[-1].stop if self.stats else 0
 
     @cached_property
-    def _strides(self) -> dict[Kind, list[tuple[int, ...]]]:
-        """How far apart neighbours along each axis of a tensor lie in its vector."""
-        sides: dict[Kind, tuple[Entry, ...]] = {"params": self.params, "stats": self.stats, "scalar": ()}
+    def _shapes(self) -> dict[Kind, list[tuple[str, tuple[int, ...], tuple[int, ...], int]]]:
+        """Of each tensor its name, shape, how far apart neighbours along its axes lie in the vector, and its start."""
+        kinds: tuple[Kind, ...] = ("params", "stats", "scalar")
         return {
-            kind: [tuple(prod(e.shape[i + 1 :]) for i in range(len(e.shape))) for e in side]
-            for kind, side in sides.items()
+            kind: [
+                (e.name, e.shape, tuple(prod(e.shape[i + 1 :]) for i in range(len(e.shape))), e.start)
+                for e in self.entries(kind)
+            ]
+            for kind in kinds
         }
 
     def entries(self, kind: Kind) -> tuple[Entry, ...]:
@@ -89,10 +92,12 @@ class Layout:
     def views(self, vector: Tensor, kind: Kind = "params") -> dict[str, Tensor]:
         """The tensors in a vector `[n]`, or in the rows of a block `[C, n]`; no copy."""
         # One operation each: an engine does this in every step.
+        if not (shapes := self._shapes[kind]):
+            return {}
         rows, (*jumps, one), begin = vector.shape[:-1], vector.stride(), vector.storage_offset()
         return {
-            e.name: vector.as_strided((*rows, *e.shape), (*jumps, *(one * s for s in strides)), begin + one * e.start)
-            for e, strides in zip(self.entries(kind), self._strides[kind], strict=True)
+            name: vector.as_strided((*rows, *shape), (*jumps, *(one * s for s in strides)), begin + one * start)
+            for name, shape, strides, start in shapes
         }
 
     def flat(self, tensors: Iterable[Tensor]) -> Tensor:

@@ -84,13 +84,15 @@ class Mean:
 
 def _run_mean(mean: Tensor, rows: Tensor, which: Sequence[int], shares: Sequence[float]) -> None:
     """a += (u - a) * share for some rows u in turn; by parts that stay in the cache. A share of 1 starts anew."""
-    room = mean.new_empty((*mean.shape[:-1], min(_PART, mean.shape[-1])))
+    room = None if rows.dtype == mean.dtype else mean.new_empty((*mean.shape[:-1], min(_PART, mean.shape[-1])))
     for start in range(0, mean.shape[-1], _PART):
         a = mean[..., start : start + _PART]
-        u = room[..., : a.shape[-1]]
         for i, share in zip(which, shares, strict=True):
-            u.copy_(rows[i, ..., start : start + _PART])
-            a.copy_(u) if share == 1.0 else a.lerp_(u, share)
+            u = rows[i, ..., start : start + _PART]
+            if share == 1.0:
+                a.copy_(u)
+            else:
+                a.lerp_(u if room is None else room[..., : a.shape[-1]].copy_(u), share)
 
 
 class Collect:

@@ -133,12 +133,16 @@ class DividedClients:
 
     def _cut(self, pool: Pool, rows: np.ndarray) -> Samples:
         chosen = torch.from_numpy(rows)
-        return Samples(self._scale(pool.x[chosen]), pool.y[chosen])
+        # index_select copies rows whole, where indexing copies number by number
+        x = pool.x.index_select(0, chosen) if isinstance(pool.x, Tensor) else pool.x[chosen]
+        return Samples(self._scale(x), pool.y[chosen])
 
     def _scale(self, x: Tensor) -> Tensor:
         if self._whole.words:
             return x.to(torch.int64)
-        return x.to(torch.float32) / self._whole.full_scale
+        if self._whole.full_scale == 1:
+            return x.to(torch.float32)
+        return x.to(torch.float32, copy=True).div_(self._whole.full_scale)
 
     def _normalised(self, x: Tensor) -> Tensor:
         return (x - self._mean) / self._std if self._options.normalise else x

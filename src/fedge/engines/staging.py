@@ -34,6 +34,7 @@ class Stage:
         for rows, batches in zip(self._places, plans, strict=True):
             for row, batch in zip(rows, batches, strict=False):
                 row[: len(batch)] = batch
+        self._widths: dict[int, tuple[list[int], list[bool]]] = {}  # by the number of clients still at work
         self._first = self._end = 0  # which batches are staged
         self._staged = Samples(torch.empty(0), torch.empty(0))
 
@@ -68,10 +69,15 @@ class Stage:
 
     def _shares(self, number: int, num_rows: int) -> tuple[int, Tensor | None]:
         """How long the longest batch is, and the share of each sample in its client's mean, if others are shorter."""
-        lengths = self._lengths[:num_rows, number]
-        width = int(lengths.max())
-        if (lengths == width).all():
+        if num_rows not in self._widths:  # of all batches at once: there are many, and short
+            lengths = self._lengths[:num_rows]
+            longest = lengths.max(0)
+            self._widths[num_rows] = longest.tolist(), (lengths == longest).all(0).tolist()
+        widths, alike = self._widths[num_rows]
+        width = widths[number]
+        if alike[number]:
             return width, None
+        lengths = self._lengths[:num_rows, number]
         real = np.arange(width) < lengths[:, None]
         network = self._job.network
         return width, torch.from_numpy(real / lengths[:, None]).to(network.device, network.dtype)
