@@ -36,7 +36,7 @@ class Stage:
                 row[: len(batch)] = batch
         self._widths: dict[int, tuple[list[int], list[bool]]] = {}  # by the number of clients still at work
         self._first = self._end = 0  # which batches are staged
-        self._staged = Samples(torch.empty(0), torch.empty(0))
+        self._staged: list[Samples] = []
 
     @cached_property
     def samples(self) -> list[Samples]:
@@ -58,8 +58,10 @@ class Stage:
         if not self._first <= number < self._end:
             self._load(number, num_rows)
         width, shares = self._shares(number, num_rows)
-        x, y = (side[:num_rows, number - self._first, :width] for side in self._staged)
-        return Batch(Samples(x, y), shares)
+        staged = self._staged[number - self._first]
+        if staged.y.shape[:2] != (num_rows, width):
+            staged = Samples(*(side[:num_rows, :width] for side in staged))
+        return Batch(staged, shares)
 
     def places(self, step: int, which: int, num_rows: int) -> tuple[Tensor, Tensor | None]:
         """Where that batch lies in the clients' samples, and the share of each sample in its mean."""
@@ -89,7 +91,8 @@ class Stage:
         bytes_each = sum(side[0].numel() * side.element_size() for side in sample) * num_rows * width
         count = min(max(1, _STAGE_BYTES // max(1, bytes_each)), self._lengths.shape[1] - first)
         places = np.ascontiguousarray(self._places[:num_rows, first : first + count, :width])
-        self._staged = Samples(*(self._gather(side, places) for side in (0, 1)))
+        x, y = (self._gather(side, places).unbind(1) for side in (0, 1))
+        self._staged = [Samples(*both) for both in zip(x, y, strict=True)]
         self._first, self._end = first, first + count
 
     def _gather(self, side: int, places: np.ndarray) -> Tensor:

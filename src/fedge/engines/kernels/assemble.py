@@ -76,6 +76,7 @@ class Kernels:
         self.random = any(isinstance(layer, Dropout) for layer in layers)
         kinds = [type(layer) for layer in layers if not isinstance(layer, Flatten | Identity)]
         self._linear = kinds == [Linear]
+        self._moving: tuple[Tensor, Tree] | None = None  # what the last step moved, and its tensors
 
     def gradient(
         self, x: Tensor, stats: Tensor, batch: Batch, out: Tensor, penalty: Penalty | None = None
@@ -85,7 +86,9 @@ class Kernels:
     def step(
         self, y: Tensor, stats: Tensor, batch: Batch, affine: Affine, penalty: Penalty | None = None
     ) -> tuple[Tensor, Tensor]:
-        views = self._layout.views(y)
+        if self._moving is None or self._moving[0] is not y:  # the same in every step of a block
+            self._moving = y, self._layout.views(y)
+        views = self._moving[1]
         return self._descend(views, stats, batch, Stepped(self._layout, views, affine), penalty)
 
     def outputs(self, x: Tensor, stats: Tensor, inputs: Tensor) -> Tensor:

@@ -41,7 +41,8 @@ class Flatten:
         return f"Flatten with start_dim {module.start_dim} has no batched kernel"
 
     def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, torch.Size]:
-        return x.flatten(self._start, self._end), x.shape
+        flat = x.dim() == self._start + 1
+        return x if flat else x.flatten(self._start, self._end), x.shape
 
     def backward(self, g: Tensor, saved: torch.Size, run: Pass, into: Into, need_input: bool) -> Tensor:
         return g.reshape(saved)
