@@ -140,6 +140,7 @@ def test_several_problems_are_said_at_once() -> None:
             {"cluster": {"round": 3}, "edge": "cells"},
             "cluster and the cells of edge both divide clients, and exclude each other; leave one out",
         ),
+        ({"edge": {"clock": "fixed", "cells": 4}}, 'edge.cells: needs clock = "cells" in the same table'),
         ({"edge": {"clock": "cell"}}, "edge.clock: unknown name 'cell', did you mean 'cells'?; known: cells, fixed"),
         (
             {"edge": {"clock": "cells", "cells": 6, "grid": [2, 2]}},

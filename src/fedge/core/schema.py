@@ -8,7 +8,7 @@ without a name is of the kind that is the field's default, if it has one.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
@@ -99,9 +99,9 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
     key = candidates[0].__struct_config__.tag_field or "name"
     if isinstance(raw, str):
         raw = {key: raw}
-    if isinstance(raw, Mapping) and key not in raw and type(default) in candidates:
-        kind = cast("type[Struct]", type(default))
-        return _struct(raw, kind, path, problems, _owners(key, [each for each in candidates if each is not kind]))
+    has_default = type(default) in candidates
+    if isinstance(raw, Mapping) and key not in raw and has_default:
+        return _struct(raw, cast("type[Struct]", type(default)), path, problems, _owners(key, candidates))
     if not isinstance(raw, Mapping) or not isinstance(raw.get(key), str):
         names = ", ".join(sorted(name for name in map(tag, candidates) if name is not None))
         problems.append(f"{path}: expected a table with a {key}, one of {names}; got {raw!r}")
@@ -113,12 +113,12 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
         return None
     if tag(chosen) is not None:
         raw = {other: value for other, value in raw.items() if other != key}
-    return _struct(raw, chosen, path, problems)
+    return _struct(raw, chosen, path, problems, _owners(key, candidates) if has_default else None)
 
 
-def _owners(key: str, kinds: Iterable[type[Struct]]) -> dict[str, str]:
-    """By field, what to write for the kind that has it."""
-    return {field: f'{key} = "{tag(kind)}"' for kind in kinds for field in kind.__struct_fields__}
+def _owners(key: str, kinds: Sequence[type[Struct]]) -> dict[str, str]:
+    """By field, what to write for the kind that has it; for the first, if several have."""
+    return {field: f'{key} = "{tag(kind)}"' for kind in reversed(kinds) for field in kind.__struct_fields__}
 
 
 def _struct(
