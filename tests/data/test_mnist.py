@@ -110,6 +110,18 @@ def test_a_truncated_file_is_named_with_both_checksums(tmp_path: Path, contents:
     assert f"{path} is truncated or corrupt: expected MD5 {expected}, got {got}" in str(caught.value)
 
 
+def test_what_another_program_has_zipped_is_as_good(tmp_path: Path, contents: dict[str, bytes]) -> None:
+    put(tmp_path, contents)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(contents[path.stem], compresslevel=1, mtime=1))
+    assert Mnist(dir=str(tmp_path), clients=4).build(seed=1).sizes.tolist() == [5, 5, 5, 5]
+    wrong = bytearray(contents[path.stem])
+    wrong[5000] ^= 1
+    path.write_bytes(gzip.compress(wrong))
+    with pytest.raises(DataError, match="corrupt: expected MD5"):
+        Mnist(dir=str(tmp_path)).build(seed=1)
+
+
 def test_a_single_wrong_bit_is_found(tmp_path: Path, contents: dict[str, bytes]) -> None:
     put(tmp_path, contents, zipped=False)
     path = tmp_path / "train-images-idx3-ubyte"

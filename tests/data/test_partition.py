@@ -114,7 +114,7 @@ def test_shards_are_dealt_at_random() -> None:
 
 
 def test_strided_shards_give_every_client_classes_that_lie_apart() -> None:
-    # Ten classes in twenty shards: client i has shards i and i + 10, so half of class i // 2 and half of the fifth after it.
+    # Ten classes in twenty shards: client i has shards i and i + 10: half of class i // 2, half of the fifth after it.
     train = np.repeat(np.arange(10), 10)
     for seed in range(2):
         found = split(Shards(deal="strided"), train, train, 10, seed)

@@ -14,9 +14,10 @@ from fedge.sweep.plan import load, work_out
 RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("*.toml"))
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
+PACKAGED = Path("/usr/share/datasets")  # Debian's dataset-fashion-mnist
 SHORT = ["budget.local_steps=1", "seeds=[1]", "sweep.workers=2"]  # one round is more than one step
 MOST_POINTS = 2  # of a sweep that are tried; of more, some at random
-FOLDERS = {"mnist": "mnist", "fashion_mnist": "fashion_mnist"}
+FOLDERS = {"mnist": "mnist", "fashion_mnist": "fashion-mnist"}
 
 
 def name_of(file: Path) -> str:
@@ -39,9 +40,11 @@ def test_every_point_is_a_valid_experiment(file: Path) -> None:
 def test_every_point_trains(file: Path, fedge: Fedge, tmp_path: Path) -> None:
     data = Path(os.environ.get("FEDGE_DATA") or BESIDE).absolute()
     settings = tomllib.loads(file.read_text())
-    folder = FOLDERS.get(settings["data"]["name"])
-    if folder and not (data / folder).is_dir():
-        pytest.skip(f"needs the files of {folder}/ in the folder that FEDGE_DATA names")
+    if folder := FOLDERS.get(settings["data"]["name"]):
+        found = [root for root in (data, PACKAGED) if (root / folder).is_dir()]
+        if not found:
+            pytest.skip(f"needs the files of {folder}/ in the folder that FEDGE_DATA names")
+        data = found[0]
     num_points = len(work_out(load(file)).trials)
     short = [*SHORT, f"sweep.fraction={MOST_POINTS / num_points}"] if num_points > MOST_POINTS else SHORT
     changes = [part for change in short for part in ("--set", change)]

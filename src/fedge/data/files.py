@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import md5
 from itertools import product
 from pathlib import Path
@@ -20,6 +21,8 @@ Dir = Annotated[
     str | None,
     Meta(description="Where data files are, as such or in a folder by name; else FEDGE_DATA, else the user's cache."),
 ]
+
+_BAD_ZIP = (OSError, EOFError, zlib.error)
 
 
 class Source(NamedTuple):
@@ -89,7 +92,7 @@ class Collection(NamedTuple):
                 yield Finding(source, "missing", path, self.how(source, root))
                 continue
             try:
-                read_checked(path, checksum(source, path))
+                read_checked(path, checksums(source, path))
                 yield Finding(source, "right", path)
             except DataError as error:
                 yield Finding(source, "wrong", path, str(error))
@@ -101,7 +104,7 @@ class Collection(NamedTuple):
             if self.matches(source, root):
                 continue
             for path in elsewhere.matches(source, origin):
-                read_checked(path, checksum(source, path))
+                read_checked(path, checksums(source, path))
                 form = next(form for form in source.forms if path.match(form))
                 yield _place(path, self.places(root)[0] / Path(form).parent / path.name)
 
@@ -119,45 +122,52 @@ def download(url: str) -> str:
     return f"curl -L --create-dirs -o {{path}} {url}"
 
 
-def checksum(source: Source, path: Path) -> str | None:
-    """The MD5 that a file of this source should have."""
-    return source.forms.get(path.name)
+def checksums(source: Source, path: Path) -> list[str]:
+    """The MD5 that a file of this source should have, or else what is zipped in it: any program may have zipped it."""
+    published = (source.forms.get(path.name), source.forms.get(path.stem))
+    return [each for each in published if each is not None]
 
 
 def read_files(collection: Collection, root: Path, name: str) -> list[bytes]:
     """The contents of the files of a data set, checked and unzipped."""
     found = collection.find(root, name)
     pairs = zip(collection.files, found, strict=True)
-    return [read_unzipped(paths[0], checksum(source, paths[0])) for source, paths in pairs]
+    return [read_unzipped(paths[0], checksums(source, paths[0])) for source, paths in pairs]
 
 
-def read_unzipped(path: Path, expected: str | None = None) -> bytes:
+def read_unzipped(path: Path, expected: Sequence[str] = ()) -> bytes:
     """The bytes of a file, checked, and unzipped if its name ends in .gz."""
     content = read_checked(path, expected)
     if path.suffix != ".gz":
         return content
     try:
         return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
+    except _BAD_ZIP as error:
         raise DataError(f"{path} is truncated or corrupt: {error}; delete it and get it again") from error
 
 
-def read_checked(path: Path, expected: str | None = None) -> bytes:
-    """The bytes of a file whose MD5 is as published, if one was."""
+def read_checked(path: Path, expected: Sequence[str] = ()) -> bytes:
+    """The bytes of a file which have one of these MD5s, as they are or unzipped, if any is given."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; check its name and permissions") from error
-    found = md5(content, usedforsecurity=False).hexdigest()
-    if expected is not None and found != expected:
-        raise DataError(
-            f"{path} is truncated or corrupt: expected MD5 {expected}, got {found} ({len(content)} bytes); "
-            "delete it and get it again"
-        )
-    return content
+    if not expected or (found := _md5(content)) in expected:
+        return content
+    with suppress(*_BAD_ZIP):
+        if path.suffix == ".gz" and _md5(gzip.decompress(content)) in expected:
+            return content
+    raise DataError(
+        f"{path} is truncated or corrupt: expected MD5 {expected[0]}, got {found} ({len(content)} bytes); "
+        "delete it and get it again"
+    )
 
 
-def read_rows(path: Path, form: Sequence[str], expected: str | None = None) -> Iterator[list[str]]:
+def _md5(content: bytes) -> str:
+    return md5(content, usedforsecurity=False).hexdigest()
+
+
+def read_rows(path: Path, form: Sequence[str], expected: Sequence[str] = ()) -> Iterator[list[str]]:
     """The fields of each line of a text whose columns, separated by tabs, are as `form` names them."""
     try:
         text = read_unzipped(path, expected).decode()

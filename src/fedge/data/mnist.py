@@ -48,10 +48,10 @@ _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 FASHION = Collection(
     ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
     (
-        _source(_FASHION, _FILES[0], "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-        _source(_FASHION, _FILES[1], "25c81989df183df01b3e8a0aad5dffbe"),
-        _source(_FASHION, _FILES[2], "bef4ecab320f06d8554ea6380940ec79"),
-        _source(_FASHION, _FILES[3], "bb300cfdad3c16e7a12a480ee83cd310"),
+        _source(_FASHION, _FILES[0], "8d4fb7e6c68d591d4c3dfef9ec88bf0d", "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+        _source(_FASHION, _FILES[1], "25c81989df183df01b3e8a0aad5dffbe", "9018921c3c673c538a1fc5bad174d6f9"),
+        _source(_FASHION, _FILES[2], "bef4ecab320f06d8554ea6380940ec79", "8181f5470baa50b63fa0f6fddb340f0a"),
+        _source(_FASHION, _FILES[3], "bb300cfdad3c16e7a12a480ee83cd310", "15d484375f8d13e6eb1aabb0c3f46965"),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
@@ -12,7 +13,7 @@ from msgspec import Meta
 
 from fedge.core.errors import DataError
 from fedge.data.divided import Divided, DividedClients, Pool, Whole
-from fedge.data.files import Collection, Dir, checksum, data_dir, read_rows
+from fedge.data.files import Collection, Dir, checksums, data_dir, read_rows
 from fedge.data.leaf import Users, leaf_files, read_leaf
 from fedge.data.partition import Natural, Partition
 from fedge.data.text import CHARACTERS, Windows, encode
@@ -56,7 +57,7 @@ class Shakespeare(Divided, tag="shakespeare"):
             samples = read_leaf(found, self.test_fraction)
             parts = [_encode(part) for part in samples]
         else:
-            texts = _speeches(path, checksum(files.files[0], path), self.test_fraction)
+            texts = _speeches(path, checksums(files.files[0], path), self.test_fraction)
             strides = (self.stride, self.test_stride)
             parts = [_cut(part, stride) for part, stride in zip(texts, strides, strict=True)]
         (train, train_keys), (test, test_keys) = parts
@@ -73,7 +74,7 @@ class _Texts(NamedTuple):
     texts: list[str]
 
 
-def _speeches(path: Path, expected: str | None, test_fraction: float) -> tuple[_Texts, _Texts]:
+def _speeches(path: Path, expected: Sequence[str], test_fraction: float) -> tuple[_Texts, _Texts]:
     verses: dict[str, list[str]] = {}
     for play, speaker, speech in read_rows(path, ("play", "speaker", "verse / verse / ..."), expected):
         verses.setdefault(f"{play}: {speaker}", []).extend(speech.split(" / "))
