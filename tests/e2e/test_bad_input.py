@@ -88,7 +88,7 @@ def test_configuration(fedge: Fedge, tmp_path: Path, changes: Settings, fragment
         ({"cells": 2, "devices": [{"share": 0.5}, {"share": 0.4}]}, ["edge: devices: ", "add up to 1, got 0.9"]),
         ({"cells": 2, "trace": "moves.csv", "mobility_rate": 0.1}, ["trace and mobility_rate exclude each other"]),
         ({"clock": "cels"}, ["edge.clock: unknown name 'cels', did you mean 'cells'?; known: cells, fixed"]),
-        ({"clock": "fixed", "cells": 3}, ["edge.cells: unknown key"]),
+        ({"clock": "fixed", "cells": 3}, ['edge.cells: needs clock = "cells" in the same table']),
     ],
 )
 def test_edge(fedge: Fedge, tmp_path: Path, edge: Settings, fragments: list[str]) -> None:
