@@ -216,6 +216,16 @@ def test_pulls_that_are_not_answered_do_not_go_on_for_ever() -> None:
     assert server(federation) == pytest.approx({"x": 11 / 3, "r": 11 / 3, "v": 0})
 
 
+def test_violators_that_do_not_answer_are_counted_until_all_are_asked() -> None:
+    """One of three speaks up in each round and is never heard: with the third violation all are synchronised."""
+    federation = dynavg(points(17, 1, 1), delta=0.1)
+    federation.engine = Losing(federation.engine, lambda work, info: {0} if work == "pull" else set())
+    outcomes = [federation.round() for _ in range(3)]
+    assert not any(outcome.void for outcome in outcomes)
+    assert [[len(ids) for ids in asked(outcome)] for outcome in outcomes] == [[3, 0], [3, 0], [3, 2, 2]]
+    assert local(federation) == [15, 1, 1]  # nobody loses what it has learned: 1, 9, 13, 15
+
+
 def test_who_is_not_in_the_cohort_keeps_its_model_and_reference() -> None:
     federation = dynavg(points(0, 4, 8), delta=0)
     federation.round((0, 1))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+import torch
 
 from federation import Federation, Losing, Scripted, points, slope
 from fedge.algorithms.dynavg_loss import DynAvgLoss
@@ -108,9 +109,12 @@ def test_who_does_not_answer_stays_due() -> None:
     federation.rounds(4)
     assert [scripted.talked[t] for t in (3, 4)] == [[2], [0, 1, 2]]
     federation.engine = Losing(scripted, lambda work, info: EVERYONE if work == "pull" else ())
-    assert federation.round().void
+    before, outcome = federation.state["x"], federation.round()
+    assert not outcome.void  # all have trained
+    assert [len(reply.ids) for reply in outcome.replies] == [3, 0]
+    assert torch.equal(federation.state["x"], before)
     federation.engine = scripted
-    assert not federation.round().void
+    federation.round()
     assert scripted.talked[6] == [0, 1, 2]
 
 

@@ -182,6 +182,13 @@ def test_who_was_not_measured_is_asked_again_and_stays_silent_until_then() -> No
     assert scripted.talked[2] == [1, 2]
 
 
+def test_who_is_never_measured_holds_nobody_up() -> None:
+    """Client 1 trains in time, and is always late with its q."""
+    federation, scripted = losing(lambda work, t: (1,) if work == "measure" else (), 6)
+    assert federation.state["q"].tolist() == [0, -1, 2]
+    assert [scripted.talked[t] for t in range(1, 7)] == [[2]] * 5 + [[0, 2]]
+
+
 # ---------------------------------------------------------------- in engines
 
 

@@ -23,7 +23,8 @@ def infos(*cohorts: Sequence[int]) -> list[Info]:
 class Asking:
     """A round of as many exchanges as the state says, which adds up what it is told; notes which were closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, optional: bool = False) -> None:
+        self.optional = optional
         self.closed: list[tuple[int, ...]] = []
         self.algorithm = Algorithm({}, init=dict, keep=dict, works={}, round=self.round, model=lambda s, v: s)
 
@@ -31,7 +32,7 @@ class Asking:
         total = state["total"]
         try:
             for number in range(int(state["exchanges"])):
-                reply = yield Exchange(f"work {number}", {}, info.cohort)
+                reply = yield Exchange(f"work {number}", {}, info.cohort, optional=self.optional)
                 total = total + reply.value["u"]
         except GeneratorExit:
             self.closed.append(info.cohort)
@@ -97,6 +98,13 @@ def test_a_void_round_leaves_the_state_and_is_closed() -> None:
     assert asking.closed == [(7, 8)]
     assert engine.closed == [0, 0, 1]  # at once, not when the last of the rounds is over
     assert (float(other.state["total"]), other.void) == (3, False)  # the other state's round goes on
+
+
+def test_a_round_goes_on_without_an_answer_that_is_optional() -> None:
+    asking = Asking(optional=True)
+    (outcome,) = drive(Answering(silent={7: 1, 8: 2}), asking.algorithm, [state(3)], infos((7, 8)))
+    assert [reply.ids for reply in outcome.replies] == [(7, 8), (8,), ()]
+    assert (float(outcome.state["total"]), outcome.void, asking.closed) == (23, False, [])
 
 
 def test_one_answer_is_enough() -> None:

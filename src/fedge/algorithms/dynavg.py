@@ -42,13 +42,18 @@ class DynAvg(Talking, tag="dynavg"):
             asked, pulled = everyone[flags], []
             while True:
                 asked, others = (np.append(asked, others), others[:0]) if full else (asked, others)
-                pulled += [(yield Exchange("pull", {}, asked.tolist(), Collect))] if len(asked) else []
+                if len(asked):
+                    pulled += [(yield Exchange("pull", {}, asked.tolist(), Collect, optional=True))]
+                pulled = [reply for reply in pulled if reply.ids]
+                if not pulled:
+                    return {**state, "v": v}
                 down, size = mean(pulled, self.weighting == "samples")
                 if full or ((down["x"] - state["r"]) ** 2).sum() <= self.delta:
                     break
                 asked, others = others[: 2 * size], others[2 * size :]  # the set grows by twice its size
                 full = 2 * (size + len(asked)) >= len(everyone) or not len(others)  # some may not have answered
-            yield Exchange("renew" if full else "push", down, [client for reply in pulled for client in reply.ids])
+            met = [client for reply in pulled for client in reply.ids]
+            yield Exchange("renew" if full else "push", down, met, optional=True)
             return {**down, "r": down["x"], "v": 0 * v} if full else {**down, "r": state["r"], "v": v}
 
         slots = {"r": Slot("params", weight=self.weighting, whole=True), "v": Slot("scalar", merge="max")}

@@ -42,9 +42,8 @@ class DynAvgLoss(Talking, tag="dynavg_loss"):
                 return state
             state, met = yield from meet(state, talkers)
             losses = dict(zip(reply.ids, reply.losses.tolist(), strict=True))
-            loss = loss.index_put((torch.tensor(met),), loss.new_tensor([losses[client] for client in met]))
-            last = last.index_fill(0, torch.tensor(met), info.round)
-            return {**state, "loss": loss, "last": last}
+            loss = loss.index_put((met,), loss.new_tensor([losses[client] for client in met.tolist()]))
+            return {**state, "loss": loss, "last": last.index_fill(0, met, info.round)}
 
         def notes(state: Tree) -> Tree:
             return {"q": state["loss"].where(state["last"] > 0, torch.nan), "E_k": state["E_k"].double()}

@@ -45,8 +45,9 @@ class DynAvgSvd(Talking, tag="dynavg_svd"):
             reply = yield Exchange("train", {}, info.cohort)
             q, last = (state[name].expand(info.num_clients) for name in ("q", "last"))
             if unknown := [client for client in reply.ids if q[client] < 0]:
-                measured = yield Exchange("measure", {}, unknown, Collect)
-                q = q.index_put((torch.tensor(measured.ids),), measured.value["q"][:, 0])
+                measured = yield Exchange("measure", {}, unknown, Collect, optional=True)
+                if measured.ids:
+                    q = q.index_put((torch.tensor(measured.ids),), measured.value["q"][:, 0])
             t, since = epoch_of(info.round, last, self.epochs)
             talks = share_out(q, q >= 0, self.epochs)
             due = (q >= 0) & (t * talks // self.epochs > since * talks // self.epochs)  # who was away when due is too
@@ -54,7 +55,7 @@ class DynAvgSvd(Talking, tag="dynavg_svd"):
             if not (talkers := [client for client in reply.ids if due[client]]):
                 return state
             state, met = yield from meet(state, talkers)
-            return {**state, "last": last.index_fill(0, torch.tensor(met), info.round)}
+            return {**state, "last": last.index_fill(0, met, info.round)}
 
         def notes(state: Tree) -> Tree:
             known = state["q"] >= 0

@@ -93,12 +93,15 @@ def push(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]
     return {}, {**kept, "y": down["x"], "stats": down["stats"]}
 
 
-def meet(state: Tree, talkers: Sequence[int]) -> Generator[Exchange, Reply, tuple[Tree, list[int]]]:
+def meet(state: Tree, talkers: Sequence[int]) -> Generator[Exchange, Reply, tuple[Tree, Tensor]]:
     """These clients send their models and get the mean: (the state with it, those whose models are in it)."""
-    reply = yield Exchange("pull", {}, talkers)
+    reply = yield Exchange("pull", {}, talkers, optional=True)
+    met = torch.tensor(reply.ids, dtype=torch.int64)
+    if not len(met):
+        return state, met
     mean = {"x": reply.value["y"], "stats": reply.value["stats"]}
-    yield Exchange("push", mean, reply.ids)
-    return {**state, **mean}, list(reply.ids)
+    yield Exchange("push", mean, reply.ids, optional=True)
+    return {**state, **mean}, met
 
 
 def epoch_of(round: int, last: Tensor, epochs: int) -> tuple[int, Tensor]:

@@ -133,6 +133,7 @@ class Exchange(NamedTuple):
     cohort: Sequence[int]
     reduce: Callable[[Mapping[str, Slot]], Reducer] = Mean
     admit: Admit | None = None  # set by `drive` alone; None: all are in time
+    optional: bool = False  # the round goes on though nobody answers; the reply has no value then
 
 
 class Late(NamedTuple):
@@ -202,7 +203,8 @@ def drive(
     infos: Sequence[Info],
     admit: Admission | None = None,
 ) -> list[Outcome]:
-    """One round of each state with its own cohort. An exchange that nobody answers in time makes its round void.
+    """One round of each state with its own cohort. An exchange that nobody answers in time makes its round void,
+    unless it is optional.
 
     `admit` says of an exchange of the state with that number who is in time; without it, all are.
     """
@@ -224,7 +226,7 @@ def drive(
         pending, asked = asked, {}
         for i, reply in zip(pending, engine.run(list(pending.values()), [infos[i] for i in pending]), strict=True):
             replies[i].append(reply)
-            if reply.ids:
+            if reply.ids or pending[i].optional:
                 advance(i, reply)
             else:
                 rounds[i].close()
