@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fedge.core.algorithm import Affine, Penalty, moved
 from fedge.data.clients import Samples, Task
 from fedge.engines.kernels.assemble import Batched, Kernels, assemble
-from fedge.engines.kernels.layer import Batch
+from fedge.engines.kernels.layer import Batch, Weights
 from fedge.engines.network import Network
 
 SIZES = (4, 3, 1, 2)
@@ -109,7 +109,7 @@ def check_steps(network: Network, model: Batched, make_batch: Callable[[], Batch
         gradient = torch.empty_like(x)
         losses, after = model.gradient(x, stats, make_batch(), gradient)
         y = x.clone()
-        found = model.step(y, stats, make_batch(), affine)
+        found = model.step(Weights(y, network.layout.views(y)), stats, make_batch(), affine)
         torch.testing.assert_close(
             y, moved(x, gradient, affine), **EXACT, msg=lambda text, name=name: f"{name}: {text}"
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -49,7 +50,15 @@ def pack(meta: dict[str, Any], tree: Tree) -> bytes:
 
 def size(meta: dict[str, Any], tree: Tree) -> int:
     """The length of the message, without making it."""
-    return _FRAME + len(_header(meta, tree)) + sum(value.numel() * value.element_size() for value in tree.values())
+    return sizes([meta], tree)[0]
+
+
+def sizes(metas: Sequence[dict[str, Any]], tree: Tree) -> list[int]:
+    """The same of messages with different values beside trees of the same kind."""
+    encode = msgspec.msgpack.encode
+    values = sum(value.numel() * value.element_size() for value in tree.values())
+    rest = _FRAME + len(_header({}, tree)) - len(encode({})) + values
+    return [rest + len(encode(meta)) for meta in metas]
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], Tree]:

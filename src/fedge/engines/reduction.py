@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,27 +85,29 @@ class Reduction:
         codec = self._work.codec
         upload = codec.decode(answer.upload, self._exchange.down) if codec else answer.upload
         check_finite(answer, upload, self._info)
-        self._count(answer, answer.upload, upload)
+        self._count([answer], answer.upload, upload)
         if self._mean is None:
             self._uploads.append(upload)
         else:
             self._mean.add(upload, answer.samples)
+            self._compare(upload)
 
     def add_rows(self, answers: Sequence[Answer], rows: Tree) -> None:
         """Check and count the answers of a block, which are not encoded; their uploads are rows."""
-        uploads = [{name: value[i] for name, value in rows.items()} for i in range(len(answers))]
         if self._mean is None:
-            self._uploads += uploads
+            self._uploads += _divide(rows, len(answers))
         else:
             self._mean.add_rows(rows, [answer.samples for answer in answers])
         # What is not finite in an upload is not in the mean either, which is far less to look through.
         tree = rows if self._mean is None else self._mean.partial.means
         losses = [answer.effort.loss for answer in answers if answer.effort.batches]
         if not (np.isfinite(losses).all() and all(np.isfinite(value.numpy()).all() for value in tree.values())):
-            for answer, upload in zip(answers, uploads, strict=True):
+            for answer, upload in zip(answers, _divide(rows, len(answers)), strict=True):
                 check_finite(answer, upload, self._info)
-        for answer, upload in zip(answers, uploads, strict=True):
-            self._count(answer, upload, upload)
+        if self._mean is not None and self._job.compare_updates:
+            for upload in _divide(rows, len(answers)):
+                self._compare(upload)
+        self._count(answers, {name: value[0] for name, value in rows.items()}, rows)
 
     def part(self) -> Part:
         """What was counted so far, for another reduction to merge."""
@@ -178,12 +180,11 @@ class Reduction:
             samples=grad_samples,
         )
 
-    def _count(self, answer: Answer, coded: Tree, upload: Tree) -> None:
-        if not self.holds:
-            self._compare(upload)
-        self._communicated |= any(self._job.algorithm.slots[name].kind == "params" for name in upload)
-        self._bytes_up.append(message.size(answer.meta(), coded))
-        self._answers.append(answer._replace(upload={}))
+    def _count(self, answers: Sequence[Answer], coded: Tree, names: Iterable[str]) -> None:
+        """Count answers whose uploads have these vectors, and travel as trees like this one."""
+        self._communicated |= any(self._job.algorithm.slots[name].kind == "params" for name in names)
+        self._bytes_up += message.sizes([answer.meta() for answer in answers], coded)
+        self._answers += [answer._replace(upload={}) for answer in answers]
 
     def _compare(self, upload: Tree) -> None:
         """Count the direction of an update, if asked to: the change of the model in its first vector of parameters."""
@@ -206,6 +207,10 @@ class Reduction:
         if self._directions is None or n < 2:
             return None
         return float(1 - (self._directions.square().sum() - n) / (n * (n - 1)))
+
+
+def _divide(rows: Tree, num_rows: int) -> list[Tree]:
+    return [{name: value[i] for name, value in rows.items()} for i in range(num_rows)]
 
 
 def seal(work: Work, answer: Answer, down: Tree, info: Info) -> Answer:

@@ -37,7 +37,7 @@ def perform(
     that are at work; entries of the trees are rows, or vectors that are the same for all."""
     gradients, network = _Gradients(job, batched, work, clients, info, purpose), job.network
     before, down, kept = kept, network.place(down), network.place(kept)
-    context = gradients.context(info, len(clients))
+    context = whole = gradients.context(info, len(clients))
     local = work.init(down, kept, context)
     if work.look:
         local = {**local, **gradients.look(work.look)}
@@ -66,7 +66,6 @@ def perform(
     if done:
         parts = [{name: as_rows(value, num_active) for name, value in local.items()}, *reversed(done)]
         local = {name: torch.cat([part[name] for part in parts]) for name in local}
-    whole = gradients.context(info, len(clients))
     steps = torch.from_numpy(gradients.num_steps).to(whole.num_samples).unsqueeze(1)
     upload, after = work.final(down, local, kept, whole._replace(step=context.step, num_steps=steps))
     if work.trains:
@@ -129,6 +128,7 @@ class _Gradients:
         self._grad_samples = np.zeros(len(clients), np.int64)
         self._losses: Tensor | None = None
         self._span: Span | None = None
+        self._weights: kernels.Weights | None = None
 
     def context(self, info: Info, num_rows: int) -> Context:
         """What the first of the clients may know."""
@@ -180,7 +180,9 @@ class _Gradients:
             self._note(self._span.step(*self._stage.places(batch.step, batch.which, num_rows), affine))
             return
         self.finish()
-        losses, self.stats = self._batched.step(y, self.stats, self._batch(batch), affine, self._penalty)
+        if self._weights is None or self._weights.y is not y:  # it is the same in most steps
+            self._weights = kernels.Weights(y, self._job.network.layout.views(y))
+        losses, self.stats = self._batched.step(self._weights, self.stats, self._batch(batch), affine, self._penalty)
         self._note(losses)
 
     def efforts(self) -> list[Effort]:

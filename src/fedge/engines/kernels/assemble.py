@@ -13,7 +13,7 @@ from fedge.data.clients import Samples, Task
 from fedge.engines.kernels.chain import Chain, in_place, trace
 from fedge.engines.kernels.convolution import swap_pool
 from fedge.engines.kernels.functional import try_functional
-from fedge.engines.kernels.layer import Batch, Into, Layer, Pass, Stepped, Written
+from fedge.engines.kernels.layer import Batch, Into, Layer, Pass, Stepped, Weights, Written
 from fedge.engines.kernels.layers import Dropout, Flatten, Identity, Linear
 from fedge.engines.kernels.losses import LOSSES, penalise
 from fedge.engines.kernels.span import Span
@@ -33,9 +33,9 @@ class Batched(Protocol):
         """(loss of each client, statistics after it); the gradients are written into `out`, `[C, P]`."""
 
     def step(
-        self, y: Tensor, stats: Tensor, batch: Batch, affine: Affine, penalty: Penalty | None = None
+        self, weights: Weights, stats: Tensor, batch: Batch, affine: Affine, penalty: Penalty | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same, but the gradients move `y` in place."""
+        """The same, but the gradients move the weights in place."""
 
     def outputs(self, x: Tensor, stats: Tensor, inputs: Tensor) -> Tensor:
         """What the models say of inputs `[C, n, ...]`, in evaluation mode."""
@@ -59,7 +59,6 @@ class Kernels:
         self.random = any(isinstance(layer, Dropout) for layer in layers)
         kinds = [type(layer) for layer in layers if not isinstance(layer, Flatten | Identity)]
         self._linear = kinds == [Linear]
-        self._moving: tuple[Tensor, Tree] | None = None  # what the last step moved, and its tensors
 
     def gradient(
         self, x: Tensor, stats: Tensor, batch: Batch, out: Tensor, penalty: Penalty | None = None
@@ -67,12 +66,10 @@ class Kernels:
         return self._descend(self._layout.views(x), stats, batch, Written(self._layout, out), penalty)
 
     def step(
-        self, y: Tensor, stats: Tensor, batch: Batch, affine: Affine, penalty: Penalty | None = None
+        self, weights: Weights, stats: Tensor, batch: Batch, affine: Affine, penalty: Penalty | None = None
     ) -> tuple[Tensor, Tensor]:
-        if self._moving is None or self._moving[0] is not y:  # the same in every step of a block
-            self._moving = y, self._layout.views(y)
-        views = self._moving[1]
-        return self._descend(views, stats, batch, Stepped(self._layout, views, affine), penalty)
+        into = Stepped(self._layout, weights.views, affine)
+        return self._descend(weights.views, stats, batch, into, penalty)
 
     def outputs(self, x: Tensor, stats: Tensor, inputs: Tensor) -> Tensor:
         run = Pass(self._layout.views(x), self._layout.views(stats, "stats"), training=False)

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from fedge.core.algorithm import Affine, Penalty, moved
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
-from fedge.engines.kernels.layer import Batch
+from fedge.engines.kernels.layer import Batch, Weights
 from fedge.engines.network import Network
 
 _CLOSE = 0.01  # relative: a module that keeps something between calls is off by far more, rounding by less
@@ -50,8 +50,9 @@ class Functional:
         return losses, torch.cat([value.flatten(1) for value in after.values()], 1) if after else stats
 
     def step(
-        self, y: Tensor, stats: Tensor, batch: Batch, affine: Affine, penalty: Penalty | None = None
+        self, weights: Weights, stats: Tensor, batch: Batch, affine: Affine, penalty: Penalty | None = None
     ) -> tuple[Tensor, Tensor]:
+        y = weights.y
         gradients = torch.empty_like(y)
         result = self.gradient(y, stats, batch, gradients, penalty)
         y.copy_(moved(y, gradients, affine))

@@ -28,6 +28,13 @@ class Batch(NamedTuple):
     generators: Sequence[torch.Generator] = ()  # one for each client, where the model draws random numbers
 
 
+class Weights(NamedTuple):
+    """What steps move in place: rows `[C, P]`, and the tensors in them by name, `[C, ...]`."""
+
+    y: Tensor
+    views: Tree
+
+
 class Pass(NamedTuple):
     """One pass of a block of models over a batch."""
 
