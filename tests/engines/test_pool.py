@@ -247,7 +247,7 @@ def test_a_block_that_always_kills(tmp_path: Path, pooled: Callable[..., Federat
     clients = Trapped(fall, [3], tmp_path, times=3)
     made = pooled(BUILDS["fedavg"], clients)
     told = (
-        r"^clients ([\d, ]+ )?3: expected a worker process to finish, but 3 in a row died; "
+        r"^clients ([\d, ]+ )?3: expected a worker process to finish, but 3 in a row were lost; "
         r"the last was killed by SIGKILL\. As a rule memory has run out: lower engine\.rows or engine\.workers$"
     )
     with pytest.raises(TrainingError, match=told):

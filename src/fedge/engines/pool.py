@@ -2,8 +2,8 @@
 
 Workers are forked, so that data, model and kernels are there without being loaded or sent. What changes goes through
 shared memory: one arena holds what all tasks of a call share, and every task under way has another, its slot, for what
-goes in and what comes out. Results are taken in the order of the tasks, whichever was done first, and private state is
-read and written by the parent alone. So a worker that dies leaves nothing half done: another does its task again.
+goes in and what comes out. Private state is read and written by the parent alone. So a worker that dies leaves nothing
+half done: another does its task again.
 """
 
 from __future__ import annotations
@@ -13,32 +13,30 @@ import os
 import signal
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import torch
 
-from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.errors import TrainingError
 from fedge.core.layout import Tree
 from fedge.core.machine import die_with_parent
 from fedge.engines import tasks
 from fedge.engines.arena import Arena, Entries, arrange, end_of, room
 from fedge.engines.block import Content
+from fedge.engines.crew import TASKS_PER_WORKER, Crew, Task
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.memory import keep_freed_memory
-from fedge.engines.tasks import Failure
+from fedge.engines.tasks import Failure, Meta
 
 _FORK = get_context("fork")
-_SLOTS_PER_WORKER = 2  # so that few wait for the one whose result is due
-_MOST_DEATHS = 3
 
 
 class _Call(msgspec.Struct, array_like=True):
@@ -59,10 +57,13 @@ class _Result(msgspec.Struct, array_like=True, tag=True):
 
 
 @dataclass
-class _Task:
-    call: _Call
-    num_deaths: int = 0  # of workers that were at it
-    outcome: _Result | Failure | None = None
+class _Task(Task):
+    shared: Entries
+    slot: int
+    tensors: Entries
+
+    def call(self) -> bytes:
+        return msgspec.msgpack.encode(_Call(self.kind, dict(self.meta), self.shared, self.slot, self.tensors))
 
 
 @dataclass
@@ -81,8 +82,8 @@ class _Worker:
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
-class Pool:
-    """Runs exchanges in blocks of at most `num_rows` clients, on `num_workers` processes. They start when needed."""
+class Pool(Crew[_Task]):
+    """Workers are processes of this machine."""
 
     def __init__(
         self,
@@ -92,21 +93,12 @@ class Pool:
         num_workers: int,
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`notice` is told what a person should know, such as that a worker was replaced."""
-        self._job, self._batched, self._num_workers = job, batched, num_workers
-        self.num_rows, self.masks = num_rows, batched.masks
-        self._notice = notice
+        super().__init__(job, num_rows, batched.masks, num_workers, notice)
+        self._batched = batched
         self._shared = Arena()
-        self._slots = [Arena() for _ in range(_SLOTS_PER_WORKER * num_workers)]
+        self._slots = [Arena() for _ in range(TASKS_PER_WORKER * num_workers)]
+        self._free: deque[int] = deque()  # of the slots
         self._workers: list[_Worker] = []
-        self._waiting: deque[_Task] = deque()  # those that no worker is at
-        self._mapping = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the workers and give up the shared memory."""
@@ -126,51 +118,27 @@ class Pool:
         slot = end_of(arrange(found, end_of(arrange(given))))
         return room(shared) + len(self._slots) * room(slot)
 
-    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
-        return tasks.run(self._job, self, exchanges, infos)
+    def _begin(self, kind: str, shared: Tree) -> Callable[[Meta, Tree], _Task]:
+        self._free = deque(range(len(self._slots)))
+        common = self._shared.put(shared)
 
-    def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
-        """The results of tasks of one kind, in their order; the tensors of one are valid until the next is asked for.
+        def make(meta: Meta, tensors: Tree) -> _Task:
+            slot = self._free.popleft()
+            return _Task(kind, meta, common, slot, self._slots[slot].put(tensors))
 
-        Items are asked for a few tasks ahead. If it is left before its end, the workers are ended with their tasks.
-        """
-        if self._mapping:
-            raise RuntimeError("a pool does one thing at a time: take all results of `map`, or close it")
-        self._mapping = True
-        free, under_way, upcoming = deque(range(len(self._slots))), deque[_Task](), iter(items)
-        try:
-            common = self._shared.put(shared)
-            while True:
-                while free and (item := next(upcoming, None)) is not None:
-                    meta, tensors = item
-                    slot = free.popleft()
-                    under_way.append(_Task(_Call(kind, dict(meta), common, slot, self._slots[slot].put(tensors))))
-                    self._waiting.append(under_way[-1])
-                    self._hand_out()
-                if not under_way:
-                    return
-                yield self._result(under_way[0])
-                free.append(under_way.popleft().call.slot)
-        finally:
-            self._mapping = False
-            self._waiting.clear()
-            if any(worker.task for worker in self._workers):
-                self._end_workers()
+        return make
 
-    def _result(self, task: _Task) -> Content:
-        while task.outcome is None:
-            self._listen()
-            self._hand_out()
-        if isinstance(task.outcome, Failure):
-            raise task.outcome.error()
-        return task.outcome.meta, self._slots[task.call.slot].get(task.outcome.tensors)
+    def _open(self, task: _Task) -> Content:
+        return task.outcome.meta, self._slots[task.slot].get(task.outcome.tensors)
+
+    def _finish(self, task: _Task) -> None:
+        self._free.append(task.slot)
 
     def _hand_out(self) -> None:
-        """Give every idle worker a task. None is queued at a worker: it listens whenever it is told something."""
         while self._waiting and (worker := self._idle_worker()) is not None:
             worker.task = self._waiting.popleft()
             with suppress(OSError):  # that it has died is heard
-                worker.connection.send_bytes(msgspec.msgpack.encode(worker.task.call))
+                worker.connection.send_bytes(worker.task.call())
 
     def _idle_worker(self) -> _Worker | None:
         for worker in [worker for worker in self._workers if worker.task is None]:
@@ -183,7 +151,6 @@ class Pool:
         return self._workers[-1]
 
     def _listen(self) -> None:
-        """Wait until a worker says something or dies."""
         busy = [worker for worker in self._workers if worker.task]
         heard = wait([part for worker in busy for part in (worker.connection, worker.process.sentinel)])
         for worker in busy:
@@ -208,19 +175,8 @@ class Pool:
         end, task = worker.end(), worker.task
         if task is None:
             self._notice(f"engine: an idle worker process {end}; another takes its place")
-            return
-        what = tasks.describe(task.call.kind, task.call.meta)
-        task.num_deaths += 1
-        if task.num_deaths < _MOST_DEATHS:
-            self._waiting.appendleft(task)
-            self._notice(f"engine: a worker process {end} at {what}; another does that again")
-            return
-        task.outcome = Failure.of(
-            TrainingError(
-                f"{what}: expected a worker process to finish, but {_MOST_DEATHS} in a row died; the last {end}. "
-                "As a rule memory has run out: lower engine.rows or engine.workers"
-            )
-        )
+        else:
+            self._lose(task, "a worker process", end)
 
     def _start_worker(self) -> _Worker:
         ours, theirs = _FORK.Pipe()

@@ -1,9 +1,9 @@
 """Blocks of clients on a Ray cluster: what `block` does, on several machines, with the same result bit for bit.
 
 Workers are actors. The clients' data lies once on each node, in Ray's object store, where all workers of the node read
-it without a copy; so does what all tasks of a call share. All else travels with the task. Results are taken in the
-order of the tasks, whichever was done first, and private state is read and written by the driver alone. So a worker
-that is lost, or a node with all its workers, leaves nothing half done: others do their tasks again.
+it without a copy; so does what all tasks of a call share. All else travels with the task. Private state is read and
+written by the driver alone. So a worker that is lost, or a node with all its workers, leaves nothing half done: others
+do their tasks again.
 
 Algorithms and models travel as code, by Ray's cloudpickle: a cluster is trusted.
 """
@@ -14,23 +14,22 @@ import os
 import socket
 import sys
 import warnings
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.errors import ConfigError, ModelError, TrainingError
 from fedge.core.layout import Tree
 from fedge.core.userfile import MODULE_PREFIX
 from fedge.data.clients import Clients
 from fedge.engines import tasks
 from fedge.engines.block import Content
+from fedge.engines.crew import MOST_LOSSES, Crew, Task
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.memory import keep_freed_memory
@@ -39,21 +38,15 @@ from fedge.engines.tasks import Failure, Meta
 Arrays = Mapping[str, np.ndarray]
 """A tree as it travels: Ray hands arrays out where they lie, read-only."""
 
-_TASKS_PER_WORKER = 2  # under way, so that few wait for the one whose result is due
-_MOST_DEATHS = 3
 _PATIENCE_S = 60.0  # for a worker to start while none is at work, before a person is told
 _ANSWER_S = 10.0  # for a cluster to take a call
 _ALIGNMENT = 64  # as torch allocates: kernels may sum in an order that depends on alignment
 
 
 @dataclass
-class _Task:
-    kind: str
+class _Task(Task):
     shared: Any  # a reference, as all that is Any here, but for actors
-    meta: Meta
     arrays: Arrays
-    num_deaths: int = 0  # of workers that were at it
-    outcome: tuple[Meta, Arrays] | Failure | None = None
 
 
 @dataclass(eq=False)
@@ -74,8 +67,8 @@ class _Worker:
         self.due = self.actor.versions.remote()
 
 
-class Ray:
-    """Runs exchanges in blocks of at most `num_rows` clients, on `num_workers` actors. They start when needed.
+class Ray(Crew[_Task]):
+    """Workers are actors.
 
     They run on the cluster that this process has joined, else on one that RAY_ADDRESS names or that `ray start` has
     started on this machine, else on one that starts and ends with them.
@@ -84,22 +77,12 @@ class Ray:
     def __init__(
         self, job: Job, num_rows: int, num_workers: int, notice: Callable[[str], None] = lambda text: None
     ) -> None:
-        """`notice` is told what a person should know, such as that a worker was replaced."""
         self._ray = _need_ray()
-        self._job, self._num_workers, self._notice = job, num_workers, notice
-        self.num_rows, self.masks = num_rows, _batched(job).masks
+        super().__init__(job, num_rows, _batched(job).masks, num_workers, notice)
         self._connected = False  # to a cluster, by this engine
         self._make_actor: Callable[[], Any] | None = None  # known once there is a cluster that has the job
         self._workers: list[_Worker] = []
-        self._waiting: deque[_Task] = deque()  # those that no worker is at
         self._num_failures = 0  # of workers in a row that did not start
-        self._mapping = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the workers, and leave the cluster if this engine joined it; one that it started ends."""
@@ -109,36 +92,16 @@ class Ray:
             self._ray.shutdown()
             self._connected = False
 
-    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
-        return tasks.run(self._job, self, exchanges, infos)
+    def _begin(self, kind: str, shared: Tree) -> Callable[[Meta, Tree], _Task]:
+        self._num_failures = 0
+        if self._make_actor is None:
+            self._make_actor = self._settle()
+        common = self._ray.put(_arrays(shared))
+        return lambda meta, tensors: _Task(kind, meta, common, _arrays(tensors))
 
-    def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
-        """The results of tasks of one kind, in their order. Their tensors lie in the object store: only read them.
-
-        Items are asked for a few tasks ahead. If it is left before its end, the workers are ended with their tasks.
-        """
-        if self._mapping:
-            raise RuntimeError("the engine does one thing at a time: take all results of `map`, or close it")
-        self._mapping, self._num_failures = True, 0
-        under_way, upcoming = deque[_Task](), iter(items)
-        try:
-            if self._make_actor is None:
-                self._make_actor = self._settle()
-            common = self._ray.put(_arrays(shared))
-            while True:
-                while len(under_way) < _TASKS_PER_WORKER * self._num_workers and (item := next(upcoming, None)):
-                    meta, tensors = item
-                    under_way.append(_Task(kind, common, meta, _arrays(tensors)))
-                    self._waiting.append(under_way[-1])
-                    self._hand_out()
-                if not under_way:
-                    return
-                yield self._result(under_way.popleft())
-        finally:
-            self._mapping = False
-            self._waiting.clear()
-            if any(worker.task for worker in self._workers):
-                self._end_workers()
+    def _open(self, task: _Task) -> Content:
+        meta, arrays = task.outcome
+        return meta, _tree(arrays)
 
     def _settle(self) -> Callable[[], Any]:
         """Find a cluster and put the job into its object store; returns what makes an actor that has it."""
@@ -165,20 +128,10 @@ class Ray:
         make = ray.remote(num_cpus=1)(_Actor).remote
         return lambda: make(parts, clients)
 
-    def _result(self, task: _Task) -> Content:
-        while task.outcome is None:
-            self._listen()
-            self._hand_out()
-        if isinstance(task.outcome, Failure):
-            raise task.outcome.error()
-        meta, arrays = task.outcome
-        return meta, _tree(arrays)
-
     def _hand_out(self) -> None:
         """Give tasks to workers that live, of the others ask as many whether they do, and start what is missing.
 
-        A task is given to none that was idle for a while: it may be lost, and the task would be blamed for it. None is
-        queued at a worker either.
+        A task is given to none that was idle for a while: it may be lost, and the task would be blamed for it.
         """
         for worker in self._workers:
             if worker.heard and self._waiting:
@@ -196,7 +149,6 @@ class Ray:
             self._workers[-1].ask()
 
     def _listen(self) -> None:
-        """Wait until a worker says something or is lost."""
         due = {worker.due: worker for worker in self._workers if worker.due is not None}
         at_work = any(worker.task for worker in self._workers)
         heard, _ = self._ray.wait(list(due), timeout=None if at_work else _PATIENCE_S)
@@ -216,7 +168,7 @@ class Ray:
             kinds.OutOfMemoryError,
             kinds.WorkerCrashedError,
         ) as error:
-            self._lose(worker, _reason(error))
+            self._bury(worker, _reason(error))
             return
         if worker.task:
             worker.task.outcome = said
@@ -226,31 +178,20 @@ class Ray:
         worker.due = worker.task = None
         worker.started = worker.heard = True
 
-    def _lose(self, worker: _Worker, why: str) -> None:
-        """Do without a worker; another takes its place when there is something to do."""
+    def _bury(self, worker: _Worker, why: str) -> None:
+        """Do without a worker that is lost; another takes its place when there is something to do."""
         self._end(worker)
-        if (task := worker.task) is None:
-            end = "was lost while idle" if worker.started else "did not start"
-            self._notice(f"engine: a Ray worker {end} ({why}); another takes its place")
-            self._num_failures += not worker.started
-            if self._num_failures >= _MOST_DEATHS:
-                raise TrainingError(
-                    f"expected Ray workers to start, but {_MOST_DEATHS} in a row did not; the last: {why}. "
-                    "Every node needs memory for the model, and the same Python packages as this one"
-                )
+        if worker.task is not None:
+            self._lose(worker.task, "a Ray worker", f"was lost ({why})")
             return
-        what = tasks.describe(task.kind, task.meta)
-        task.num_deaths += 1
-        if task.num_deaths < _MOST_DEATHS:
-            self._waiting.appendleft(task)
-            self._notice(f"engine: a Ray worker was lost at {what} ({why}); another does that again")
-            return
-        task.outcome = Failure.of(
-            TrainingError(
-                f"{what}: expected a Ray worker to finish, but {_MOST_DEATHS} in a row were lost; the last: {why}. "
-                "As a rule memory has run out: lower engine.rows or engine.workers"
+        end = "was lost while idle" if worker.started else "did not start"
+        self._notice(f"engine: a Ray worker {end} ({why}); another takes its place")
+        self._num_failures += not worker.started
+        if self._num_failures >= MOST_LOSSES:
+            raise TrainingError(
+                f"expected Ray workers to start, but {MOST_LOSSES} in a row did not; the last: {why}. "
+                "Every node needs memory for the model, and the same Python packages as this one"
             )
-        )
 
     def _end(self, worker: _Worker) -> None:
         """Also one that is lost: it may be out of reach only."""
