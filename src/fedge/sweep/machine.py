@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from multiprocessing import active_children
 from pathlib import Path
 
 _UNKNOWN_MB = 4096.0  # where the system does not tell
@@ -18,8 +19,18 @@ def usable_memory_mb() -> float:
 
 
 def peak_memory_mb() -> float:
-    """The most that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _KB / 1024
+    """The most that this process has had, and what its worker processes have for themselves, where the system tells."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _KB / 1024
+    return own + sum(_private_mb(worker.pid) for worker in active_children())
+
+
+def _private_mb(process: int | None) -> float:
+    """Without what it shares with others, such as what it was forked with."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended, or this is another system
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
 def _free_mb() -> float | None:
