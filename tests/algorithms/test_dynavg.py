@@ -226,6 +226,14 @@ def test_violators_that_do_not_answer_are_counted_until_all_are_asked() -> None:
     assert local(federation) == [15, 1, 1]  # nobody loses what it has learned: 1, 9, 13, 15
 
 
+def test_a_mean_that_nobody_hears_is_the_servers_all_the_same() -> None:
+    federation = dynavg(points(0, 4), delta=0)
+    federation.engine = Losing(federation.engine, lambda work, info: {0, 1} if work == "renew" else set())
+    assert not federation.round().void
+    assert server(federation) == {"x": 1.5, "r": 1.5, "v": 0}
+    assert local(federation) == [0.5, 2.5]
+
+
 def test_who_is_not_in_the_cohort_keeps_its_model_and_reference() -> None:
     federation = dynavg(points(0, 4, 8), delta=0)
     federation.round((0, 1))

@@ -118,6 +118,15 @@ def test_who_does_not_answer_stays_due() -> None:
     assert scripted.talked[6] == [0, 1, 2]
 
 
+def test_a_mean_that_nobody_hears_is_the_servers_all_the_same() -> None:
+    federation = Federation(DynAvgLoss(epochs=6).build, points(1, 1, 5), make=slope, rate=0.5, steps=1)
+    federation.engine = Losing(federation.engine, lambda work, info: EVERYONE if work == "push" else ())
+    assert not federation.round().void
+    assert federation.weight() == pytest.approx(5 / 3)
+    own = [federation.job.kept.read(client)["y"].item() for client in EVERYONE]
+    assert own == pytest.approx([1, 1, 3])  # all go on from where they are
+
+
 # ---------------------------------------------------------------- what they talk about
 
 

@@ -1,5 +1,7 @@
 """Blocks of clients as rows: what the contract suite does not look at."""
 
+import gc
+
 import pytest
 import torch
 
@@ -46,6 +48,19 @@ def test_uploads_come_in_client_order_whatever_the_blocks() -> None:
     info = federation.info._replace(round=1)
     federation.engine.run([Exchange("train", federation.state, info.cohort, Noting)], [info])
     assert seen == [6, 3, 6, 3, 6, 2]
+
+
+def test_the_weights_of_a_block_end_with_it() -> None:
+    federation = Federation(FedAvg().build, mixed(SIZES), "block", make=dense)
+
+    def count_rows() -> int:
+        gc.collect()
+        shapes = [value.shape for value in gc.get_objects() if type(value) is torch.Tensor]
+        return sum(len(shape) == 2 and shape[1] == federation.job.network.layout.num_params for shape in shapes)
+
+    before = count_rows()
+    federation.round()
+    assert count_rows() == before
 
 
 def test_the_context_has_one_row_for_each_client() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from math import log
 
 from torch import Tensor, zeros_like
-from torch import add as torch_add
 
 from fedge.core.algorithm import Affine, Algorithm, Build, Context, Work, moved
 from fedge.core.layout import Layout, Tree
@@ -21,7 +20,7 @@ def momentum(inner: Build, beta: float) -> Build:
             return {**local, "momentum": zeros_like(local["y"])}
 
         def step(local: Tree, g: Tensor, ctx: Context) -> Tree:
-            m = torch_add(g, local["momentum"], alpha=beta)
+            m = g.add(local["momentum"], alpha=beta)
             if work.affine:
                 return {**local, "momentum": m, "y": moved(local["y"], m, work.affine(local, ctx))}
             assert work.step is not None
