@@ -1,5 +1,5 @@
 # make demo    set up and run the first experiment        make test       checks and tests, under 5 minutes
-# make docs    write the generated reference pages        make test-full  the slow tests as well, under 25
+# make docs    write the generated reference pages        make test-full  the slow tests as well, under 35
 # make bench   measure speed and memory                   make lint       style and types only
 
 PYTHON ?= python3

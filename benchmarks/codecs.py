@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from benchmarks.measure import interleaved
-from fedge.core.algorithm import Slot
-from fedge.core.chain import parse_chain
-from fedge.core.codec import ChainCodec
+from fedge.core.codecs.chain import parse_chain
+from fedge.core.codecs.codec import ChainCodec
 from fedge.core.layout import Entry, Layout, Tree
+from fedge.core.slots import Slot
 from fedge.engines.memory import keep_freed_memory
 
 _MODELS = {

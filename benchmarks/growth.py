@@ -20,16 +20,17 @@ from benchmarks.peers.fedge import HeldClients
 from benchmarks.workloads import WORKLOADS
 from fedge import config as configuration
 from fedge.algorithms.fedavg import FedAvg
+from fedge.client.network import Network
+from fedge.config import EngineOptions
 from fedge.core.algorithm import Algorithm, Build, Context, Info, Work, drive
 from fedge.core.layout import Layout, Tree
 from fedge.data.clients import Clients
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import Uniform
 from fedge.edge.world import World
-from fedge.engines.choice import Engine, choose
 from fedge.engines.job import Job
 from fedge.engines.memory import keep_freed_memory
-from fedge.engines.network import Network
+from fedge.experiment.engine_choice import choose
 from fedge.models.flops import count_flops
 from fedge.runs.kept import KeptStore
 
@@ -63,18 +64,20 @@ def prepare(kind: str, value: int) -> Rounds:
     """What one candidate does in a round."""
     if kind == "clients":
         clients = _synthetic(value, features=20, samples=20)
-        return _rounds(clients, lambda: nn.Linear(20, 5), cohort=100, steps=5, batch=20, engine=Engine(name="block"))
+        return _rounds(
+            clients, lambda: nn.Linear(20, 5), cohort=100, steps=5, batch=20, engine=EngineOptions(name="block")
+        )
     if kind == "params":
         width = max(1, value // 110)  # 100 inputs and 10 outputs for each hidden unit
         clients = _synthetic(100, features=100, samples=20)
         model = lambda: nn.Sequential(nn.Linear(100, width), nn.ReLU(), nn.Linear(width, 10))  # noqa: E731
-        return _rounds(clients, model, cohort=4, steps=2, batch=20, engine=Engine(name="pool", workers=2))
+        return _rounds(clients, model, cohort=4, steps=2, batch=20, engine=EngineOptions(name="pool", workers=2))
     w1 = WORKLOADS["W1"]
     model = lambda: nn.Sequential(  # noqa: E731
         nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
     )
     build = _idle if kind == "overhead" else FedAvg().build
-    engine = Engine(name="block" if value == 1 else "pool", workers=value)
+    engine = EngineOptions(name="block" if value == 1 else "pool", workers=value)
     return _rounds(HeldClients(w1), model, w1.cohort, w1.steps, w1.batch, engine, build)
 
 
@@ -84,7 +87,7 @@ def _rounds(
     cohort: int,
     steps: int,
     batch: int,
-    engine: Engine,
+    engine: EngineOptions,
     build: Build = _FEDAVG,
 ) -> Rounds:
     network = Network(make, 1, "classes")

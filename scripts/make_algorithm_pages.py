@@ -25,15 +25,15 @@ from msgspec import Struct
 
 import fedge
 from fedge.algorithms import ALGORITHMS, compose
-from fedge.algorithms.options import Training
+from fedge.algorithms.options import TrainingOptions
 from fedge.cli.options import Option, options, title
 from fedge.config import Config, assignments, change, parse
 from fedge.core.schema import structs, tag
 from fedge.costs import Forecast
+from fedge.experiment.setup import Setup
 from fedge.report.charts import curves, save, side_by_side
-from fedge.report.groups import Group
+from fedge.report.groups import RunGroup
 from fedge.report.style import need
-from fedge.setup import Setup
 
 FOLDER = Path(__file__).parents[1] / "docs" / "algorithms"
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name != "index.md")
@@ -94,14 +94,14 @@ def draw(page: Path) -> None:
     picture.write_text(f"{_slim(picture.read_text('utf-8'))}\n<!-- {digest(page)} -->\n", "utf-8")
 
 
-def _trained(raw: Raw) -> Group:
+def _trained(raw: Raw) -> RunGroup:
     path = RUNS / _hash(raw)
     if not path.exists():
         fedge.run(raw, runs=path)
     runs = list(fedge.find_runs(path))
     if any(run.summary is None for run in runs) or len(runs) != len(raw["seeds"]):
         raise SystemExit(f"{path}: its training was interrupted; remove it, and start again")
-    return Group(raw["name"], runs)
+    return RunGroup(raw["name"], runs)
 
 
 def _hash(value: object) -> str:
@@ -137,7 +137,7 @@ def _options(given: str) -> str:
 
 def _compared(found: Mapping[str, Mapping[str, Option]]) -> str:
     """One row for an option that is not common to all or has not its common default, with those it has."""
-    common = {option.name: option.default for option in options(Training)}
+    common = {option.name: option.default for option in options(TrainingOptions)}
     rows = {
         option.name: option
         for own in found.values()

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from fedge.client.network import Network
 from fedge.core.algorithm import Affine, Penalty, moved
 from fedge.data.clients import Samples, Task
 from fedge.engines.kernels.assemble import Batched, Kernels, assemble
 from fedge.engines.kernels.layer import Batch, Weights
-from fedge.engines.network import Network
 
 SIZES = (4, 3, 1, 2)
 """How many of four samples are real: all, some, and one, which BatchNorm has to treat by itself."""

@@ -28,8 +28,9 @@ from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.algorithms.periodic import Periodic
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
+from fedge.client.network import Network
 from fedge.core.algorithm import Build, Costs, Engine, Exchange, Info, Outcome, Reply, drive
-from fedge.core.chain import CodecOptions
+from fedge.core.codecs.chain import CodecOptions
 from fedge.core.layout import Tree
 from fedge.core.reduce import Krum, Median, TrimmedMean
 from fedge.core.schema import tag
@@ -38,7 +39,6 @@ from fedge.engines.block import Block
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.loop import Loop
-from fedge.engines.network import Network
 from fedge.engines.wire import Wire
 from fedge.runs.kept import KeptStore
 

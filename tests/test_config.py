@@ -10,7 +10,7 @@ import pytest
 from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.scaffold import Scaffold
-from fedge.config import Budget, Config, Target, assignments, change, load, load_raw, parse, plain
+from fedge.config import BudgetOptions, Config, TargetOptions, assignments, change, load, load_raw, parse, plain
 from fedge.core.errors import ConfigError
 from fedge.core.schema import Options, structs, tag
 from fedge.data import DATASETS, PARTITIONS
@@ -387,18 +387,18 @@ def test_a_change_leaves_what_it_was_given() -> None:
     [("accuracy", 0.9, True), ("accuracy", 0.899, False), ("loss", 0.9, True), ("loss", 0.901, False)],
 )
 def test_a_target_is_reached_from_the_right_side(metric: str, measured: float, reached: bool) -> None:
-    target = Target(metric=metric, value=0.9)
+    target = TargetOptions(metric=metric, value=0.9)
     assert target.reached({metric: measured}) is reached
     assert not target.reached({})
 
 
 def test_the_budget_that_is_used_up() -> None:
     totals = {"sim_seconds": 10, "bytes_up": 99, "flops": 1e6, "local_steps": 7, "energy_j": 3.5}
-    assert Budget().spent(totals) is None
-    assert Budget(sim_seconds=10.5, bytes_up=100).spent(totals) is None
-    assert Budget(sim_seconds=10).spent(totals) == "sim_seconds"
-    assert Budget(bytes_up=100, flops=1, local_steps=1).spent(totals) == "flops"
-    assert Budget(energy_j=3.5).spent(totals) == "energy_j"
+    assert BudgetOptions().spent(totals) is None
+    assert BudgetOptions(sim_seconds=10.5, bytes_up=100).spent(totals) is None
+    assert BudgetOptions(sim_seconds=10).spent(totals) == "sim_seconds"
+    assert BudgetOptions(bytes_up=100, flops=1, local_steps=1).spent(totals) == "flops"
+    assert BudgetOptions(energy_j=3.5).spent(totals) == "energy_j"
 
 
 def test_every_kind_is_written_by_its_name() -> None:

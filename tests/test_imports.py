@@ -12,29 +12,24 @@ import fedge
 
 ROOT = Path(fedge.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-BELOW = ("core", "data", "models", "algorithms", "schedules", "engines", "edge", "runs", "config")
 ALLOWED = {
     "core": (),
     "algorithms": ("core",),
+    "theory": (),
+    "schedules": ("core", "theory"),
     "models": ("core.errors", "core.schema", "core.userfile"),
     "data": ("core",),
-    "engines": ("core", "data"),
+    "client": ("core", "data", "models"),
+    "engines": ("core", "data", "client"),
     "edge": ("core",),
+    "config": ("core", "algorithms", "data", "models", "edge", "schedules"),
     "runs": ("core",),
-    "schedules": ("core", "theory"),
-    "theory": (),
-    "report": ("runs", "core"),
-    "config": BELOW,
-    "setup": BELOW,
-    "evaluation": BELOW,
-    "training": (*BELOW, "setup", "evaluation"),
-    "experiment": (*BELOW, "setup", "training"),
-    "sweep": (*BELOW, "setup", "experiment"),
-    "costs": (*BELOW, "setup"),
-    "table": ("report", "runs", "core"),
-    "sinks": ("table", "report", "runs", "core"),
-    "fedge": ("core", "runs", "config", "experiment", "table"),  # the package itself: names that it lends
+    "report": ("core", "runs"),
 }
+ALLOWED["experiment"] = tuple(part for part in ALLOWED if part != "report")
+ALLOWED["costs"] = (*ALLOWED["experiment"], "experiment")
+ALLOWED["sweeps"] = (*ALLOWED["experiment"], "experiment")
+ALLOWED["fedge"] = (*ALLOWED["experiment"], "experiment", "report")  # the package itself: names that it lends
 """What a part may import, beside itself; by its first name below the package, the package itself as `fedge`."""
 ALLOWED["cli"] = tuple(ALLOWED)  # anything, and nothing imports it
 

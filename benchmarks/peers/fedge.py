@@ -17,11 +17,11 @@ from benchmarks.workloads import RATE, WORKLOADS, Workload
 from fedge import config as configuration
 from fedge.core.algorithm import Engine, drive
 from fedge.data.clients import Samples, Task
-from fedge.engines.choice import choose
 from fedge.engines.job import Job
 from fedge.engines.memory import keep_freed_memory
+from fedge.experiment.engine_choice import choose
+from fedge.experiment.setup import Setup, info_of
 from fedge.runs.kept import KeptStore
-from fedge.setup import Setup, info_of
 
 
 def make_engine(config: configuration.Config, job: Job, cohort: int) -> Engine:

@@ -16,16 +16,16 @@ _HOMES = {
     "FedgeError": "fedge.core.errors",
     "Run": "fedge.runs.read",
     "find_runs": "fedge.runs.read",
-    "load": "fedge.table",
-    "run": "fedge.experiment",
+    "load": "fedge.report.frames",
+    "run": "fedge.experiment.start",
 }
 
 if TYPE_CHECKING:
     from fedge.config import Config
     from fedge.core.errors import FedgeError
-    from fedge.experiment import run
+    from fedge.experiment.start import run
+    from fedge.report.frames import load
     from fedge.runs.read import Run, find_runs
-    from fedge.table import load
 
 
 def __getattr__(name: str) -> Any:

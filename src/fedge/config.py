@@ -18,26 +18,25 @@ from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import SelectionOptions, Uniform
-from fedge.engines.choice import Engine
-from fedge.engines.trace import Trace
 from fedge.models import ModelOptions
-from fedge.schedules import Plan
+from fedge.schedules import SchedulePlan
 
 Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
 _TRACES = ("trace", "file")
 """Options of the edge that hold the path of a user's file."""
 _EITHER = {"seed": "seeds", "seeds": "seed"}
 
 
-class Checkpoint(Options, tag=False):
+class CheckpointOptions(Options, tag=False):
     """How often everything is saved; a run resumes from the last one."""
 
     every: Annotated[int, Meta(ge=1, description="rounds; less often if saving took over 5% of the time so far")] = 10
 
 
-class Evaluate(Options, tag=False):
+class EvaluateOptions(Options, tag=False):
     """What is measured, and when; the last round always is."""
 
     every: Annotated[int, Meta(ge=1, description="rounds")] = 1
@@ -55,7 +54,7 @@ class Evaluate(Options, tag=False):
     cosine_distance: Annotated[bool, Meta(description="mean cosine distance between the cohort's updates")] = False
 
 
-class Target(Options, tag=False, kw_only=True):
+class TargetOptions(Options, tag=False, kw_only=True):
     """What the costs are reported for."""
 
     metric: Annotated[Literal["accuracy", "user_accuracy", "loss"], Meta(description="which metric")] = "accuracy"
@@ -70,7 +69,7 @@ class Target(Options, tag=False, kw_only=True):
         return bool(measured <= self.value if self.metric == "loss" else measured >= self.value)
 
 
-class Budget(Options, tag=False):
+class BudgetOptions(Options, tag=False):
     """The first of these totals that is reached ends the run, as `rounds` does."""
 
     sim_seconds: Annotated[Positive | None, Meta(description="simulated seconds")] = None
@@ -85,6 +84,41 @@ class Budget(Options, tag=False):
         return next((name for name, limit in limits if limit is not None and totals[name] >= limit), None)
 
 
+class TraceOptions(Options, tag=False):
+    """What is looked at inside rounds and written to `traces.jsonl`; the run comes to the same."""
+
+    every: Annotated[int, Meta(ge=1, description="rounds")] = 1
+    clients: Annotated[int, Meta(ge=1, description="traced clients of a round's cohort, evenly spread over it")] = 10
+    user_accuracy: Annotated[bool, Meta(description="after every local step, on the client's own test set")] = True
+    train_accuracy: Annotated[bool, Meta(description="the same on its own training set")] = False
+    accuracy: Annotated[bool, Meta(description="the same on the pooled test set, which takes long")] = False
+    gradients: Annotated[bool, Meta(description="loss, and length of the gradient by layer, at every step")] = True
+    activations: Annotated[bool, Meta(description="how far an aggregation moves what each layer puts out")] = True
+    cosine_distance: Annotated[bool, Meta(description="between the traced clients' updates, by layer")] = True
+
+    def __post_init__(self) -> None:
+        if not any(getattr(self, name) for name in self.__struct_fields__ if name not in ("every", "clients")):
+            raise ValueError("there is nothing to trace; set one of its switches to true, or leave the table out")
+
+
+class EngineOptions(Options, tag=False):
+    """How clients are run; the result is the same to float rounding."""
+
+    name: Annotated[
+        Literal["auto", "loop", "wire", "block", "pool", "ray"],
+        Meta(description="auto: blocks of clients where the model allows it, on worker processes where that is faster"),
+    ] = "auto"
+    workers: Annotated[Count | None, Meta(description="processes of pool and ray (as many as there are cores)")] = None
+    rows: Annotated[
+        Count | None, Meta(description="clients in a block (as the cache, the model and the cores suggest)")
+    ] = None
+    dtype: Annotated[Literal["float32", "float64"], Meta(description="precision of weights and gradients")] = "float32"
+    device: Annotated[Literal["cpu", "cuda", "mps"], Meta(description="where clients compute")] = "cpu"
+    matmul_precision: Annotated[
+        Literal["highest", "high", "medium"], Meta(description="of products in float32: less than highest is faster")
+    ] = "highest"
+
+
 class Config(Options, tag=False, kw_only=True):
     """One experiment."""
 
@@ -97,19 +131,19 @@ class Config(Options, tag=False, kw_only=True):
     data: Annotated[DataOptions, Meta(description="data set, and how it is split over clients")]
     model: Annotated[ModelOptions, Meta(description="network")]
     algorithm: Annotated[AlgorithmOptions, Meta(description="what clients and server do")]
-    schedule: Plan = Plan()
+    schedule: SchedulePlan = SchedulePlan()
     personal: Personal | None = None
     codec: CodecOptions | None = None
     cluster: Cluster | None = None
     reduce: Annotated[ReduceOptions, Meta(description="how uploads become one")] = ByMean()
     selection: Annotated[SelectionOptions, Meta(description="who is asked in a round")] = Uniform()
     edge: Annotated[FixedClock | CellClock, Meta(description="how simulated time is counted")] = FixedClock()
-    evaluate: Evaluate = Evaluate()
-    trace: Trace | None = None
-    target: Target | None = None
-    budget: Budget = Budget()
-    checkpoint: Checkpoint = Checkpoint()
-    engine: Engine = Engine()
+    evaluate: EvaluateOptions = EvaluateOptions()
+    trace: TraceOptions | None = None
+    target: TargetOptions | None = None
+    budget: BudgetOptions = BudgetOptions()
+    checkpoint: CheckpointOptions = CheckpointOptions()
+    engine: EngineOptions = EngineOptions()
 
     def __post_init__(self) -> None:
         if self.seed is not None and self.seeds is not None:

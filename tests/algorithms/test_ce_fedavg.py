@@ -6,7 +6,7 @@ import torch
 from federation import Federation, crossed, mixed, pair, points, slope
 from fedge.algorithms.ce_fedavg import CeFedAvg
 from fedge.algorithms.mfl import FedAvgAdam
-from fedge.core.codec import ChainCodec
+from fedge.core.codecs.codec import ChainCodec
 from fedge.core.layout import Tree
 
 FAIR = {"rtol": 0, "atol": 1e-7}  # changes travel as float32

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from federation import Federation, dense, mixed, normed
 from fedge.algorithms.fedavg import FedAvg
-from fedge.engines.network import Network
+from fedge.client.network import Network
 
 AMOUNTS = {"steps": {"steps": 5}, "epochs": {"epochs": 2}}
 

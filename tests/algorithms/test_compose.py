@@ -8,7 +8,7 @@ from fedge.algorithms import ALGORITHMS, Cluster, CodecOptions, Personal, compos
 from fedge.algorithms.compose import trained
 from fedge.algorithms.dynavg import DynAvg
 from fedge.algorithms.fedavg import FedAvg, FedMax, FedProx
-from fedge.algorithms.options import Training
+from fedge.algorithms.options import TrainingOptions
 from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.algorithms.reduced import ByMean, ByMedian
 from fedge.core.errors import ConfigError
@@ -19,7 +19,7 @@ HALF = {"make": slope, "rate": 0.5, "steps": 2}
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=tag)
-def test_nothing_is_changed_unasked(kind: type[Training]) -> None:
+def test_nothing_is_changed_unasked(kind: type[TrainingOptions]) -> None:
     """But what the names say: FedMAX has a penalty, FedProx a pull that costs 3 for each parameter."""
     plain, found = (build(Layout(())).works["train"] for build in (kind().build, trained(kind())))
     assert (found.penalty is not None) == (kind is FedMax)

@@ -15,8 +15,8 @@ from fedge.algorithms.mimelite import Mimelite
 from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.scaffold import Scaffold
 from fedge.core.algorithm import Algorithm, Build
-from fedge.core.chain import CodecOptions, expected_bits, parse_chain
-from fedge.core.codec import ChainCodec
+from fedge.core.codecs.chain import CodecOptions, expected_bits, parse_chain
+from fedge.core.codecs.codec import ChainCodec
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Layout, Tree, pick
 

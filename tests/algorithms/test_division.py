@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedge.algorithms.division import beside, divide, members_only, updates
+from fedge.algorithms.cluster_division import beside, divide, members_only, updates
 from fedge.algorithms.independent import Independent
 from fedge.algorithms.mfl import Mfl
 from fedge.core.algorithm import Costs, Exchange, Reply, Work

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation import ENGINES, Federation, Handmade, Losing, Scripted, points, slope
+from fedge.algorithms.averaging import share_out
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg_svd import DynAvgSvd
 from fedge.algorithms.spectrum import Method, find_q, singular_values
-from fedge.algorithms.talking import share_out
-from fedge.core.chain import CodecOptions
+from fedge.core.codecs.chain import CodecOptions
 from fedge.core.errors import ConfigError
 from fedge.data.clients import Samples
 

@@ -9,7 +9,7 @@ from benchmarks.workloads import WORKLOADS
 
 from federation import record_rounds
 from fedge.core.schema import tag
-from fedge.setup import Setup
+from fedge.experiment.setup import Setup
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

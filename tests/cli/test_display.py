@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedge.cli.display import Bar, Lines, Picture, Watch, watching
+from fedge.cli.display import Bar, RunLines, RunPicture, Watch, watching
 from fedge.cli.tally import Tally, duration
 
 RECORD = {
@@ -32,7 +32,7 @@ class FakeClock:
         return self.now
 
 
-class Recorder(Lines):
+class Recorder(RunLines):
     """Remembers what it would have printed, and when."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -143,10 +143,10 @@ def test_a_resumed_run_counts_what_it_had_cost_before(tmp_path):
 
 
 def test_lines_are_plain(capsys):
-    lines = Lines()
+    lines = RunLines()
     lines.notice("a notice")
-    lines.show(Picture("runs/first", 1, 2, "0:03 left", "accuracy 50.0%"))
-    lines.show(Picture("runs/first", 2, 2, "done in 0:06", ""))
+    lines.show(RunPicture("runs/first", 1, 2, "0:03 left", "accuracy 50.0%"))
+    lines.show(RunPicture("runs/first", 2, 2, "done in 0:06", ""))
     lines.close()
     said = capsys.readouterr()
     assert said.err.splitlines() == [

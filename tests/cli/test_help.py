@@ -19,7 +19,7 @@ HEAVY = (
     "msgspec",
     "altair",
     "fedge.config",
-    "fedge.experiment",
+    "fedge.experiment.start",
     "fedge.runs",
     "fedge.report",
 )

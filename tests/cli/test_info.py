@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fedge.algorithms import ALGORITHMS
-from fedge.core.chain import CODECS
+from fedge.core.codecs.chain import CODECS
 from fedge.core.schema import tag
 from fedge.data import DATASETS, PARTITIONS
 from fedge.models import MODELS

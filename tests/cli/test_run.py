@@ -38,8 +38,8 @@ class FakeTraining:
 @pytest.fixture
 def training(write_run, monkeypatch):
     fake = FakeTraining(write_run)
-    monkeypatch.setattr("fedge.experiment.start", fake.start)
-    monkeypatch.setattr("fedge.experiment.resume", fake.resume)
+    monkeypatch.setattr("fedge.experiment.start.start", fake.start)
+    monkeypatch.setattr("fedge.experiment.start.resume", fake.resume)
     return fake
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedge.cli.sweep import Lines, Picture
-from fedge.sweep.board import Board
-from fedge.sweep.worker import Ended, Heard
+from fedge.cli.sweep import SweepLines, SweepPicture
+from fedge.sweeps.board import Board
+from fedge.sweeps.worker import Ended, Heard
 
 GRID = ["--set", "algorithm.learning_rate=[0.1,0.5]"]
 NAMES = ["learning_rate-0.1", "learning_rate-0.5"]
@@ -39,7 +39,7 @@ def training(write_run, monkeypatch):
             write_run(run.path, [rate], {"rounds": 3, "accuracy": rate}, **run.config)
             connection.send(Ended())
 
-    monkeypatch.setattr("fedge.sweep.pool.work", work)
+    monkeypatch.setattr("fedge.sweeps.run_pool.work", work)
 
 
 def test_ends_with_the_best_first_and_where_the_runs_are(fedge, training, experiment_file, runs):
@@ -140,7 +140,7 @@ def test_interrupted_it_says_how_to_go_on(fedge, experiment_file, runs, monkeypa
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedge.sweep.execute.Pool.run", interrupt)
+    monkeypatch.setattr("fedge.sweeps.execute.RunPool.run", interrupt)
     monkeypatch.setattr("sys.argv", ["fedge", "sweep", "my grid.toml"])
     result = fedge("sweep", experiment_file, *GRID, "--runs", runs)
     assert result.exit_code == 130
@@ -159,7 +159,7 @@ def board():
 
 def test_the_picture_has_the_whole_the_best_and_what_is_under_way(board):
     screen = io.StringIO()
-    picture = Picture(Console(file=screen, force_terminal=True, width=100))
+    picture = SweepPicture(Console(file=screen, force_terminal=True, width=100))
     picture.show(board)
     picture.close()
     shown = screen.getvalue()
@@ -171,7 +171,7 @@ def test_the_picture_has_the_whole_the_best_and_what_is_under_way(board):
 
 
 def test_lines_come_now_and_then(board, monkeypatch, capsys):
-    lines = Lines()
+    lines = SweepLines()
     lines.show(board)
     assert capsys.readouterr().err == ""
     later = time.monotonic() + 11

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.core.algorithm import Slot
-from fedge.core.chain import parse_chain
-from fedge.core.codec import ChainCodec
+from fedge.core.codecs.chain import parse_chain
+from fedge.core.codecs.codec import ChainCodec
 from fedge.core.errors import ModelError, StreamError, TrainingError
 from fedge.core.layout import Entry, Layout
+from fedge.core.slots import Slot
 
 PUBLISHED = ["sparsify(0.5)", "uniq", "golomb"]
 HALF = ["sparsify(0.5)"]

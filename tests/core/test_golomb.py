@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedge.core.codecs.golomb import bits_per_place, decode_places, encode_places, width
 from fedge.core.errors import StreamError
-from fedge.core.golomb import bits_per_place, decode_places, encode_places, width
 
 
 def places_of(*places):

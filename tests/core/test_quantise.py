@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedge.core.codecs.quantise import FLOAT32, ExpQ, Fp16, Qsgd, UniQ
 from fedge.core.errors import ConfigError, StreamError
-from fedge.core.quantise import FLOAT32, ExpQ, Fp16, Qsgd, UniQ
 
 ALL = [FLOAT32, Fp16(), UniQ(), ExpQ(), Qsgd(2), Qsgd(4), Qsgd(8)]
 RNG = np.random.default_rng(0)  # for quantisers that do not draw

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.core.algorithm import Slot
 from fedge.core.reduce import Collect, Krum, Mean, Median, Reducer, TrimmedMean, average
+from fedge.core.slots import Slot
 
 SLOTS = {"y": Slot("params"), "c": Slot("params", weight="uniform")}
 NAN = float("nan")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.core.chain import expected_bits, formula_bits, parse_chain
+from fedge.core.codecs.chain import expected_bits, formula_bits, parse_chain
+from fedge.core.codecs.stream import Group, carried, largest, read, write
 from fedge.core.errors import ModelError, StreamError
 from fedge.core.layout import Entry, Layout
-from fedge.core.stream import Group, carried, largest, read, write
 
 PUBLISHED = ["sparsify(0.6)", "uniq", "golomb"]
 CHAINS = [

@@ -10,7 +10,7 @@ from fedge.algorithms import ALGORITHMS
 from fedge.config import parse
 from fedge.core.schema import tag
 from fedge.costs import Alternative, Forecast, alternatives
-from fedge.setup import Setup
+from fedge.experiment.setup import Setup
 
 
 def found(algorithm: Any = "fedavg", model: str = "logistic", **tables: Any) -> list[Alternative]:

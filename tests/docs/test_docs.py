@@ -24,14 +24,14 @@ from fedge.algorithms.mtfl import mtfl
 from fedge.cli import app
 from fedge.cli.catalogue import brief
 from fedge.cli.errors import EXIT_CODES
-from fedge.config import parse
+from fedge.config import EngineOptions, parse
 from fedge.core import message
-from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info, Slot
+from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info
 from fedge.core.errors import TrainingError
 from fedge.core.layout import Layout, Tree
 from fedge.core.schema import read, tag
+from fedge.core.slots import Slot
 from fedge.data import DATASETS, PARTITIONS
-from fedge.engines.choice import Engine
 from fedge.engines.job import Request
 from fedge.engines.reduction import Answer, Effort
 from fedge.models import MODELS
@@ -186,7 +186,9 @@ def test_readme_lists_what_there_is(head: str, kinds: Sequence[Any]) -> None:
 
 
 def test_readme_lists_engines() -> None:
-    assert set(rows((ROOT / "README.md").read_text("utf-8"), "engine")) == set(get_args(get_type_hints(Engine)["name"]))
+    assert set(rows((ROOT / "README.md").read_text("utf-8"), "engine")) == set(
+        get_args(get_type_hints(EngineOptions)["name"])
+    )
 
 
 def test_decisions_have_one_form() -> None:

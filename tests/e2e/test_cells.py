@@ -12,7 +12,7 @@ from e2e.command import Fedge
 from e2e.experiments import Settings, Stopping, assert_same, changed, kept, records, write
 from fedge.core.errors import VoidError
 from fedge.core.progress import Silent
-from fedge.experiment import TrainedRun, resume
+from fedge.experiment.start import TrainedRun, resume
 from fedge.runs.checkpoint import load
 
 FLAT: Settings = {

@@ -10,7 +10,7 @@ import pytest
 import fedge
 from e2e.experiments import Settings, Stopping, assert_same, changed, records
 from fedge.core.progress import Progress, Silent
-from fedge.experiment import resume
+from fedge.experiment.start import resume
 from fedge.runs.read import Run
 
 PLAIN: Settings = {

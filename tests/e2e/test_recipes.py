@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.command import Fedge
-from fedge.sweep.plan import load, work_out
+from fedge.sweeps.plan import load, work_out
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("*.toml"))

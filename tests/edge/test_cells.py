@@ -11,7 +11,7 @@ from fedge.core.errors import ConfigError, DataError
 from fedge.core.grid import Grid
 from fedge.edge import cells as radio
 from fedge.edge.cells import CellClock
-from fedge.edge.clock import Crew, Places
+from fedge.edge.clock import Participants, Places
 
 MB = 1_000_000
 DOWN_100M, DOWN_500M = 322.115e6, 147.679e6
@@ -27,7 +27,7 @@ def crew(
     bytes_up: int = MB,
     samples: int = 0,
     **options: Any,
-) -> Crew:
+) -> Participants:
     """Clients east of their stations, in a federation of 20 with a model of 56,900 parameters."""
     number = len(cells)
     places = Places(np.array(cells), np.array([[distance, 0.0] for distance in distances]))
@@ -35,7 +35,7 @@ def crew(
     costs = Costs(np.full(number, bytes_down), np.full(number, bytes_up), none, none, none, np.full(number, samples))
     who = np.array(range(number) if ids is None else ids)
     told = {"slowness": np.ones(number), "seed": 1, "round": 1, "exchange": 0, "guess": True} | options
-    return Crew(who, places, costs, num_clients=20, num_params=56_900, **told)
+    return Participants(who, places, costs, num_clients=20, num_params=56_900, **told)
 
 
 # ---------------------------------------------------------------- time

@@ -10,7 +10,7 @@ from fedge.core.algorithm import Costs, Late, Reply
 from fedge.edge import channel
 from fedge.edge.availability import AvailabilityTrace, Constant, Diurnal
 from fedge.edge.cells import CellClock
-from fedge.edge.clock import Clock, Crew, Device, FixedClock, Phases
+from fedge.edge.clock import Clock, Device, FixedClock, Participants, Phases
 from fedge.edge.selection import FedCS, SelectionOptions, Uniform
 from fedge.edge.world import World
 
@@ -23,7 +23,7 @@ class Timed(CellClock, tag="timed", kw_only=True):
 
     seconds: list[float]
 
-    def phases(self, crew: Crew) -> Phases:
+    def phases(self, crew: Participants) -> Phases:
         compute = np.array(self.seconds)[crew.ids] * crew.costs.batches
         none = np.zeros(len(compute))
         return Phases(none, compute, none, compute)
@@ -204,7 +204,7 @@ def test_a_deadline_decides_by_the_time_that_is_spent() -> None:
     assert admit is not None
     decided = [admit(0, tuple(ids.tolist()), costs).tolist() for _ in range(2)]
     for exchange, in_time in enumerate(decided):
-        phases = edge.phases(Crew(ids, world.places, costs, np.ones(20), 20, 1, 1, 3, exchange))
+        phases = edge.phases(Participants(ids, world.places, costs, np.ones(20), 20, 1, 1, 3, exchange))
         assert in_time == (phases.finish <= 0.5).tolist()
     assert decided[0] != decided[1]
     assert admit(1, tuple(ids.tolist()), costs).tolist() == decided[0]  # the first exchange of another cell

@@ -32,7 +32,7 @@ from fedge.engines.block import Block, disjoint
 from fedge.engines.job import Job, Request
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.pool import Pool
-from fedge.engines.reduction import Answer, Effort, Part
+from fedge.engines.reduction import Answer, Effort, PartialReply
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
 NUM_ROWS = 2
@@ -454,7 +454,7 @@ def test_a_part_outlives_the_memory_in_which_it_travelled() -> None:
     """Of what it holds, merging copies the means alone."""
     answers = [Answer(client, 5, Effort(steps=1, loss=0.5), {}) for client in (3, 1)]
     uploads = [{"x": torch.tensor([1.0, 2.0])}, {"x": torch.tensor([3.0, 4.0])}]
-    part = Part(answers, [10, 20], True, None, uploads, torch.tensor([0.6, 0.8]), 1)
+    part = PartialReply(answers, [10, 20], True, None, uploads, torch.tensor([0.6, 0.8]), 1)
     meta, tensors = tasks.write_part(part)
     found = tasks.read_part(msgspec.msgpack.decode(msgspec.msgpack.encode(meta)), tensors)
     for value in tensors.values():

@@ -7,7 +7,7 @@ import pytest
 
 from fedge.core.errors import ConfigError, FedgeError, StorageError
 from fedge.report.charts import COLOURS, DASHES, curves, save, side_by_side
-from fedge.report.groups import Group, group_runs
+from fedge.report.groups import RunGroup, group_runs
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
@@ -19,7 +19,7 @@ TARGET = {"metric": "accuracy", "value": 0.9}
 def make_groups(make_run):
     """Groups with the given numbers of seeds, evaluated in two rounds."""
 
-    def make(*counts: int, target=TARGET, num_rounds: int = 2) -> list[Group]:
+    def make(*counts: int, target=TARGET, num_rounds: int = 2) -> list[RunGroup]:
         def run(seed: int):
             rounds = [
                 {"round": i + 1, "accuracy": 0.5 + 0.1 * i + 0.01 * seed, "bytes_up": 3_000_000}
@@ -27,7 +27,7 @@ def make_groups(make_run):
             ]
             return make_run(seed=seed, rounds=rounds, target=target)
 
-        return [Group(f"group {i}", [run(seed) for seed in range(n)]) for i, n in enumerate(counts)]
+        return [RunGroup(f"group {i}", [run(seed) for seed in range(n)]) for i, n in enumerate(counts)]
 
     return make
 

@@ -9,14 +9,14 @@ import pytest
 
 from edge_rounds import edge_line
 from fedge.core.errors import ConfigError
-from fedge.report.groups import Group
+from fedge.report.groups import RunGroup
 from fedge.report.latency import latency
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 
 
-def group(label: str, *runs: list[dict[str, Any]]) -> Group:
-    return Group(label, [SimpleNamespace(edge=lines) for lines in runs])
+def group(label: str, *runs: list[dict[str, Any]]) -> RunGroup:
+    return RunGroup(label, [SimpleNamespace(edge=lines) for lines in runs])
 
 
 def corners(panel: dict[str, Any], label: str) -> list[list[float]]:

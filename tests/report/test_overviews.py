@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fedge.core.errors import ConfigError
-from fedge.report.groups import Group, group_runs, regroup
+from fedge.report.groups import RunGroup, group_runs, regroup
 from fedge.report.overviews import bars, heatmap, pareto
 from fedge.report.style import save
 
@@ -14,7 +14,7 @@ TARGET = {"metric": "accuracy", "value": 0.9}
 
 
 @pytest.fixture
-def groups(make_run) -> list[Group]:
+def groups(make_run) -> list[RunGroup]:
     """Two rates by two step counts, two seeds each; the highest rate with many steps reaches the target only once."""
     reached = {(1, 5): (10, 12), (1, 9): (6, 8), (2, 5): (4, 4), (2, 9): (20, None)}
     return group_runs(
@@ -36,7 +36,7 @@ def rows(chart):
 
 def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
     never = make_run("never", target=TARGET, summary={"rounds_to_target": None})
-    found = rows(bars([*groups, Group("never", [never])]))
+    found = rows(bars([*groups, RunGroup("never", [never])]))
     assert [row["mean"] for row in found] == [4, 7, 11, 20, None]
     assert found[3]["said"].endswith("(1/2 reached)")
     assert found[4]["said"] == "not reached"
@@ -59,10 +59,10 @@ def test_pareto_marks_the_front(groups) -> None:
 
 def test_pareto_says_how_many_reached_nothing(groups, make_run) -> None:
     never = make_run("never", target=TARGET, summary={"rounds_to_target": None, "accuracy": 0.1})
-    chart = pareto([*groups, Group("never", [never])], "rounds_to_target", "accuracy").to_dict()
+    chart = pareto([*groups, RunGroup("never", [never])], "rounds_to_target", "accuracy").to_dict()
     assert "1 not shown: target not reached" in chart["title"]
     with pytest.raises(ConfigError, match="no setting has both"):
-        pareto([Group("never", [never])], "rounds_to_target", "accuracy")
+        pareto([RunGroup("never", [never])], "rounds_to_target", "accuracy")
 
 
 def test_heat_map_has_a_cell_for_each_pair(groups) -> None:

@@ -1,13 +1,13 @@
 import pytest
 
-from fedge.report.groups import Group
+from fedge.report.groups import RunGroup
 from fedge.report.pairs import pair, pair_all, sign_test
 
 
 @pytest.fixture
 def group(make_run):
     def make(label, values, field="accuracy"):
-        return Group(label, [make_run(seed=seed, summary={field: value}) for seed, value in values.items()])
+        return RunGroup(label, [make_run(seed=seed, summary={field: value}) for seed, value in values.items()])
 
     return make
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedge.core.errors import ConfigError
-from fedge.report.groups import Group
+from fedge.report.groups import RunGroup
 from fedge.report.series import MAX_POINTS, trace
 
 
@@ -16,7 +16,7 @@ def rounds(values, **costs):
 
 
 def test_a_line_has_points_only_where_something_was_measured(make_run) -> None:
-    line = trace(Group("a", [make_run(rounds=rounds([0.1, None, 0.3, None, 0.4]))]), "round", "accuracy")
+    line = trace(RunGroup("a", [make_run(rounds=rounds([0.1, None, 0.3, None, 0.4]))]), "round", "accuracy")
     assert line.x.tolist() == [1, 3, 5]
     assert line.mean.tolist() == [0.1, 0.3, 0.4]
     assert (line.count, line.band) == (1, "none")
@@ -24,12 +24,12 @@ def test_a_line_has_points_only_where_something_was_measured(make_run) -> None:
 
 def test_a_value_that_was_not_finite_is_no_point(make_run) -> None:
     records = [{"round": 1, "loss": 2.0}, {"round": 2, "loss": None}]
-    assert trace(Group("a", [make_run(rounds=records)]), "round", "loss").x.tolist() == [1]
+    assert trace(RunGroup("a", [make_run(rounds=records)]), "round", "loss").x.tolist() == [1]
 
 
 def test_two_seeds_have_their_range_as_band(make_run) -> None:
     seeds = [make_run(rounds=rounds([0.1, 0.6])), make_run(rounds=rounds([0.3, 0.4]))]
-    line = trace(Group("a", seeds), "round", "accuracy")
+    line = trace(RunGroup("a", seeds), "round", "accuracy")
     assert line.mean.tolist() == pytest.approx([0.2, 0.5])
     assert (line.low.tolist(), line.high.tolist()) == ([0.1, 0.4], [0.3, 0.6])
     assert (line.count, line.band) == (2, "range")
@@ -37,7 +37,7 @@ def test_two_seeds_have_their_range_as_band(make_run) -> None:
 
 def test_three_seeds_have_the_interval_as_band(make_run) -> None:
     seeds = [make_run(rounds=rounds([value])) for value in (0.1, 0.2, 0.3)]
-    line = trace(Group("a", seeds), "round", "accuracy")
+    line = trace(RunGroup("a", seeds), "round", "accuracy")
     # standard deviation 0.1, error 0.1/sqrt(3) = 0.057735, t(2) = 4.302653
     assert line.high.tolist() == pytest.approx([0.2 + 4.302653 * 0.057735], abs=1e-6)
     assert line.low.tolist() == pytest.approx([0.2 - 4.302653 * 0.057735], abs=1e-6)
@@ -46,13 +46,13 @@ def test_three_seeds_have_the_interval_as_band(make_run) -> None:
 
 def test_costs_are_summed_over_rounds_that_were_not_evaluated_too(make_run) -> None:
     run = make_run(rounds=rounds([None, 0.2, None, 0.4], bytes_up=[10, 20, 30, 40]))
-    assert trace(Group("a", [run]), "bytes_up", "accuracy").x.tolist() == [30, 100]
+    assert trace(RunGroup("a", [run]), "bytes_up", "accuracy").x.tolist() == [30, 100]
 
 
 def test_seeds_at_different_costs_meet_where_all_of_them_have_been(make_run) -> None:
     one = make_run(rounds=rounds([0.0, 0.4], flops=[10, 40]))  # at 10 and 50
     two = make_run(rounds=rounds([0.2, 0.6], flops=[20, 40]))  # at 20 and 60
-    line = trace(Group("a", [one, two]), "flops", "accuracy")
+    line = trace(RunGroup("a", [one, two]), "flops", "accuracy")
     assert line.x.tolist() == [20, 50]
     # at 20 the first is a quarter of its way from 0 to 0.4; at 50 the second three quarters from 0.2 to 0.6
     assert line.mean.tolist() == pytest.approx([(0.1 + 0.2) / 2, (0.4 + 0.5) / 2])
@@ -60,21 +60,21 @@ def test_seeds_at_different_costs_meet_where_all_of_them_have_been(make_run) -> 
 
 def test_of_rounds_that_cost_nothing_the_last_counts(make_run) -> None:
     run = make_run(rounds=rounds([0.1, 0.2, 0.3], bytes_up=[5, 0, 5]))
-    line = trace(Group("a", [run]), "bytes_up", "accuracy")
+    line = trace(RunGroup("a", [run]), "bytes_up", "accuracy")
     assert (line.x.tolist(), line.mean.tolist()) == ([5, 10], [0.2, 0.3])
 
 
 def test_a_run_that_has_not_ended_does_not_cut_the_others_short(make_run) -> None:
     done = make_run(rounds=rounds([0.1, 0.2, 0.3]), summary={"rounds": 3})
     going = make_run(rounds=rounds([0.5]))
-    line = trace(Group("a", [done, going]), "round", "accuracy")
+    line = trace(RunGroup("a", [done, going]), "round", "accuracy")
     assert (line.x.tolist(), line.count) == ([1, 2, 3], 1)
-    assert trace(Group("a", [going]), "round", "accuracy").mean.tolist() == [0.5]
+    assert trace(RunGroup("a", [going]), "round", "accuracy").mean.tolist() == [0.5]
 
 
 def test_long_runs_are_thinned_from_end_to_end(make_run) -> None:
     run = make_run(rounds=rounds(np.linspace(0, 1, 3 * MAX_POINTS).tolist()))
-    line = trace(Group("a", [run]), "round", "accuracy")
+    line = trace(RunGroup("a", [run]), "round", "accuracy")
     assert len(line.x) == MAX_POINTS
     assert (line.mean[0], line.mean[-1]) == (0, 1)
     assert np.allclose(np.diff(line.mean), 1 / (MAX_POINTS - 1))
@@ -90,10 +90,10 @@ def test_long_runs_are_thinned_from_end_to_end(make_run) -> None:
 )
 def test_what_was_not_recorded_is_said(make_run, x: str, y: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        trace(Group("a", [make_run(rounds=rounds([0.1]))]), x, y)
+        trace(RunGroup("a", [make_run(rounds=rounds([0.1]))]), x, y)
 
 
 def test_seeds_that_share_no_range_are_said(make_run) -> None:
     early, late = make_run(rounds=rounds([0.1, 0.2])), make_run(rounds=rounds([None, None, 0.3]))
     with pytest.raises(ConfigError, match="begins at 3, another ends at 2"):
-        trace(Group("a", [early, late]), "round", "accuracy")
+        trace(RunGroup("a", [early, late]), "round", "accuracy")

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedge.report.groups import Group, group_runs
+from fedge.report.groups import RunGroup, group_runs
 from fedge.report.quantities import Unit
 from fedge.report.statistics import Estimate, interval
 from fedge.report.tables import compare, records, table, write
@@ -56,7 +56,7 @@ def test_a_row_is_the_mean_over_seeds(make_run) -> None:
 
 def test_the_last_measured_value_is_the_final_one(make_run) -> None:
     records = [*final(0.5, 0.7), {"round": 3, "user_accuracy": 0.8}, {"round": 4, "user_accuracy": None}]
-    (row,) = compare([Group("a", [make_run(rounds=records, summary={})])])
+    (row,) = compare([RunGroup("a", [make_run(rounds=records, summary={})])])
     assert row.accuracy == interval([0.7])
     assert row.user_accuracy == interval([0.8])
 
@@ -135,7 +135,7 @@ def test_without_a_target_there_are_no_costs(make_run) -> None:
 
 
 def test_a_label_is_text_not_markup(make_run) -> None:
-    assert "run [bold]1" in shown(compare([Group("run [bold]1", [make_run(rounds=final(0.9), summary={})])]))
+    assert "run [bold]1" in shown(compare([RunGroup("run [bold]1", [make_run(rounds=final(0.9), summary={})])]))
 
 
 def test_a_full_table_fits_eighty_columns(make_run) -> None:

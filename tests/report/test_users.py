@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.errors import ConfigError
-from fedge.report.groups import Group, group_runs
+from fedge.report.groups import RunGroup, group_runs
 from fedge.report.style import save
 from fedge.report.users import MOST_STEPS, cumulate, user_accuracies, users
 
@@ -41,8 +41,8 @@ def test_clients_of_all_seeds_make_one_curve(make_run) -> None:
 
 
 def test_groups_without_it_are_not_shown_and_said(make_run) -> None:
-    measured = Group("a", [make_run("a", clients=clients(0.5))])
-    chart = users([measured, Group("b", [make_run("b", clients=[{"client": 0}])])])
+    measured = RunGroup("a", [make_run("a", clients=clients(0.5))])
+    chart = users([measured, RunGroup("b", [make_run("b", clients=[{"client": 0}])])])
     assert corners(chart, "b") == []
     assert chart.to_dict()["title"] == "share with at most that accuracy; 1 client; 1 not shown: not measured"
 
@@ -51,11 +51,11 @@ def test_no_run_has_it(make_run) -> None:
     run = make_run("a", clients=[{"client": 0, "rounds": 3}])
     assert user_accuracies(run) == []
     with pytest.raises(ConfigError, match=r"no run has the user_accuracy .*evaluate\.user_accuracy = true"):
-        users([Group("a", [run])])
+        users([RunGroup("a", [run])])
 
 
 def test_lines_differ_in_colour_and_dash(make_run) -> None:
-    groups = [Group(name, [make_run(name, clients=clients(0.5, 0.6))]) for name in "abc"]
+    groups = [RunGroup(name, [make_run(name, clients=clients(0.5, 0.6))]) for name in "abc"]
     looks = users(groups).to_dict()["layer"][-1]["encoding"]
     for channel in ("stroke", "strokeDash"):
         scale = looks[channel]["scale"]
@@ -65,7 +65,7 @@ def test_lines_differ_in_colour_and_dash(make_run) -> None:
 
 def test_it_can_be_drawn(make_run, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="needs the extra `view`")
-    save(users([Group("a", [make_run("a", clients=clients(0.1, 0.9))])]), tmp_path / "users.svg")
+    save(users([RunGroup("a", [make_run("a", clients=clients(0.1, 0.9))])]), tmp_path / "users.svg")
     drawn = (tmp_path / "users.svg").read_text()
     for text in ("user accuracy (%)", "share of clients (%)", "median"):
         assert text in drawn

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from fedge.core.errors import ConfigError
 from fedge.core.schema import read, tag
-from fedge.schedules import SCHEDULES, Amounts, Plan, Seen
+from fedge.schedules import SCHEDULES, Amounts, SchedulePlan, Seen
 from schedules.scheduling import BASE, amounts, follow, moment, plan
 
 
 def test_nothing_said_changes_nothing() -> None:
-    assert amounts(Plan(), (1, 500)) == [BASE, BASE]
-    assert Plan().init() == {}
-    Plan().check(Amounts(1, 0.1))
+    assert amounts(SchedulePlan(), (1, 500)) == [BASE, BASE]
+    assert SchedulePlan().init() == {}
+    SchedulePlan().check(Amounts(1, 0.1))
 
 
 def test_all_of_the_table() -> None:
@@ -77,7 +77,7 @@ def test_each_quantity_remembers_its_own() -> None:
 
 def test_a_plan_survives_the_configuration_file() -> None:
     table = plan(local_steps={"name": "error", "window": 7}, server_learning_rate="warmup")
-    assert read(msgspec.to_builtins(table), Plan) == table
+    assert read(msgspec.to_builtins(table), SchedulePlan) == table
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,11 +2,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from fedge.schedules import Amounts, Plan
+from fedge.schedules import Amounts, SchedulePlan
 from schedules.scheduling import amounts, plan
 
 
-def steps(table: Plan, rounds: Iterable[int], base: int) -> list[int]:
+def steps(table: SchedulePlan, rounds: Iterable[int], base: int) -> list[int]:
     return [found.work for found in amounts(table, rounds, Amounts(base, 0.1))]
 
 

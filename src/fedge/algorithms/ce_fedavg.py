@@ -9,9 +9,9 @@ from msgspec import Meta
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.mfl import FedAvgAdam
 from fedge.core.algorithm import Algorithm
-from fedge.core.chain import Chain
+from fedge.core.codecs.chain import Chain
+from fedge.core.codecs.quantise import ExpQ, UniQ
 from fedge.core.layout import Layout
-from fedge.core.quantise import ExpQ, UniQ
 
 
 class CeFedAvg(FedAvgAdam, tag="ce_fedavg"):

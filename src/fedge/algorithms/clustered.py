@@ -7,11 +7,12 @@ from collections.abc import Generator
 import numpy as np
 import torch
 
-from fedge.algorithms.alone import ask, tell
-from fedge.algorithms.division import beside, check_divisible, divide, members_only, updates
-from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info, Reply, Slot, Work
+from fedge.algorithms.cluster_division import beside, check_divisible, divide, members_only, updates
+from fedge.algorithms.one_client import ask, tell
+from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree, nest, pick
 from fedge.core.reduce import Collect, average
+from fedge.core.slots import Slot
 
 
 def clustered(inner: Build, count: int, when: int) -> Build:

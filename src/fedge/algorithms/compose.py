@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from fedge.algorithms.adapted import fine_tuned
+from fedge.algorithms.cluster_division import Cluster
 from fedge.algorithms.clustered import clustered
 from fedge.algorithms.compressed import compressed
-from fedge.algorithms.division import Cluster
 from fedge.algorithms.local import maxent, momentum, pull
 from fedge.algorithms.mtfl import mtfl
-from fedge.algorithms.options import Training
+from fedge.algorithms.options import TrainingOptions
 from fedge.algorithms.private import Personal
 from fedge.algorithms.reduced import ReduceOptions, reduced
 from fedge.core.algorithm import Build
-from fedge.core.chain import CodecOptions
+from fedge.core.codecs.chain import CodecOptions
 
 
-def trained(options: Training) -> Build:
+def trained(options: TrainingOptions) -> Build:
     """The algorithm with its options of local training; a pull is part of the gradient that momentum gathers."""
     build: Build = options.build
     if options.momentum:
@@ -28,7 +28,7 @@ def trained(options: Training) -> Build:
 
 
 def compose(
-    options: Training,
+    options: TrainingOptions,
     reduce: ReduceOptions,
     personal: Personal | None = None,
     codec: CodecOptions | None = None,

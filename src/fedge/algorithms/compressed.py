@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedge.core.algorithm import Algorithm, Build, Context, Slot, Work
-from fedge.core.chain import Chain
-from fedge.core.codec import RESIDUAL, ChainCodec
+from fedge.core.algorithm import Algorithm, Build, Context, Work
+from fedge.core.codecs.chain import Chain
+from fedge.core.codecs.codec import RESIDUAL, ChainCodec
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Layout, Tree, nest, pick
+from fedge.core.slots import Slot
 
 
 def compressed(inner: Build, up: Chain | None, moments: Chain | None, down: Chain | None) -> Build:

@@ -8,14 +8,15 @@ import numpy as np
 import torch
 from msgspec import Meta
 
-from fedge.algorithms.talking import Talk, Talking, federate, nothing, push
-from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Slot, Work
+from fedge.algorithms.averaging import AveragingOptions, Talk, federate, nothing, push
+from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Work
 from fedge.core.keys import generator
 from fedge.core.layout import Layout, Tree
 from fedge.core.reduce import Collect, average
+from fedge.core.slots import Slot
 
 
-class DynAvg(Talking, tag="dynavg"):
+class DynAvg(AveragingOptions, tag="dynavg"):
     """Dynamic averaging (Kamp et al. 2018, algorithm 1): reference r, violation counter v."""
 
     delta: Annotated[float, Meta(ge=0, description="squared distance from r up to which a client stays silent")] = 0.8

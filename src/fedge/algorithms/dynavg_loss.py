@@ -7,13 +7,14 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 
+from fedge.algorithms.averaging import AveragingOptions, Talk, epoch_of, federate, meet, share_out
 from fedge.algorithms.options import Count
-from fedge.algorithms.talking import Talk, Talking, epoch_of, federate, meet, share_out
-from fedge.core.algorithm import Algorithm, Exchange, Info, Slot
+from fedge.core.algorithm import Algorithm, Exchange, Info
 from fedge.core.layout import Layout, Tree
+from fedge.core.slots import Slot
 
 
-class DynAvgLoss(Talking, tag="dynavg_loss"):
+class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
     """Dynamic averaging based on loss (Reddy 2020, algorithm 4): in E_k of the R epochs left a client talks.
 
     It reports its loss, that of its first minibatch of the epoch, when it talks; who has never talked does so at once.

@@ -8,14 +8,15 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
+from fedge.algorithms.averaging import AveragingOptions, Talk, epoch_of, federate, meet, nothing, share_out
 from fedge.algorithms.spectrum import Method, find_q
-from fedge.algorithms.talking import Talk, Talking, epoch_of, federate, meet, nothing, share_out
-from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Slot, Work
+from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Work
 from fedge.core.layout import Layout, Tree
 from fedge.core.reduce import Collect
+from fedge.core.slots import Slot
 
 
-class DynAvgSvd(Talking, tag="dynavg_svd"):
+class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
     """Dynamic averaging based on SVD (Reddy 2020, algorithm 3): in E_k of E epochs, evenly spaced, a client talks."""
 
     energy_share: Annotated[float, Meta(gt=0, le=1, description="of the whole, at which q is reached")] = 0.95

@@ -7,12 +7,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from fedge.algorithms.options import Training
-from fedge.core.algorithm import Affine, Algorithm, Context, Exchange, Info, Reply, Slot, Work
+from fedge.algorithms.options import TrainingOptions
+from fedge.core.algorithm import Affine, Algorithm, Context, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree
+from fedge.core.slots import Slot
 
 
-class FedAvg(Training, tag="fedavg"):
+class FedAvg(TrainingOptions, tag="fedavg"):
     """Federated averaging (McMahan et al. 2017, algorithm 1): x = mean(y)."""
 
     def build(self, layout: Layout) -> Algorithm:

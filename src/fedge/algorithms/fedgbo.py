@@ -8,9 +8,10 @@ from torch import Tensor
 
 from fedge.algorithms.fedavg import global_model, keep_nothing
 from fedge.algorithms.options import ClientAdaptive
-from fedge.core.algorithm import Affine, Algorithm, Context, Exchange, Info, Reply, Slot, Work
+from fedge.core.algorithm import Affine, Algorithm, Context, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree
 from fedge.core.optim import Optimiser
+from fedge.core.slots import Slot
 
 
 class FedGbo(ClientAdaptive, tag="fedgbo"):

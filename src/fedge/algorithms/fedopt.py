@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from fedge.algorithms.fedavg import descend, global_model, keep_nothing, start
 from fedge.algorithms.options import Adaptive, Weighting
-from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Slot, Work
+from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree
+from fedge.core.slots import Slot
 
 
 class FedOpt(Adaptive, tag="fedopt"):

@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from fedge.algorithms.fedavg import descend, global_model, keep_nothing, start
-from fedge.algorithms.options import Training
-from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Slot, Work
+from fedge.algorithms.options import TrainingOptions
+from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree
+from fedge.core.slots import Slot
 
 
-class FedSgd(Training, tag="fedsgd"):
+class FedSgd(TrainingOptions, tag="fedsgd"):
     """FedSGD (the K-decay paper, algorithm 1): the mean change q is a pseudo-gradient, x -= eta_s * mean(q)."""
 
     server_learning_rate: Annotated[float, Meta(gt=0, description="step size of the server")] = 1.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from fedge.algorithms.fedavg import descend
-from fedge.algorithms.options import Training
+from fedge.algorithms.options import TrainingOptions
 from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree
 
 
-class Independent(Training, tag="independent"):
+class Independent(TrainingOptions, tag="independent"):
     """Plain local training; nothing travels. The evaluated global model stays the initial one."""
 
     def build(self, layout: Layout) -> Algorithm:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fedge.algorithms.fedavg import global_model, keep_nothing
 from fedge.algorithms.options import ClientAdaptive, Weighting
-from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Slot, Work
+from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree
+from fedge.core.slots import Slot
 
 
 class Mfl(ClientAdaptive, tag="mfl"):

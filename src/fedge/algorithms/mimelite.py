@@ -10,8 +10,9 @@ from torch import Tensor
 from fedge.algorithms.fedavg import global_model, keep_nothing
 from fedge.algorithms.fedgbo import fixed
 from fedge.algorithms.options import ClientAdaptive
-from fedge.core.algorithm import ALL, Algorithm, Context, Exchange, Info, Reply, Slot, Work, moved
+from fedge.core.algorithm import ALL, Algorithm, Context, Exchange, Info, Reply, Work, moved
 from fedge.core.layout import Layout, Tree
+from fedge.core.slots import Slot
 
 
 class Mimelite(ClientAdaptive, tag="mimelite"):

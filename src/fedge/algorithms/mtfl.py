@@ -7,7 +7,7 @@ tensors have private optimiser statistics without a word about optimisers here.
 
 from __future__ import annotations
 
-from fedge.algorithms import alone
+from fedge.algorithms import one_client as alone
 from fedge.algorithms.private import Private, private_part, put, take
 from fedge.core.algorithm import Algorithm, Build, Context, Work
 from fedge.core.errors import ConfigError

@@ -15,7 +15,7 @@ Count = Annotated[int, Meta(ge=1)]
 Weighting = Literal["samples", "uniform"]
 
 
-class Training(Options):
+class TrainingOptions(Options):
     """Local training; an algorithm adds its own options and says what it does in `build`."""
 
     learning_rate: Annotated[float, Meta(gt=0, description="step size of the clients")] = 0.1
@@ -55,7 +55,7 @@ class Training(Options):
         raise TypeError(f"{type(self).__name__} does not say what it does")
 
 
-class Adaptive(Training):
+class Adaptive(TrainingOptions):
     """Training with an optimiser on the server."""
 
     weighting: Annotated[Weighting, Meta(description="how clients weigh in the means")] = "uniform"

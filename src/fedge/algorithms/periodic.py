@@ -6,12 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from fedge.algorithms.talking import Talk, Talking, federate, meet
+from fedge.algorithms.averaging import AveragingOptions, Talk, federate, meet
 from fedge.core.algorithm import Algorithm, Exchange, Info
 from fedge.core.layout import Layout, Tree
 
 
-class Periodic(Talking, tag="periodic"):
+class Periodic(AveragingOptions, tag="periodic"):
     """Periodic averaging, FederatedAveraging(rho) of Reddy 2020: one pass a round, rho rounds from mean to mean."""
 
     period: Annotated[int, Meta(ge=1, description="rho: rounds of training from one average to the next")] = 10

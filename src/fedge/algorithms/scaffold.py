@@ -9,12 +9,13 @@ import torch
 from msgspec import Meta
 
 from fedge.algorithms.fedavg import global_model
-from fedge.algorithms.options import Training, Weighting
-from fedge.core.algorithm import ALL, Affine, Algorithm, Context, Exchange, Info, Reply, Slot, Work
+from fedge.algorithms.options import TrainingOptions, Weighting
+from fedge.core.algorithm import ALL, Affine, Algorithm, Context, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree
+from fedge.core.slots import Slot
 
 
-class Scaffold(Training, tag="scaffold"):
+class Scaffold(TrainingOptions, tag="scaffold"):
     """SCAFFOLD (Karimireddy et al. 2020, algorithm 1): y -= eta*(g + c - c_i), and c stays the mean of all c_i."""
 
     weighting: Annotated[Weighting, Meta(description="how clients weigh in the mean of models")] = "uniform"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedge.algorithms import ALGORITHMS
 from fedge.cli.options import description, options, summary, title
-from fedge.core.chain import CODECS
+from fedge.core.codecs.chain import CODECS
 from fedge.core.errors import ConfigError, ModelError
 from fedge.core.layout import Layout
 from fedge.core.schema import choose, nearest, tag

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fedge.core.layout import Layout
     from fedge.costs import Alternative
-    from fedge.setup import Setup
+    from fedge.experiment.setup import Setup
 
 _ROWS = ("bytes_down", "bytes_up", "local_steps", "flops", "sim_seconds")
 _VECTORS = {"vectors_down": "x\ndown", "vectors_up": "x\nup", "memory": "x\nheld", "kept": "x\nkept"}
@@ -54,8 +54,8 @@ def costs(
     """
     from fedge.cli.output import say, say_json
     from fedge.config import load
+    from fedge.experiment.setup import Setup
     from fedge.report.style import check_saving
-    from fedge.setup import Setup
 
     if chart is not None:
         check_saving(chart)

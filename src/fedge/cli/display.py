@@ -26,13 +26,13 @@ class Screen(Protocol):
 
     interval_s: float  # the least time between two pictures of a run
 
-    def show(self, picture: Picture) -> None: ...
+    def show(self, picture: RunPicture) -> None: ...
     def notice(self, text: str) -> None: ...
     def close(self) -> None:
         """The last picture shown stays; the next one is of another run."""
 
 
-class Picture(NamedTuple):
+class RunPicture(NamedTuple):
     """A run at one moment."""
 
     title: str
@@ -51,7 +51,7 @@ class Bar:
         self._console = console
         self._live: Live | None = None
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: RunPicture) -> None:
         if self._live is None:
             # Drawn when told to: a thread of its own would be in the way of engines that fork.
             self._live = Live(console=self._console, auto_refresh=False)
@@ -67,12 +67,12 @@ class Bar:
             self._live = None
 
 
-class Lines:
+class RunLines:
     """Plain text for files, pipes and terminals that cannot move their cursor."""
 
     interval_s = 2.0
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: RunPicture) -> None:
         said = [f"round {picture.round}/{picture.num_rounds}", picture.line, picture.time]
         self.notice(f"{picture.title}: {', '.join(filter(None, said))}")
 
@@ -88,7 +88,7 @@ class Nothing:
 
     interval_s = inf
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: RunPicture) -> None:
         pass
 
     def notice(self, text: str) -> None:
@@ -134,7 +134,7 @@ class Watch:
 
     def _show(self, time: str) -> None:
         tally = self._tally
-        self._screen.show(Picture(str(self.unfinished), tally.round, tally.num_rounds, time, tally.line()))
+        self._screen.show(RunPicture(str(self.unfinished), tally.round, tally.num_rounds, time, tally.line()))
 
 
 @contextmanager
@@ -158,10 +158,10 @@ def _screen(quiet: bool) -> Screen:
         return Nothing()
     console = Console(stderr=True)
     # asked of the stream itself, as Rich takes a pipe for a terminal where FORCE_COLOR is set
-    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines()
+    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else RunLines()
 
 
-def _draw(picture: Picture) -> Group:
+def _draw(picture: RunPicture) -> Group:
     bar = ProgressBar(total=picture.num_rounds, completed=picture.round, width=24)
     head = Table.grid(padding=(0, 1))
     head.add_row(Text(picture.title), bar, f"round {picture.round}/{picture.num_rounds}", picture.time)

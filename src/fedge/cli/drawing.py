@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from fedge.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedge.report.groups import Group
+    from fedge.report.groups import RunGroup
     from fedge.runs import Run
 
 Kind = Literal["curves", "bars", "pareto", "heatmap", "users", "grid", "timeline", "latency"]
@@ -63,7 +63,7 @@ def draw(wish: Wish, runs: Sequence[Run]) -> Any:
     return _draw_groups(wish, regroup(groups, wish.by) if wish.by else groups)
 
 
-def _draw_groups(wish: Wish, groups: Sequence[Group]) -> Any:
+def _draw_groups(wish: Wish, groups: Sequence[RunGroup]) -> Any:
     from fedge.report.charts import curves
     from fedge.report.latency import latency
     from fedge.report.overviews import bars, pareto

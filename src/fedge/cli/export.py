@@ -48,7 +48,7 @@ def export(
     """
     from fedge.cli.output import say, warn
     from fedge.report.collect import collect
-    from fedge.sinks import SINKS
+    from fedge.report.exports import SINKS
 
     runs, problems = collect(paths)
     for problem in problems:

@@ -27,9 +27,9 @@ def resume(
       fedge resume runs/first
       fedge resume runs/first --set rounds=500
     """
-    from fedge import experiment
     from fedge.cli.comparison import say_trained
     from fedge.cli.display import watching
+    from fedge.experiment import start as experiment
 
     with watching(quiet) as progress:
         resumed = experiment.resume(path, changes or (), progress)

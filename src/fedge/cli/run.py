@@ -40,9 +40,9 @@ def run(
       fedge run fedavg.toml scaffold.toml --chart compared.svg
       fedge run first.toml --quiet --format json | jq .comparison
     """
-    from fedge import experiment
     from fedge.cli.comparison import save_chart, say_trained
     from fedge.cli.display import watching
+    from fedge.experiment import start as experiment
     from fedge.report.style import check_saving
 
     if chart:

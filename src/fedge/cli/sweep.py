@@ -19,10 +19,10 @@ from fedge.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from fedge.report.groups import Group
-    from fedge.sweep.board import Board, Line, Listener
-    from fedge.sweep.execute import Outcome
-    from fedge.sweep.plan import Sweep
+    from fedge.report.groups import RunGroup
+    from fedge.sweeps.board import Board, Line, Listener
+    from fedge.sweeps.execute import PointOutcome
+    from fedge.sweeps.plan import Sweep
 
 _MANY = 1_000
 """Runs; more than these are not started by mistake."""
@@ -60,8 +60,8 @@ def sweep(
       fedge sweep grid.toml --plan
       fedge sweep grid.toml --quiet --yes --format json | jq .failures
     """
-    from fedge.sweep.execute import execute
-    from fedge.sweep.plan import load, work_out
+    from fedge.sweeps.execute import execute
+    from fedge.sweeps.plan import load, work_out
 
     asked = load(file, changes or ())
     if plan:
@@ -90,7 +90,7 @@ def _can_ask() -> bool:
 
 def _say_plan(asked: Sweep, format: Literal["text", "json"]) -> None:
     from fedge.cli.output import say, say_json
-    from fedge.sweep.plan import work_out
+    from fedge.sweeps.plan import work_out
 
     trials = work_out(asked).trials
     if format == "json":
@@ -101,7 +101,7 @@ def _say_plan(asked: Sweep, format: Literal["text", "json"]) -> None:
     say(*said, "", f"{len(trials):,} points, {asked.num_runs:,} runs")
 
 
-def _say_outcome(outcome: Outcome, format: Literal["text", "json"], quiet: bool) -> None:
+def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: bool) -> None:
     from fedge.cli.entries import entry
     from fedge.cli.output import say, say_json
     from fedge.report.groups import group_runs
@@ -133,7 +133,7 @@ def _say_outcome(outcome: Outcome, format: Literal["text", "json"], quiet: bool)
         )
 
 
-def _rank(group: Group, board: Board) -> float:
+def _rank(group: RunGroup, board: Board) -> float:
     """By the mean over seeds, the best first."""
     return fmean(board.rank((run.summary or {}).get(board.metric)) for run in group.runs)
 
@@ -143,24 +143,24 @@ def _watching(quiet: bool) -> Iterator[Listener]:
     """Someone to tell how the sweep goes; if it is interrupted, how to go on."""
     from rich.console import Console
 
-    from fedge.sweep.board import Unwatched
+    from fedge.sweeps.board import Unwatched
 
     console = Console(stderr=True)
     fit = sys.stderr.isatty() and not console.is_dumb_terminal
-    screen = Unwatched() if quiet else Picture(console) if fit else Lines()
+    screen = Unwatched() if quiet else SweepPicture(console) if fit else SweepLines()
     try:
         yield screen
     except KeyboardInterrupt:
-        if isinstance(screen, Picture):
+        if isinstance(screen, SweepPicture):
             screen.close()
         print(f"interrupted: {shlex.join(['fedge', *sys.argv[1:]])} goes on", file=sys.stderr)
         raise
     finally:
-        if isinstance(screen, Picture):
+        if isinstance(screen, SweepPicture):
             screen.close()
 
 
-class Lines:
+class SweepLines:
     """A line for every run that ends, and now and then one for all."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class Lines:
             self.notice(_summary(board))
 
 
-class Picture:
+class SweepPicture:
     """All runs at a glance, drawn over and over: the whole, the best, and those under way."""
 
     def __init__(self, console: Console) -> None:

@@ -11,26 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
 from torch import add as torch_add
 
-from fedge.core.codec import Codec
-from fedge.core.layout import Kind, Layout, Tree
+from fedge.core.codecs.codec import Codec
+from fedge.core.layout import Layout, Tree
 from fedge.core.reduce import Mean, Reducer
-
-
-class Slot(NamedTuple):
-    """What one named vector is, for whoever reduces, encodes, clips or merges it."""
-
-    kind: Kind
-    anchor: str | None = None  # the key in `down` that it is a change of
-    weight: Literal["samples", "uniform"] = "samples"
-    merge: Literal["mean", "max", "sum"] = "mean"
-    moment: bool = False  # an optimiser's statistic of the parameters
-    whole: bool = False  # a model, though it has no anchor: zeros in place of small values would destroy it
+from fedge.core.slots import Slot
 
 
 class _All:

@@ -9,16 +9,14 @@ once, or what another mean made of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedge.core.layout import Tree
-
-if TYPE_CHECKING:
-    from fedge.core.algorithm import Slot
+from fedge.core.slots import Slot
 
 _PART = 1 << 18  # values of a vector that are reduced at a time
 
@@ -182,4 +180,4 @@ def average(rows: Tensor, weights: Sequence[float]) -> Tensor:
     return mean.to(rows.dtype)
 
 
-Reduce = Callable[[Mapping[str, "Slot"]], Reducer]
+Reduce = Callable[[Mapping[str, Slot]], Reducer]

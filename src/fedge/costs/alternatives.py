@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fedge.algorithms import ALGORITHMS, CodecOptions
-from fedge.algorithms.options import Training
+from fedge.algorithms.options import TrainingOptions
 from fedge.config import Config
 from fedge.core.errors import FedgeError
 from fedge.core.schema import tag
 from fedge.costs.forecast import Forecast, Quote
-from fedge.schedules import Plan
-from fedge.setup import Setup, algorithm_of
+from fedge.experiment.setup import Setup, algorithm_of
+from fedge.schedules import SchedulePlan
 
 SPARSITIES = (0.6, 0.9, 0.95)
 """That compressed uploads are quoted for."""
@@ -38,7 +38,7 @@ def alternatives(config: Config, seed: int, setup: Setup) -> Iterator[Alternativ
     """The configured algorithm, all others, and some with compressed uploads. What cannot be built is left out."""
     own = _named(config)
     yield from _quotes(config, seed, setup, configured=True)
-    plain = msgspec.structs.replace(config, codec=None, schedule=Plan(local_steps=config.schedule.local_steps))
+    plain = msgspec.structs.replace(config, codec=None, schedule=SchedulePlan(local_steps=config.schedule.local_steps))
     for variant in _variants(plain):
         if _named(variant) == own:
             continue
@@ -52,7 +52,7 @@ def alternatives(config: Config, seed: int, setup: Setup) -> Iterator[Alternativ
 def _variants(config: Config) -> Iterator[Config]:
     amount = {name: getattr(config.algorithm, name) for name in ("batch_size", "local_steps", "local_epochs")}
 
-    def using(algorithm: Training, codec: CodecOptions | None = None) -> Config:
+    def using(algorithm: TrainingOptions, codec: CodecOptions | None = None) -> Config:
         return msgspec.structs.replace(config, algorithm=algorithm, codec=codec)
 
     kinds: dict[str | None, Any] = {tag(kind): kind for kind in ALGORITHMS}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fedge.core.chain import Chain, expected_bits
-from fedge.core.golomb import bits_per_place
+from fedge.core.codecs.chain import Chain, expected_bits
+from fedge.core.codecs.golomb import bits_per_place
+from fedge.core.codecs.quantise import ExpQ, UniQ
 from fedge.core.layout import Layout
-from fedge.core.quantise import ExpQ, UniQ
 
 _DENSE_BITS = 32
 _NUM_MOMENTS = 2

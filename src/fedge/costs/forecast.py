@@ -11,13 +11,13 @@ import numpy as np
 from fedge.config import Config
 from fedge.core import message
 from fedge.core.algorithm import Costs, Exchange, Info, Reply
-from fedge.costs.rehearsal import Part, count_vectors, rehearse
+from fedge.costs.rehearsal import RehearsedExchange, count_vectors, rehearse
 from fedge.edge.ledger import Ledger
 from fedge.edge.world import World
 from fedge.engines.job import Request
 from fedge.engines.reduction import Answer, Effort
+from fedge.experiment.setup import Setup, info_of
 from fedge.runs.kept import KeptStore
-from fedge.setup import Setup, info_of
 
 
 class Quote(NamedTuple):
@@ -122,7 +122,7 @@ class Forecast:
             for cell, cohort in cohorts.items()
         }
 
-    def _reply(self, part: Part, info: Info) -> Reply:
+    def _reply(self, part: RehearsedExchange, info: Info) -> Reply:
         job, exchange = self._job, Exchange(part.work, {}, info.cohort)
         ids = job.present(exchange)
         sizes = job.sizes(ids, info.round)
@@ -149,7 +149,7 @@ class Forecast:
             communicated=part.vectors_up > 0,
         )
 
-    def _effort(self, part: Part, client: int, size: int, info: Info) -> Effort:
+    def _effort(self, part: RehearsedExchange, client: int, size: int, info: Info) -> Effort:
         """What a client of that size has to do."""
         job, key = self._job, (part.work, size, info.num_steps, info.num_epochs)
         if key not in self._plans:

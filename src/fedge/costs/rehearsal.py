@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Work, drive, moved
-from fedge.core.codec import RESIDUAL
+from fedge.core.codecs.codec import RESIDUAL
 from fedge.core.layout import Tree
 from fedge.engines.job import Job
 from fedge.engines.reduction import Answer, Effort, Reduction, seal
@@ -23,7 +23,7 @@ _INFO = Info(round=0, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, see
 """In round 0 all that is done every so many rounds is due."""
 
 
-class Part(NamedTuple):
+class RehearsedExchange(NamedTuple):
     """One exchange of a round. Trees have shapes but no values."""
 
     work: str
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     step_gradients: int  # over a minibatch, in every step
 
 
-def rehearse(job: Job, still: bool = False) -> list[Part]:
+def rehearse(job: Job, still: bool = False) -> list[RehearsedExchange]:
     """The exchanges of a round in which every client moves far and talks, or else `still` only trains."""
     x = job.network.variables["x"]
     noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
@@ -56,7 +56,7 @@ class _Rehearsal:
     """An engine for one client and one step, in which every gradient is the same vector."""
 
     def __init__(self, job: Job, gradient: Tensor) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[RehearsedExchange] = []
         self._job, self._gradient = job, gradient
         self._kept = job.algorithm.keep(job.network.variables)
 
@@ -70,7 +70,7 @@ class _Rehearsal:
         answer = seal(work, Answer(0, 1, Effort(), upload), down, info)
         plain = {name: value for name, value in upload.items() if not name.startswith(f"{RESIDUAL}.")}
         self.parts.append(
-            Part(
+            RehearsedExchange(
                 work=exchange.work,
                 down=_shapes(request.coded),
                 up=_shapes(answer.upload),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedge.core.errors import DataError
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, Source, data_dir, read_files
 
 _URL = "https://www.cs.toronto.edu/~kriz"
@@ -79,11 +79,11 @@ def _read(files: Collection, dir: str | None, name: str) -> list[dict[str, Any]]
     return [_unpickle(content) for content in read_files(files, data_dir(dir), name)]
 
 
-def _pool(batches: list[dict[str, Any]], labels: str) -> Pool:
+def _pool(batches: list[dict[str, Any]], labels: str) -> SamplePool:
     """Rows of 1,024 red, green and blue bytes each."""
     x = np.concatenate([_entry(batch, "data") for batch in batches]).reshape(-1, 3, 32, 32)
     y = np.concatenate([_entry(batch, labels) for batch in batches]).astype(np.int64)
-    return Pool(torch.from_numpy(x), torch.from_numpy(y))
+    return SamplePool(torch.from_numpy(x), torch.from_numpy(y))
 
 
 def _entry(batch: dict[str, Any], name: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from msgspec import Meta
 
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 
 
 class Digits(Divided, tag="digits"):
@@ -28,4 +28,6 @@ def _load() -> Whole:
     x = torch.from_numpy(np.pad(images.repeat(3, 1).repeat(3, 2), ((0, 0), (2, 2), (2, 2)))[:, None])
     y = torch.from_numpy(labels.astype(np.int64))
     is_test = torch.arange(len(y)) % 5 == 4
-    return Whole(Pool(x[~is_test], y[~is_test]), Pool(x[is_test], y[is_test]), num_outputs=10, full_scale=16)
+    return Whole(
+        SamplePool(x[~is_test], y[~is_test]), SamplePool(x[is_test], y[is_test]), num_outputs=10, full_scale=16
+    )

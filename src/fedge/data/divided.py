@@ -32,7 +32,7 @@ class Inputs(Protocol):
     def __getitem__(self, rows: Tensor) -> Tensor: ...
 
 
-class Pool(NamedTuple):
+class SamplePool(NamedTuple):
     """Samples of which some are given out: inputs, and targets as a tensor."""
 
     x: Inputs
@@ -42,8 +42,8 @@ class Pool(NamedTuple):
 class Whole(NamedTuple):
     """A data set before it is divided. Images may stay bytes, which take a quarter of the memory."""
 
-    train: Pool
-    test: Pool
+    train: SamplePool
+    test: SamplePool
     num_outputs: int
     task: Task = "classes"
     full_scale: int = 1  # inputs are divided by it when they are given out
@@ -131,7 +131,7 @@ class DividedClients:
         x, y = self._cut(self._whole.test, rows)
         return Samples(self._options.augment.test(x) if self._options.augment else x, y)
 
-    def _cut(self, pool: Pool, rows: np.ndarray) -> Samples:
+    def _cut(self, pool: SamplePool, rows: np.ndarray) -> Samples:
         chosen = torch.from_numpy(rows)
         # index_select copies rows whole, where indexing copies number by number
         x = pool.x.index_select(0, chosen) if isinstance(pool.x, Tensor) else pool.x[chosen]

@@ -9,7 +9,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, data_dir
 from fedge.data.leaf import Users, leaf_files, read_leaf
 from fedge.data.partition import Natural, Partition
@@ -46,7 +46,7 @@ class Femnist(Divided, tag="femnist"):
         return self.divide(whole, seed)
 
 
-def _pool(samples: Users) -> Pool:
+def _pool(samples: Users) -> SamplePool:
     """Images come as 784 numbers from 0 to 1, which are bytes divided by 255."""
     try:
         x = np.array(samples.x, np.float32).reshape(-1, 1, 28, 28)
@@ -57,4 +57,4 @@ def _pool(samples: Users) -> Pool:
         raise DataError(f"femnist: expected pixels from 0 to 1, got values from {x.min()} to {x.max()}")
     if y.size and not (y.min() >= 0 and y.max() < NUM_CLASSES):
         raise DataError(f"femnist: expected classes from 0 to {NUM_CLASSES - 1}, got {y.min()} to {y.max()}")
-    return Pool(torch.from_numpy(np.rint(x * 255).astype(np.uint8)), torch.from_numpy(y))
+    return SamplePool(torch.from_numpy(np.rint(x * 255).astype(np.uint8)), torch.from_numpy(y))

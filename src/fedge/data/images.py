@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from fedge.core.errors import DataError, FedgeError
 from fedge.data.dealing import hold_out
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -44,12 +44,12 @@ class Images(Divided, tag="images", kw_only=True):
         whole = Whole(self._pool(train), self._pool(test), num_outputs=len(classes), full_scale=255)
         return self.divide(whole, seed)
 
-    def _pool(self, files: list[tuple[Path, int]]) -> Pool:
+    def _pool(self, files: list[tuple[Path, int]]) -> SamplePool:
         channels = 3 if self.colours == "rgb" else 1
         x = np.empty((len(files), channels, self.size, self.size), np.uint8)
         for row, (path, _) in enumerate(files):
             x[row] = self._read(path).reshape(self.size, self.size, channels).transpose(2, 0, 1)
-        return Pool(torch.from_numpy(x), torch.tensor([label for _, label in files], dtype=torch.int64))
+        return SamplePool(torch.from_numpy(x), torch.tensor([label for _, label in files], dtype=torch.int64))
 
     def _read(self, path: Path) -> np.ndarray:
         try:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from fedge.core.errors import DataError
 from fedge.data.dealing import hold_out
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, Source, data_dir, download, read_files
 from fedge.data.idx import read_idx
 from fedge.data.partition import Natural
@@ -89,8 +89,8 @@ class Mnist(Divided, tag="mnist"):
         test = np.concatenate([held, np.arange(len(writers[0]), len(y))])
         writer = np.concatenate(writers)
         return whole._replace(
-            train=Pool(x[train], y[train]),
-            test=Pool(x[test], y[test]),
+            train=SamplePool(x[train], y[train]),
+            test=SamplePool(x[test], y[test]),
             columns={"writer": (writer[train], writer[test])},
         )
 
@@ -113,8 +113,8 @@ def _load(files: Collection, dir: str | None, name: str) -> Whole:
     return Whole(train, test, num_outputs=10, full_scale=255)
 
 
-def _pool(images: np.ndarray, labels: np.ndarray, name: str) -> Pool:
+def _pool(images: np.ndarray, labels: np.ndarray, name: str) -> SamplePool:
     if images.shape != (len(labels), 28, 28) or labels.ndim != 1 or labels.max(initial=0) > 9:
         shapes = f"{images.shape} and {labels.shape}"
         raise DataError(f"{name}: expected images of 28x28 with a class from 0 to 9 each, got shapes {shapes}")
-    return Pool(torch.from_numpy(images.copy())[:, None], torch.from_numpy(labels.astype(np.int64)))
+    return SamplePool(torch.from_numpy(images.copy())[:, None], torch.from_numpy(labels.astype(np.int64)))

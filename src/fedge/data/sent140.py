@@ -8,7 +8,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, data_dir
 from fedge.data.leaf import Users, leaf_files, read_leaf
 from fedge.data.partition import Natural, Partition
@@ -63,8 +63,8 @@ def _text(tweet: Any) -> str:
     return text
 
 
-def _pool(samples: Users, numbers: dict[str, int], size: int) -> Pool:
+def _pool(samples: Users, numbers: dict[str, int], size: int) -> SamplePool:
     if not set(samples.y) <= {0, 1}:
         raise DataError(f"sent140: expected targets 0 and 1, got {sorted(set(samples.y), key=str)[:5]}")
     bags = [[numbers[word] for word in words if word in numbers] for words in samples.x]
-    return Pool(Bags(bags, size), torch.tensor(samples.y, dtype=torch.int64))
+    return SamplePool(Bags(bags, size), torch.tensor(samples.y, dtype=torch.int64))

@@ -12,7 +12,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, checksums, data_dir, read_rows
 from fedge.data.leaf import Users, leaf_files, read_leaf
 from fedge.data.partition import Natural, Partition
@@ -87,21 +87,23 @@ def _speeches(path: Path, expected: Sequence[str], test_fraction: float) -> tupl
     )
 
 
-def _cut(spoken: _Texts, stride: int) -> tuple[Pool, np.ndarray]:
+def _cut(spoken: _Texts, stride: int) -> tuple[SamplePool, np.ndarray]:
     """Windows that do not reach from one speaker into the next, and the number of each one's speaker."""
     ends = np.cumsum([0, *map(len, spoken.texts)])
     starts = [np.arange(begin, end - LENGTH, stride) for begin, end in pairwise(ends)]
     text, places = encode("".join(spoken.texts)), np.concatenate(starts)
     y = torch.from_numpy(text[places + LENGTH].astype(np.int64))
     # Numbers, not names: a name for each of millions of windows would take more memory than the text.
-    return Pool(Windows(text, places, LENGTH), y), np.repeat(np.arange(len(starts)), [len(part) for part in starts])
+    return SamplePool(Windows(text, places, LENGTH), y), np.repeat(
+        np.arange(len(starts)), [len(part) for part in starts]
+    )
 
 
-def _encode(samples: Users) -> tuple[Pool, np.ndarray]:
+def _encode(samples: Users) -> tuple[SamplePool, np.ndarray]:
     """LEAF's windows, each a string with the character after it."""
     if any(not isinstance(x, str) or len(x) != LENGTH for x in samples.x):
         raise DataError(f"shakespeare: expected strings of {LENGTH} characters as inputs, got others")
     if any(not isinstance(y, str) or len(y) != 1 for y in samples.y):
         raise DataError("shakespeare: expected single characters as targets, got others")
     x = encode("".join(samples.x)).reshape(-1, LENGTH)
-    return Pool(torch.from_numpy(x), torch.from_numpy(encode("".join(samples.y)).astype(np.int64))), samples.users
+    return SamplePool(torch.from_numpy(x), torch.from_numpy(encode("".join(samples.y)).astype(np.int64))), samples.users

@@ -10,7 +10,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, Source, data_dir, read_rows
 from fedge.data.partition import Natural, Partition
 from fedge.data.text import Bags, most_frequent, split_words
@@ -53,11 +53,11 @@ class StackOverflow(Divided, tag="stackoverflow"):
         )
         return self.divide(whole, seed)
 
-    def _pool(self, questions: list[_Question], words: dict[str, int], tags: dict[str, int]) -> Pool:
+    def _pool(self, questions: list[_Question], words: dict[str, int], tags: dict[str, int]) -> SamplePool:
         y = torch.zeros(len(questions), self.tags)
         for row, question in enumerate(questions):
             y[row, [tags[tag] for tag in question.tags if tag in tags]] = 1
-        return Pool(Bags([[words[w] for w in q.words if w in words] for q in questions], self.words), y)
+        return SamplePool(Bags([[words[w] for w in q.words if w in words] for q in questions], self.words), y)
 
 
 class _Question(NamedTuple):

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedge.core.errors import DataError, FedgeError
 from fedge.core.schema import nearest
 from fedge.data.dealing import hold_out
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import read_checked, read_unzipped
 from fedge.data.partition import Natural
 
@@ -60,8 +60,8 @@ class Table(Divided, tag="table", kw_only=True):
             _check_column(test, name, Path(self.test_file or self.file))
         y_train, y_test, num_outputs = self._targets(train[self.target], test[self.target])
         whole = Whole(
-            Pool(_inputs(train, inputs, path), y_train),
-            Pool(_inputs(test, inputs, path), y_test),
+            SamplePool(_inputs(train, inputs, path), y_train),
+            SamplePool(_inputs(test, inputs, path), y_test),
             num_outputs,
             self.task,
             columns={name: (train[name].astype(str), test[name].astype(str)) for name in (*keys, *self.ignore)},

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedge.core.errors import DataError
 from fedge.core.userfile import describe, load_function
-from fedge.data.divided import Divided, DividedClients, Pool, Whole
+from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
@@ -107,7 +107,7 @@ def _array(value: object, name: str) -> np.ndarray:
     return array
 
 
-def _pool(x: np.ndarray, y: np.ndarray, part: str, words: bool) -> Pool:
+def _pool(x: np.ndarray, y: np.ndarray, part: str, words: bool) -> SamplePool:
     if x.ndim < 2:
         raise DataError(f"x_{part}: expected one row for each sample, [n, ...], got shape {list(x.shape)}")
     if y.ndim == 0 or len(x) != len(y):
@@ -115,7 +115,7 @@ def _pool(x: np.ndarray, y: np.ndarray, part: str, words: bool) -> Pool:
         raise DataError(f"x_{part} and y_{part} must have one entry for each sample, got shapes {shapes}")
     if 0 in x.shape:
         raise DataError(f"x_{part}: expected at least one sample and one feature, got shape {list(x.shape)}")
-    return Pool(_words(x, f"x_{part}") if words else _finite(x, f"x_{part}"), _targets(y, f"y_{part}"))
+    return SamplePool(_words(x, f"x_{part}") if words else _finite(x, f"x_{part}"), _targets(y, f"y_{part}"))
 
 
 def _words(x: np.ndarray, name: str) -> Tensor:

@@ -12,7 +12,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.grid import CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.keys import generator
 from fedge.edge import channel
-from fedge.edge.clock import Chance, Clock, Crew, Norms, Phases, Places, check_quantities
+from fedge.edge.clock import Chance, Clock, Norms, Participants, Phases, Places, check_quantities
 from fedge.edge.mobility import MobilityTrace, destinations, move
 from fedge.edge.quantity import Normal, Positive, Quantity, values
 from fedge.edge.uplink import finish_times
@@ -131,7 +131,7 @@ class CellClock(Clock, tag="cells"):
         went = (cells != places.cells)[:, None]
         return Places(cells, np.where(went, self._draw_positions(cells, seed, round), places.positions))
 
-    def phases(self, crew: Crew) -> Phases:
+    def phases(self, crew: Participants) -> Phases:
         cells, costs = crew.places.cells, crew.costs
         down = 8 * costs.bytes_down / self._rate_bps(crew, "down", self.cell_power_w)
         slowest = np.zeros(self.cell_grid.num_cells)
@@ -145,7 +145,7 @@ class CellClock(Clock, tag="cells"):
     def backhaul_s(self, num_bytes: int) -> float:
         return 0.0 if self.backhaul_mbps is None else 2 * num_bytes * 8e-6 / self.backhaul_mbps
 
-    def _rate_bps(self, crew: Crew, phase: str, power_w: float) -> np.ndarray:
+    def _rate_bps(self, crew: Participants, phase: str, power_w: float) -> np.ndarray:
         positions = crew.places.positions
         if self.redraw and not crew.guess:
             at = _draw_unit_positions(crew.num_clients, crew.seed, f"edge/{phase}/positions", crew.round, crew.exchange)

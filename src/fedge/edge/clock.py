@@ -28,7 +28,7 @@ class Places(NamedTuple):
     positions: np.ndarray  # [n, 2], metres from the station of their cell
 
 
-class Crew(NamedTuple):
+class Participants(NamedTuple):
     """Clients of one exchange, and what they have to do; arrays in the order of `ids`."""
 
     ids: np.ndarray
@@ -126,7 +126,7 @@ class Clock(Options, tag_field="clock"):
         """Where they are after a round; `rates` are those of their devices, NaN where these have none."""
         return places
 
-    def phases(self, crew: Crew) -> Phases:
+    def phases(self, crew: Participants) -> Phases:
         """How long an exchange takes its clients."""
         raise TypeError(f"{type(self).__name__} does not say how long things take")
 
@@ -167,7 +167,7 @@ class FixedClock(Clock, tag="fixed"):
         if any(device.mobility_rate is not None for device in self.devices):
             raise ConfigError('edge.devices: mobility_rate needs cells to move between: set edge.clock = "cells"')
 
-    def phases(self, crew: Crew) -> Phases:
+    def phases(self, crew: Participants) -> Phases:
         down = crew.costs.bytes_down * 8e-6 / values(self.down_mbps, "edge/down_mbps", crew.ids, crew.seed)
         seconds = values(self.seconds_per_step, "edge/seconds_per_step", crew.ids, crew.seed)
         compute = crew.costs.batches * seconds * crew.slowness

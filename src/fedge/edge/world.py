@@ -11,7 +11,7 @@ import torch
 from fedge.core.algorithm import Admission, Costs, Reply
 from fedge.core.keys import generator
 from fedge.core.layout import Tree
-from fedge.edge.clock import Clock, Crew, Phases, Places
+from fedge.edge.clock import Clock, Participants, Phases, Places
 from fedge.edge.selection import SelectionOptions
 
 Amount = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -191,7 +191,7 @@ class World:
 
     def _phases(self, ids: np.ndarray, costs: Costs, round: int, exchange: int, guess: bool = False) -> Phases:
         places = Places(self.places.cells[ids], self.places.positions[ids])
-        crew = Crew(
+        crew = Participants(
             ids,
             places,
             costs,

@@ -12,10 +12,10 @@ import torch
 from fedge.core.algorithm import Exchange, Info, Kept, Reply, Work
 from fedge.core.layout import Tree
 from fedge.data.feed import steps_per_epoch
-from fedge.engines import rows
+from fedge.engines import block_work as rows
 from fedge.engines.job import Job, Request
 from fedge.engines.kernels.assemble import Batched
-from fedge.engines.reduction import Answer, Part, Reduction, seal
+from fedge.engines.reduction import Answer, PartialReply, Reduction, seal
 
 
 class Size(Protocol):
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 class Found(NamedTuple):
     """What became of a block."""
 
-    parts: dict[int, Part]  # its part in each exchange
+    parts: dict[int, PartialReply]  # its part in each exchange
     kept: Tree  # what its clients keep: rows, or nothing if that has not changed
 
 
@@ -168,7 +168,7 @@ def _question(request: Request) -> tuple[str, Info, object]:
     return exchange.work, request.info._replace(cohort=()), shapes
 
 
-def _reduce(job: Job, request: Request, answers: Sequence[Answer], upload: Tree) -> Part:
+def _reduce(job: Job, request: Request, answers: Sequence[Answer], upload: Tree) -> PartialReply:
     """Some clients' part in an exchange; their uploads are rows."""
     reduction, work = Reduction(job, request), job.algorithm.works[request.exchange.work]
     if work.codec is None:

@@ -16,7 +16,8 @@ from torch import Tensor
 from fedge.core.algorithm import Context, Info, Work
 from fedge.core.layout import Tree
 from fedge.data.clients import Clients, Samples
-from fedge.engines import loop, rows
+from fedge.engines import block_work as rows
+from fedge.engines import loop
 from fedge.engines.block import Content, Workers, divide, read_kept
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import Batched

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedge.client.network import Network
 from fedge.core.algorithm import Algorithm, Exchange, Info, Kept, Work
 from fedge.core.errors import TrainingError
 from fedge.core.keys import generator
 from fedge.core.layout import Tree
 from fedge.data.clients import Clients, Samples
 from fedge.data.feed import Steps, plan
-from fedge.engines.network import Network
 
 
 class Job(NamedTuple):

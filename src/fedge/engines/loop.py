@@ -45,7 +45,7 @@ def answer(job: Job, client: int, work_name: str, down: Tree, info: Info) -> Ans
     return seal(work, Answer(client, job.clients.num_samples(client, info.round), effort, upload), down, info)
 
 
-class Step(NamedTuple):
+class LocalStep(NamedTuple):
     """A local step, as an observer sees it. Step 0 is the moment before training."""
 
     number: int
@@ -54,7 +54,7 @@ class Step(NamedTuple):
     loss: Tensor | None = None  # of its first batch, before the step
 
 
-Observer = Callable[[Step], None]
+Observer = Callable[[LocalStep], None]
 
 
 def perform(
@@ -95,7 +95,7 @@ def perform(
             check_stats(local, job.network, "init")
             gradients.stats = local["stats"]
             if observe:
-                observe(Step(0, local))
+                observe(LocalStep(0, local))
         for number, batches in enumerate(steps):
             context = context._replace(step=number)
             gradients.loss = None
@@ -106,7 +106,7 @@ def perform(
             elif work.step:
                 local = work.step({**local, "raw": gradient}, gradient, context)
             if observe:
-                observe(Step(number + 1, local, gradient, gradients.loss))
+                observe(LocalStep(number + 1, local, gradient, gradients.loss))
         context = context._replace(num_steps=torch.full_like(context.num_steps, len(steps)))
         upload, kept = work.final(down, local, kept, context)
     if work.trains:

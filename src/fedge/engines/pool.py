@@ -30,10 +30,10 @@ from fedge.core.machine import die_with_parent
 from fedge.engines import tasks
 from fedge.engines.arena import Arena, Entries, arrange, end_of, room
 from fedge.engines.block import Content
-from fedge.engines.crew import TASKS_PER_WORKER, Crew, Task
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.memory import keep_freed_memory
+from fedge.engines.task_queue import TASKS_PER_WORKER, Task, TaskQueue
 from fedge.engines.tasks import Failure, Meta
 
 _FORK = get_context("fork")
@@ -82,7 +82,7 @@ class _Worker:
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
-class Pool(Crew[_Task]):
+class Pool(TaskQueue[_Task]):
     """Workers are processes of this machine."""
 
     def __init__(

@@ -29,10 +29,10 @@ from fedge.core.userfile import MODULE_PREFIX
 from fedge.data.clients import Clients
 from fedge.engines import tasks
 from fedge.engines.block import Content
-from fedge.engines.crew import MOST_LOSSES, Crew, Task
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.memory import keep_freed_memory
+from fedge.engines.task_queue import MOST_LOSSES, Task, TaskQueue
 from fedge.engines.tasks import Failure, Meta
 
 Arrays = Mapping[str, np.ndarray]
@@ -67,7 +67,7 @@ class _Worker:
         self.due = self.actor.versions.remote()
 
 
-class Ray(Crew[_Task]):
+class Ray(TaskQueue[_Task]):
     """Workers are actors.
 
     They run on the cluster that this process has joined, else on one that RAY_ADDRESS names or that `ray start` has

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from fedge.client.private_state import Pending
 from fedge.core import message
 from fedge.core.algorithm import Costs, Info, Kept, Late, Reply, Work
 from fedge.core.errors import TrainingError
@@ -15,7 +16,6 @@ from fedge.core.keys import generator
 from fedge.core.layout import Tree
 from fedge.core.reduce import Mean, Partial
 from fedge.engines.job import Job, Request
-from fedge.engines.pending import Pending
 
 
 class Effort(NamedTuple):
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
         return {"client": self.client, "samples": self.samples, **self.effort._asdict()}
 
 
-class Part(NamedTuple):
+class PartialReply(NamedTuple):
     """Some clients' answers to an exchange, reduced as far as that goes without the others'."""
 
     answers: list[Answer]  # without their uploads
@@ -109,9 +109,9 @@ class Reduction:
                 self._compare(upload)
         self._count(answers, {name: value[0] for name, value in rows.items()}, rows)
 
-    def part(self) -> Part:
+    def part(self) -> PartialReply:
         """What was counted so far, for another reduction to merge."""
-        return Part(
+        return PartialReply(
             self._answers,
             self._bytes_up,
             self._communicated,
@@ -121,7 +121,7 @@ class Reduction:
             self._num_directions,
         )
 
-    def merge(self, part: Part) -> None:
+    def merge(self, part: PartialReply) -> None:
         """Count what another reduction has counted, after what was counted here."""
         self._answers += part.answers
         self._bytes_up += part.bytes_up

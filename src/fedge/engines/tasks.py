@@ -24,7 +24,7 @@ from fedge.engines import evaluate
 from fedge.engines.block import Content, Found, Rows, Workers, answer, read_kept, run_in_blocks
 from fedge.engines.job import Job, Request
 from fedge.engines.kernels.assemble import Batched
-from fedge.engines.reduction import Answer, Effort, Part, Reduction
+from fedge.engines.reduction import Answer, Effort, PartialReply, Reduction
 
 Meta = Mapping[str, Any]
 """Plain values: numbers, texts, and lists and dicts of them."""
@@ -136,7 +136,7 @@ def read_found(meta: Meta, tensors: Tree) -> Found:
     return Found(parts, pick("kept", tensors))
 
 
-def write_part(part: Part) -> Content:
+def write_part(part: PartialReply) -> Content:
     """A part, ready to travel."""
     mean = part.mean
     meta = {
@@ -158,10 +158,10 @@ def write_part(part: Part) -> Content:
     return meta, tensors if part.directions is None else tensors | {"directions": part.directions}
 
 
-def read_part(meta: Meta, tensors: Tree) -> Part:
+def read_part(meta: Meta, tensors: Tree) -> PartialReply:
     """The part that travelled. The means lie in the tensors' memory, all else is a copy."""
     uploads = {name: rows.clone() for name, rows in pick("uploads", tensors).items()}
-    return Part(
+    return PartialReply(
         [_read_one(each) for each in meta["answers"]],
         meta["bytes_up"],
         meta["communicated"],

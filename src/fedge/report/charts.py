@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedge.core.errors import ConfigError
-from fedge.report.groups import Group
+from fedge.report.groups import RunGroup
 from fedge.report.quantities import COSTS, NUMBER, PERCENT, Quantity, Unit, fitting, metric, titled
 from fedge.report.series import MIN_SEEDS, Series, trace
 from fedge.report.statistics import LEVEL
@@ -24,7 +24,7 @@ DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (10, 2, 2, 2, 2, 2))
 
 
 def curves(
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     x: Literal["round", "bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds", "energy_j"] = "round",
     y: str = "accuracy",
 ) -> altair.LayerChart:

@@ -22,7 +22,7 @@ from fedge.runs import Run
 Array = np.ndarray[tuple[int], np.dtype[Any]]
 
 
-class Rounds(NamedTuple):
+class RoundColumns(NamedTuple):
     """The rounds of several runs below each other: how many each has, and a column for each field.
 
     What was not measured is NaN in a column of numbers, None in one that holds anything else.
@@ -37,7 +37,7 @@ class _Part(NamedTuple):
     columns: dict[str, Array]
 
 
-def read_rounds(runs: Sequence[Run]) -> Rounds:
+def read_rounds(runs: Sequence[Run]) -> RoundColumns:
     """All fields of all rounds, as integers where the records have integers."""
     names: tuple[str, ...] = ()
     fractions: set[str] = set()  # fields seen with anything but integers; the fast way cannot tell 1.0 from 1
@@ -56,7 +56,9 @@ def read_rounds(runs: Sequence[Run]) -> Rounds:
         lengths.append(part.length)
         end += part.length
     joined = {name: column.joined(end) for name, column in columns.items()}
-    return Rounds(lengths, {name: values if name in fractions else _whole(values) for name, values in joined.items()})
+    return RoundColumns(
+        lengths, {name: values if name in fractions else _whole(values) for name, values in joined.items()}
+    )
 
 
 class _Column:

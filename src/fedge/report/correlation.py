@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import fsum, sqrt
 from typing import Any
 
-from fedge.report.groups import Run, varied
+from fedge.report.groups import RunView, varied
 from fedge.report.outcomes import outcome
 from fedge.report.statistics import Reached, to_target
 
@@ -47,7 +47,7 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     return max(-1.0, min(1.0, found))
 
 
-def correlate(runs: Sequence[Run], outcomes: Sequence[str]) -> list[Correlation]:
+def correlate(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Correlation]:
     """Every varied setting that is a number, or a switch (as 0 and 1), against every outcome.
 
     A run counts where it has both: one without a target reached says nothing about the cost of reaching it.
@@ -67,7 +67,7 @@ def correlate(runs: Sequence[Run], outcomes: Sequence[str]) -> list[Correlation]
     return found
 
 
-def levels(runs: Sequence[Run], outcomes: Sequence[str]) -> list[Level]:
+def levels(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Level]:
     """The outcomes by each value of every varied setting that is no number.
 
     One that parts the runs as an earlier one does, such as an option that one algorithm alone has, says nothing new.

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from fedge.core.errors import FedgeError
 from fedge.report.charts import curves
 from fedge.report.correlation import correlate, levels
-from fedge.report.groups import Group, group_runs, regroup, varied
+from fedge.report.groups import RunGroup, group_runs, regroup, varied
 from fedge.report.outcomes import describe, is_to_target, outcome
 from fedge.report.overviews import bars, heatmap, pareto
 from fedge.report.pairs import Pairing, pair_all
 from fedge.report.quantities import fitting, titled
 from fedge.report.recipe import command, common_toml
 from fedge.report.statistics import LEVEL
-from fedge.report.tables import Grid, compare, grid, write
+from fedge.report.tables import TableCells, compare, grid, write
 from fedge.report.users import user_accuracies, users
 from fedge.runs import Run
 
@@ -53,7 +53,7 @@ class Section(NamedTuple):
     """A heading and what stands below it."""
 
     title: str
-    parts: Sequence[Grid | Figure | Listing | str]
+    parts: Sequence[TableCells | Figure | Listing | str]
 
 
 class Document(NamedTuple):
@@ -82,13 +82,13 @@ def describe_runs(runs: Sequence[Run], problems: Sequence[str] = (), title: str 
     return Document(title, [section for section in sections if section and section.parts])
 
 
-def _counted(runs: Sequence[Run], groups: Sequence[Group]) -> str:
+def _counted(runs: Sequence[Run], groups: Sequence[RunGroup]) -> str:
     finished = sum(run.summary is not None for run in runs)
     rest = f", {len(runs) - finished} of them unfinished" if finished < len(runs) else ""
     return f"{len(runs)} runs of {len(groups)} settings{rest}."
 
 
-def _figures(groups: Sequence[Group], outcomes: Sequence[str]) -> Iterator[Figure]:
+def _figures(groups: Sequence[RunGroup], outcomes: Sequence[str]) -> Iterator[Figure]:
     lines, by = _lines(groups)
     said = f", by {by}" if by else ""
     for x, over in (("round", "rounds"), ("bytes_up", "upload")):
@@ -109,7 +109,7 @@ def _drawing(draw: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
     return lambda: draw(*arguments)
 
 
-def _lines(groups: Sequence[Group]) -> tuple[Sequence[Group], str | None]:
+def _lines(groups: Sequence[RunGroup]) -> tuple[Sequence[RunGroup], str | None]:
     """The groups that curves are drawn of, and the setting they were merged by."""
     if len(groups) <= _MAX_LINES:
         return groups, None
@@ -120,7 +120,7 @@ def _lines(groups: Sequence[Group]) -> tuple[Sequence[Group], str | None]:
     return groups[:_MAX_LINES], f"their order, the first {_MAX_LINES}"
 
 
-def _two(groups: Sequence[Group]) -> tuple[str, str]:
+def _two(groups: Sequence[RunGroup]) -> tuple[str, str]:
     """Two settings for a heat map: numbers rather than names, as numbers have an order."""
     found = varied([group.runs[0] for group in groups])
     numbers = [key for key, values in found.items() if all(isinstance(value, int | float) for value in values)]
@@ -128,13 +128,13 @@ def _two(groups: Sequence[Group]) -> tuple[str, str]:
     return first, second
 
 
-def _measures(group: Group, x: str) -> bool:
+def _measures(group: RunGroup, x: str) -> bool:
     return any("accuracy" in record for run in group.runs for record in run.rounds) and all(
         x in record for run in group.runs for record in run.rounds
     )
 
 
-def _pairings(groups: Sequence[Group], name: str) -> Grid | str:
+def _pairings(groups: Sequence[RunGroup], name: str) -> TableCells | str:
     found = pair_all(groups, name)
     quantity = describe(name)
     if not found:
@@ -151,7 +151,7 @@ def _pairings(groups: Sequence[Group], name: str) -> Grid | str:
         for pairing in found
     ]
     head = ["setting", "pairs", f"difference in {titled(quantity.title, unit)}", "wins", "verdict"]
-    return Grid(f"{_capital(quantity.title)} against {groups[0].label}", head, rows, _pairing_notes(found))
+    return TableCells(f"{_capital(quantity.title)} against {groups[0].label}", head, rows, _pairing_notes(found))
 
 
 def _pairing_notes(found: Sequence[Pairing]) -> list[str]:
@@ -166,7 +166,7 @@ def _pairing_notes(found: Sequence[Pairing]) -> list[str]:
     return notes
 
 
-def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[Grid]:
+def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[TableCells]:
     correlations = correlate(runs, outcomes) if runs else []
     if correlations:
         known = dict.fromkeys(found.setting for found in correlations)
@@ -178,7 +178,7 @@ def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[Grid]:
             for setting in known
         ]
         notes = ["Pearson's coefficient, with the number of runs; a cost to target is of the runs that reached it"]
-        yield Grid("Correlation", ["setting", *(describe(name).title for name in outcomes)], rows, notes)
+        yield TableCells("Correlation", ["setting", *(describe(name).title for name in outcomes)], rows, notes)
     found = levels(runs, outcomes) if runs else []
     units = {
         name: fitting(
@@ -205,7 +205,9 @@ def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[Grid]:
             for value in dict.fromkeys(one.value for one in own)
         ]
         head = [setting, "runs", *(titled(describe(name).title, units[name]) for name in outcomes)]
-        yield Grid(f"By {setting}", head, rows, ["mean over all runs with that value, whatever their other settings"])
+        yield TableCells(
+            f"By {setting}", head, rows, ["mean over all runs with that value, whatever their other settings"]
+        )
 
 
 def _coefficient(value: float | None, count: int) -> str:
@@ -216,19 +218,19 @@ def _reached(name: str, reached: int, count: int) -> str:
     return f" ({reached}/{count} reached)" if is_to_target(name) and 0 < reached < count else ""
 
 
-def _configuration(runs: Sequence[Run]) -> list[Grid | Figure | Listing | str]:
-    found: list[Grid | Figure | Listing | str] = [Listing("common.toml: what all runs share", common_toml(runs))]
+def _configuration(runs: Sequence[Run]) -> list[TableCells | Figure | Listing | str]:
+    found: list[TableCells | Figure | Listing | str] = [Listing("common.toml: what all runs share", common_toml(runs))]
     differing = varied(runs)
     if differing:
         rows = [
             [key, ", ".join(dict.fromkeys("not set" if value is None else str(value) for value in values))]
             for key, values in differing.items()
         ]
-        found.append(Grid("What differs", ["setting", "values"], rows))
+        found.append(TableCells("What differs", ["setting", "values"], rows))
     return found
 
 
-def _environment(runs: Sequence[Run]) -> Grid:
+def _environment(runs: Sequence[Run]) -> TableCells:
     keys = dict.fromkeys(key for run in runs for key in _surroundings(run) if key != "started")
     rows = [
         [key, ", ".join(dict.fromkeys(str(_surroundings(run).get(key, "unknown")) for run in runs))] for key in keys
@@ -236,7 +238,7 @@ def _environment(runs: Sequence[Run]) -> Grid:
     started = sorted(str(_surroundings(run)["started"]) for run in runs if "started" in _surroundings(run))
     if started:
         rows.append(["started", started[0] if started[0] == started[-1] else f"{started[0]} to {started[-1]}"])
-    return Grid("Environment", ["", "of the runs"], rows)
+    return TableCells("Environment", ["", "of the runs"], rows)
 
 
 def _surroundings(run: Run) -> dict[str, Any]:
@@ -246,7 +248,7 @@ def _surroundings(run: Run) -> dict[str, Any]:
         return {}
 
 
-def _commands(runs: Sequence[Run]) -> list[Grid | Figure | Listing | str]:
+def _commands(runs: Sequence[Run]) -> list[TableCells | Figure | Listing | str]:
     lines = [f"{command(runs, run, 'common.toml')}  # {run.path}" for run in runs]
     return [
         "Save the common settings above as common.toml; each line trains one run again.",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from fedge.core.errors import ConfigError, RunError
-from fedge.report.groups import Run
+from fedge.report.groups import RunView
 
 
 class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
 
 
-def read_edge(run: Run) -> list[EdgeRound]:
+def read_edge(run: RunView) -> list[EdgeRound]:
     """All rounds that a run has recorded; none, if it was not asked to."""
     try:
         return msgspec.convert(run.edge, list[EdgeRound])
@@ -39,7 +39,7 @@ def read_edge(run: Run) -> list[EdgeRound]:
         raise RunError(f"edge.jsonl is not what fedge writes: {error}; run the experiment again") from None
 
 
-def read_one(runs: Sequence[Run]) -> list[EdgeRound]:
+def read_one(runs: Sequence[RunView]) -> list[EdgeRound]:
     """The rounds of the only run among these that has recorded its edge."""
     recorded = [rounds for run in runs if (rounds := read_edge(run))]
     if not recorded:

@@ -12,7 +12,7 @@ from fedge.core.schema import nearest
 from fedge.report.quantities import metric
 
 
-class Run(Protocol):
+class RunView(Protocol):
     """What a report needs of a run; `fedge.runs.read` has it."""
 
     @property
@@ -45,11 +45,11 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """A label and the runs behind it, which differ in the seed alone, or else are `mixed`."""
 
     label: str
-    runs: Sequence[Run]
+    runs: Sequence[RunView]
     mixed: bool = False
 
     @property
@@ -59,12 +59,12 @@ class Group:
         return targets.pop() if len(targets) == 1 else None
 
 
-def group_runs(runs: Iterable[Run]) -> list[Group]:
+def group_runs(runs: Iterable[RunView]) -> list[RunGroup]:
     """Runs of one configuration together, in order of first appearance.
 
     A seed that was run twice counts once, as its last finished run: a repeat is no new sample.
     """
-    groups: list[tuple[dict[str, Any], dict[Any, Run]]] = []
+    groups: list[tuple[dict[str, Any], dict[Any, RunView]]] = []
     for run in runs:
         config = {key: value for key, value in run.config.items() if key not in ("seed", "seeds")}
         seeds = next((seeds for known, seeds in groups if known == config), None)
@@ -75,26 +75,26 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
         if seed not in seeds or run.summary is not None or seeds[seed].summary is None:
             seeds[seed] = run
     labels = _labels([config for config, _ in groups])
-    return [Group(label, list(seeds.values())) for label, (_, seeds) in zip(labels, groups, strict=True)]
+    return [RunGroup(label, list(seeds.values())) for label, (_, seeds) in zip(labels, groups, strict=True)]
 
 
-def regroup(groups: Sequence[Group], keys: Sequence[str]) -> list[Group]:
+def regroup(groups: Sequence[RunGroup], keys: Sequence[str]) -> list[RunGroup]:
     """Runs together that have the same values of these settings, labelled by them."""
     for key in keys:
         _check_key(key, groups)
-    merged: dict[str, dict[int, list[Run]]] = {}  # by label, then by the group that they come from
+    merged: dict[str, dict[int, list[RunView]]] = {}  # by label, then by the group that they come from
     for number, group in enumerate(groups):
         for run in group.runs:
             values = dict(settings(run.config))
             label = ", ".join(_detail(key, values.get(key)) for key in keys)
             merged.setdefault(label, {}).setdefault(number, []).append(run)
     return [
-        Group(label, [*chain(*parts.values())], len(parts) > 1 or any(groups[number].mixed for number in parts))
+        RunGroup(label, [*chain(*parts.values())], len(parts) > 1 or any(groups[number].mixed for number in parts))
         for label, parts in merged.items()
     ]
 
 
-def varied(runs: Iterable[Run]) -> dict[str, list[Any]]:
+def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
     """The settings in which runs differ, beside name and seed, each with its value in every run."""
     found = [dict(settings(run.config)) for run in runs]
     keys = dict.fromkeys(key for one in found for key in one if key not in ("name", "seed", "seeds"))
@@ -141,12 +141,12 @@ def _detail(path: str, value: Any) -> str:
     return str(value) if key == "name" else f"{key}={value}"
 
 
-def _check_key(key: str, groups: Sequence[Group]) -> None:
+def _check_key(key: str, groups: Sequence[RunGroup]) -> None:
     known = sorted({path for group in groups for path, _ in settings(group.runs[0].config)})
     if key not in known:
         raise ConfigError(f"no run has a setting {key!r}{nearest(key, known)}; settings: {', '.join(known)}")
 
 
-def _target(run: Run) -> Target | None:
+def _target(run: RunView) -> Target | None:
     target = run.config.get("target")
     return Target(target["metric"], target["value"]) if target else None

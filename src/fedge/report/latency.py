@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedge.report.charts import COLOURS, DASHES
 from fedge.report.edge import EdgeRound, not_recorded, read_edge
-from fedge.report.groups import Group
+from fedge.report.groups import RunGroup
 from fedge.report.quantities import PERCENT, SECONDS, fitting, titled
 from fedge.report.style import FAINT, SIZE, legend_style, need
 from fedge.report.users import cumulate
@@ -28,7 +28,7 @@ class Times(NamedTuple):
     deadlines: set[float | None]
 
 
-def latency(groups: Sequence[Group]) -> altair.HConcatChart:
+def latency(groups: Sequence[RunGroup]) -> altair.HConcatChart:
     """Which share of the cells' rounds, and of the clients, is done after some seconds; one curve a group."""
     alt = need("altair")
     found = {group.label: measure(_rounds(group)) for group in groups}
@@ -62,7 +62,7 @@ def measure(rounds: Sequence[EdgeRound]) -> Times:
     )
 
 
-def _rounds(group: Group) -> list[EdgeRound]:
+def _rounds(group: RunGroup) -> list[EdgeRound]:
     return [line for run in group.runs for line in read_edge(run)]
 
 

@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from fedge.core.errors import ConfigError
 from fedge.core.schema import nearest
-from fedge.report.groups import Run, has
+from fedge.report.groups import RunView, has
 from fedge.report.quantities import BYTES, COSTS, NUMBER, SECONDS, Quantity, metric
 
 _SUFFIX = "_to_target"
@@ -15,7 +15,7 @@ _OF_ROUNDS: dict[str, Callable[[Sequence[float]], float]] = {"mean_": fmean, "me
 _LOWER = ("loss", "bytes", "steps", "flops", "seconds", "energy", "rounds", "divergence", "distance", "gap")
 
 
-def outcome(run: Run, field: str) -> float | None:
+def outcome(run: RunView, field: str) -> float | None:
     """A field of the summary, `bytes_to_target` (up and down), or the mean_ or median_ over rounds of a record's field.
 
     None: not measured, the target not reached, or the run not finished.
@@ -34,7 +34,7 @@ def outcome(run: Run, field: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def check_outcome(runs: Sequence[Run], field: str) -> None:
+def check_outcome(runs: Sequence[RunView], field: str) -> None:
     """A ConfigError that names the nearest if no run can have this outcome."""
     if is_to_target(field) and field in _known(runs):
         return  # known, and perhaps reached by no run: that is a result too
@@ -73,6 +73,6 @@ def _quantity(name: str) -> Quantity:
     return COSTS.get(name) or metric(name)
 
 
-def _known(runs: Iterable[Run]) -> set[str]:
+def _known(runs: Iterable[RunView]) -> set[str]:
     found = {name for run in runs for name, value in (run.summary or {}).items() if not isinstance(value, str)}
     return found | ({"bytes_to_target"} if "bytes_up_to_target" in found else set())

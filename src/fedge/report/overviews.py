@@ -7,7 +7,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
-from fedge.report.groups import Group, Target, settings, varied
+from fedge.report.groups import RunGroup, Target, settings, varied
 from fedge.report.outcomes import check_outcome, describe, is_to_target, lower_is_better, outcome
 from fedge.report.pareto import pareto_front
 from fedge.report.quantities import Unit, fitting, titled
@@ -23,7 +23,7 @@ _CELL, _ROW = 52, 30
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 
 
-def bars(groups: Sequence[Group], y: str = "rounds_to_target") -> altair.LayerChart:
+def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.LayerChart:
     """An outcome of each group with its interval; a target that was not reached is said, not drawn as zero."""
     alt, results = need("altair"), _results(groups, y)
     quantity = describe(y)
@@ -54,7 +54,7 @@ def bars(groups: Sequence[Group], y: str = "rounds_to_target") -> altair.LayerCh
     return made
 
 
-def pareto(groups: Sequence[Group], x: str = "bytes_up_to_target", y: str = "flops_to_target") -> altair.LayerChart:
+def pareto(groups: Sequence[RunGroup], x: str = "bytes_up_to_target", y: str = "flops_to_target") -> altair.LayerChart:
     """Two outcomes of each group, and the line through those that no other beats in both."""
     alt = need("altair")
     xs, ys = _results(groups, x), _results(groups, y)
@@ -103,15 +103,15 @@ def pareto(groups: Sequence[Group], x: str = "bytes_up_to_target", y: str = "flo
     return made
 
 
-def heatmap(groups: Sequence[Group], y: str = "accuracy", keys: tuple[str, str] | None = None) -> altair.LayerChart:
+def heatmap(groups: Sequence[RunGroup], y: str = "accuracy", keys: tuple[str, str] | None = None) -> altair.LayerChart:
     """The mean of an outcome over two settings that were varied; darker is better."""
     alt = need("altair")
     across, down = keys or _two_varied(groups)
-    merged: dict[tuple[Any, Any], list[Group]] = {}
+    merged: dict[tuple[Any, Any], list[RunGroup]] = {}
     for group in groups:
         own = dict(settings(group.runs[0].config))
         merged.setdefault((own.get(across), own.get(down)), []).append(group)
-    cells = [Group("", [run for group in alike for run in group.runs]) for alike in merged.values()]
+    cells = [RunGroup("", [run for group in alike for run in group.runs]) for alike in merged.values()]
     check_outcome([run for group in groups for run in group.runs], y)
     results = [to_target([outcome(run, y) for run in cell.runs if run.summary is not None]) for cell in cells]
     quantity = describe(y)
@@ -154,7 +154,7 @@ def heatmap(groups: Sequence[Group], y: str = "accuracy", keys: tuple[str, str] 
     return made
 
 
-def _results(groups: Sequence[Group], field: str) -> list[Reached]:
+def _results(groups: Sequence[RunGroup], field: str) -> list[Reached]:
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     check_outcome([run for group in groups for run in group.runs], field)
@@ -176,7 +176,7 @@ def _bar(label: str, result: Reached, unit: Unit, to_a_target: bool) -> dict[str
     return {"label": label, "mean": mean, "said": write(estimate, unit) + partly, **ends}
 
 
-def _two_varied(groups: Sequence[Group]) -> tuple[str, str]:
+def _two_varied(groups: Sequence[RunGroup]) -> tuple[str, str]:
     found = list(varied([group.runs[0] for group in groups]))
     if len(found) < 2:
         raise ConfigError(
@@ -210,7 +210,7 @@ def _spread(result: Reached) -> bool:
     return result.estimate is not None and bool(result.estimate.half)
 
 
-def _goal(groups: Sequence[Group], field: str) -> str:
+def _goal(groups: Sequence[RunGroup], field: str) -> str:
     targets: dict[Target | None, None] = dict.fromkeys(group.target for group in groups)
     if not is_to_target(field):
         return ""

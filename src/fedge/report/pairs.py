@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import Literal
 
-from fedge.report.groups import Group
+from fedge.report.groups import RunGroup
 from fedge.report.outcomes import lower_is_better, outcome
 from fedge.report.statistics import LEVEL, Estimate, interval
 
@@ -33,7 +33,7 @@ class Pairing:
     by: Literal["interval", "wins"]
 
 
-def pair(first: Group, second: Group, name: str) -> Pairing:
+def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:
     """The comparison of two settings in one outcome; a seed that reached the target beats one that did not."""
     seeds = {run.config.get("seed"): run for run in second.runs if run.summary is not None}
     both = [
@@ -51,7 +51,7 @@ def pair(first: Group, second: Group, name: str) -> Pairing:
     return Pairing(first.label, second.label, name, len(both), difference, wins, losses, verdict, by)
 
 
-def pair_all(groups: Sequence[Group], name: str) -> list[Pairing]:
+def pair_all(groups: Sequence[RunGroup], name: str) -> list[Pairing]:
     """Every setting after the first against the first; those that share no seed with it are left out."""
     found = [pair(group, groups[0], name) for group in groups[1:]]
     return [pairing for pairing in found if pairing.pairs]

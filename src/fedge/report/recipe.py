@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedge.core.schema import without_none
-from fedge.report.groups import Run, settings
+from fedge.report.groups import RunView, settings
 
 _PLAIN = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_][A-Za-z0-9_./:-]*")
 
 
-def common(runs: Sequence[Run]) -> dict[str, Any]:
+def common(runs: Sequence[RunView]) -> dict[str, Any]:
     """The settings that all runs share, as a table that can be written as TOML."""
     found: dict[str, Any] = {}
     for path, value in _shared(runs).items():
@@ -26,31 +26,31 @@ def common(runs: Sequence[Run]) -> dict[str, Any]:
     return found
 
 
-def common_toml(runs: Sequence[Run]) -> str:
+def common_toml(runs: Sequence[RunView]) -> str:
     """The same as the text of an experiment file."""
     from tomli_w import dumps
 
     return dumps(common(runs))
 
 
-def changes(runs: Sequence[Run], run: Run) -> dict[str, Any]:
+def changes(runs: Sequence[RunView], run: RunView) -> dict[str, Any]:
     """What is to be set, on top of what all share, to get this run."""
     shared = _shared(runs)
     return {path: value for path, value in _given(run).items() if path not in shared}
 
 
-def command(runs: Sequence[Run], run: Run, file: str) -> str:
+def command(runs: Sequence[RunView], run: RunView, file: str) -> str:
     """The command that trains this run again from the file of what all share."""
     sets = [f"--set {shlex.quote(f'{path}={_value(value)}')}" for path, value in changes(runs, run).items()]
     return " ".join(["fedge run", shlex.quote(file), *sets])
 
 
-def _shared(runs: Sequence[Run]) -> dict[str, Any]:
+def _shared(runs: Sequence[RunView]) -> dict[str, Any]:
     first, *others = [_given(run) for run in runs]
     return {path: value for path, value in first.items() if all(path in one and one[path] == value for one in others)}
 
 
-def _given(run: Run) -> dict[str, Any]:
+def _given(run: RunView) -> dict[str, Any]:
     """TOML has no word for nothing: a setting that is null is one that is not set."""
     return {path: without_none(value) for path, value in settings(run.config) if value is not None and value != {}}
 

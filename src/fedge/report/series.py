@@ -9,7 +9,7 @@ import numpy as np
 
 from fedge.core.errors import ConfigError
 from fedge.core.schema import nearest
-from fedge.report.groups import Group, Run, has
+from fedge.report.groups import RunGroup, RunView, has
 from fedge.report.quantities import COSTS
 from fedge.report.statistics import interval
 
@@ -35,7 +35,7 @@ class Series:
     band: Literal["none", "range", "interval"]
 
 
-def trace(group: Group, x: str, y: str) -> Series:
+def trace(group: RunGroup, x: str, y: str) -> Series:
     """The metric y of a group over rounds, or over a cost paid so far, in the range that all seeds cover.
 
     Runs that have not ended would cut it short: they are drawn only if none has ended.
@@ -58,7 +58,7 @@ def trace(group: Group, x: str, y: str) -> Series:
     return Series(group.label, grid, mean, mean - half, mean + half, len(seeds), "interval")
 
 
-def _points(label: str, run: Run, x: str, y: str) -> tuple[Array, Array]:
+def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
     """Where the run measured y, and what it measured."""
     if x == "round":
         at = [record["round"] for record in run.rounds]

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from fedge.report.groups import Group, Run, Target, has
+from fedge.report.groups import RunGroup, RunView, Target, has
 from fedge.report.quantities import BYTES, FLOPS, JOULES, NUMBER, PERCENT, SECONDS, Unit, fitting
 from fedge.report.statistics import LEVEL, Estimate, interval, to_target
 
@@ -37,7 +37,7 @@ class Row:
     energy_j_to_target: Estimate | None
 
 
-def compare(groups: Sequence[Group]) -> list[Row]:
+def compare(groups: Sequence[RunGroup]) -> list[Row]:
     """A row for each group. Runs that have not ended are counted, but say nothing yet."""
     return [_row(group) for group in groups]
 
@@ -47,7 +47,7 @@ def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def grid(rows: Sequence[Row]) -> Grid:
+def grid(rows: Sequence[Row]) -> TableCells:
     """The rows as written. Columns of which nothing is known are left out."""
     targets = list(dict.fromkeys(row.target for row in rows if row.target))
     goal = targets[0].written if len(targets) == 1 else "target"
@@ -63,7 +63,7 @@ def grid(rows: Sequence[Row]) -> Grid:
         for row, line, estimate in zip(rows, cells, estimates, strict=True):
             written = write(estimate, unit) if estimate else "–"
             line.append(_with_reached(written, row) if says_reached else written)
-    return Grid("Results", head, cells, _caption(rows, targets))
+    return TableCells("Results", head, cells, _caption(rows, targets))
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -96,7 +96,7 @@ def write(estimate: Estimate, unit: Unit) -> str:
     return f"{text}±0" if estimate.half == 0 else text
 
 
-class Grid(NamedTuple):
+class TableCells(NamedTuple):
     """A table as text: the first column names the row, and notes say what the numbers mean."""
 
     title: str
@@ -122,7 +122,7 @@ _COLUMNS = (
 )
 
 
-def _row(group: Group) -> Row:
+def _row(group: RunGroup) -> Row:
     finished = [run for run in group.runs if run.summary is not None]
     summaries = [run.summary or {} for run in finished]
     rounds = to_target([summary.get("rounds_to_target") for summary in summaries])
@@ -146,7 +146,7 @@ def _row(group: Group) -> Row:
     )
 
 
-def _final(runs: Sequence[Run], field: str) -> Estimate | None:
+def _final(runs: Sequence[RunView], field: str) -> Estimate | None:
     """The last measured value of each run."""
     measured = [[record[field] for record in run.rounds if has(record, field)] for run in runs]
     values = [values[-1] for values in measured if values]

@@ -27,7 +27,7 @@ _BEYOND = 1.5  # deadlines: where the axis ends, so that one client that takes f
 _FAR = 2.0  # times the slowest: a deadline further off is said and not drawn, for the same reason
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """The time that the axis shows, in seconds."""
 
     end: float
@@ -70,11 +70,11 @@ def timeline(line: EdgeRound) -> altair.LayerChart:
     return chart
 
 
-def _span(slowest: float, deadline: float | None) -> Span:
+def _span(slowest: float, deadline: float | None) -> TimeSpan:
     end = slowest
     if deadline is not None and deadline <= _FAR * slowest:
         end = min(max(slowest, deadline), _BEYOND * deadline)
-    return Span(end, slowest, deadline, fitting(SECONDS, end))
+    return TimeSpan(end, slowest, deadline, fitting(SECONDS, end))
 
 
 def _choose(line: EdgeRound) -> list[int]:
@@ -102,7 +102,7 @@ def _phases(line: EdgeRound, i: int, place: float) -> list[dict[str, Any]]:
     return bars
 
 
-def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: Span, y: dict[str, Any]) -> Any:
+def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: TimeSpan, y: dict[str, Any]) -> Any:
     size = span.unit.size
     across = alt.Scale(domain=[0, span.end / size or 1.0], nice=span.deadline is None)
     chart = alt.Chart(alt.Data(values=phases)).transform_calculate(
@@ -121,7 +121,7 @@ def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: Span, y: dict[str, A
     )
 
 
-def _name(line: EdgeRound, i: int, place: float, span: Span) -> dict[str, Any]:
+def _name(line: EdgeRound, i: int, place: float, span: TimeSpan) -> dict[str, Any]:
     """A client at the left, and at the right end of its bar, if it was late, when it was done."""
     late = f"late: {span.written(line.finish_s[i], 3)}" if line.late[i] else ""
     at = min(line.finish_s[i], span.end) / span.unit.size
@@ -158,7 +158,7 @@ def _cells(alt: Any, line: EdgeRound, shown: Sequence[int], places: Sequence[flo
     ]
 
 
-def _deadline(alt: Any, span: Span) -> list[Any]:
+def _deadline(alt: Any, span: TimeSpan) -> list[Any]:
     if span.deadline is None or not span.shows_deadline:
         return []
     at = alt.Chart(alt.Data(values=[{"deadline": span.deadline / span.unit.size}])).encode(alt.X("deadline:Q"))
@@ -169,7 +169,7 @@ def _deadline(alt: Any, span: Span) -> list[Any]:
     ]
 
 
-def _said(line: EdgeRound, num_shown: int, span: Span) -> list[str]:
+def _said(line: EdgeRound, num_shown: int, span: TimeSpan) -> list[str]:
     count = len(line.clients)
     late = f", {sum(line.late):,} late" if any(line.late) else ""
     some = f"; {num_shown} shown, evenly chosen" if num_shown < count else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
 from fedge.report.charts import COLOURS, DASHES
-from fedge.report.groups import Group, Run, has
+from fedge.report.groups import RunGroup, RunView, has
 from fedge.report.quantities import PERCENT, metric, titled
 from fedge.report.style import FAINT, SIZE, legend_style, need
 
@@ -20,7 +20,7 @@ MOST_STEPS = 400
 """Of a curve: more than the paper shows, however many clients there are."""
 
 
-def users(groups: Sequence[Group]) -> altair.LayerChart:
+def users(groups: Sequence[RunGroup]) -> altair.LayerChart:
     """Which share of the clients has at most some accuracy, one curve a group, over the clients of all its runs."""
     alt = need("altair")
     found = {group.label: [values for run in group.runs if (values := user_accuracies(run))] for group in groups}
@@ -55,7 +55,7 @@ def users(groups: Sequence[Group]) -> altair.LayerChart:
     return chart
 
 
-def user_accuracies(run: Run) -> list[float]:
+def user_accuracies(run: RunView) -> list[float]:
     """Of each client whose accuracy was measured in the last evaluation."""
     return [float(client[FIELD]) for client in run.clients if has(client, FIELD)]
 

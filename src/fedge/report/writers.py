@@ -8,7 +8,7 @@ from html import escape
 
 from fedge.report.document import Document, Figure, Listing
 from fedge.report.style import need
-from fedge.report.tables import Grid
+from fedge.report.tables import TableCells
 
 _PAGE_STYLE = """
 body { font: 15px/1.5 Helvetica, Arial, 'Liberation Sans', sans-serif; color: #222; max-width: 62em;
@@ -62,7 +62,7 @@ def markdown(document: Document) -> str:
     for section in document.sections:
         parts.append(f"## {section.title}")
         for part in section.parts:
-            if isinstance(part, Grid):
+            if isinstance(part, TableCells):
                 if part.title != section.title:
                     parts.append(f"### {part.title}")
                 lines = [part.head, ["---", *["---:"] * (len(part.head) - 1)], *part.rows]
@@ -78,11 +78,11 @@ def markdown(document: Document) -> str:
 
 def latex(document: Document) -> str:
     """The tables alone, to be put into a paper that loads booktabs."""
-    grids = [part for section in document.sections for part in section.parts if isinstance(part, Grid)]
+    grids = [part for section in document.sections for part in section.parts if isinstance(part, TableCells)]
     return "% needs \\usepackage{booktabs}\n\n" + "\n".join(map(_latex_table, grids))
 
 
-def _html(part: Grid | Listing | str, section: str) -> str:
+def _html(part: TableCells | Listing | str, section: str) -> str:
     if isinstance(part, str):
         return f"<p>{escape(part)}</p>"
     title = f"<h3>{escape(part.title)}</h3>" if part.title and part.title != section else ""
@@ -107,7 +107,7 @@ def _markdown_cell(cell: str) -> str:
     return cell.replace("|", "\\|").replace("\n", " ")
 
 
-def _latex_table(part: Grid) -> str:
+def _latex_table(part: TableCells) -> str:
     lines = [" & ".join(map(_tex, row)) + r" \\" for row in part.rows]
     columns = "ll" if len(part.head) == 2 else "l" + "r" * (len(part.head) - 1)
     return "\n".join(

@@ -78,7 +78,7 @@ class Run:
 
     def state(self) -> Tree:
         """The server's state at the last checkpoint."""
-        from fedge.runs.checkpoint import load  # here, since it needs torch and lists of runs do not
+        from fedge.runs.checkpoint import load
 
         checkpoint = load(self.path / files.STATE)
         if checkpoint is None:

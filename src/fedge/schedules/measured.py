@@ -44,7 +44,7 @@ class Error(Rule, tag="error"):
         return {"losses": losses, "first": first}
 
 
-class Step(Rule, tag="step"):
+class StepRule(Rule, tag="step"):
     """v0, and v0/factor once the validation metric no longer improves (K-step and eta-step); one drop only."""
 
     needs_metric: ClassVar[bool] = True

@@ -9,22 +9,22 @@ from msgspec import Meta
 
 from fedge.core.schema import Options, tag
 from fedge.schedules.derived import Hyperbolic, Optimal
-from fedge.schedules.measured import Error, Step
+from fedge.schedules.measured import Error, StepRule
 from fedge.schedules.rule import QUANTITIES, Amounts, Moment, Quantity, Rule, Seen, State
-from fedge.schedules.timed import BatchScaled, Exp, Fixed, PostLocal, Rounds, Warmup
+from fedge.schedules.timed import BatchScaled, Exp, Fixed, PostLocal, RoundsRule, Warmup
 
-ScheduleOptions = Fixed | Exp | Rounds | Error | Step | Hyperbolic | Optimal | Warmup | PostLocal | BatchScaled
-SCHEDULES: tuple[type[Rule], ...] = get_args(ScheduleOptions)
+ScheduleRule = Fixed | Exp | RoundsRule | Error | StepRule | Hyperbolic | Optimal | Warmup | PostLocal | BatchScaled
+SCHEDULES: tuple[type[Rule], ...] = get_args(ScheduleRule)
 
 
-class Plan(Options, tag=False):
+class SchedulePlan(Options, tag=False):
     """How much a round does, where that changes from round to round; what is not said stays as the algorithm has it."""
 
     local_steps: Annotated[
-        ScheduleOptions | None, Meta(description="of local_steps or local_epochs, rounded up, 1 at least")
+        ScheduleRule | None, Meta(description="of local_steps or local_epochs, rounded up, 1 at least")
     ] = None
-    learning_rate: Annotated[ScheduleOptions | None, Meta(description="of the clients' learning_rate")] = None
-    server_learning_rate: Annotated[ScheduleOptions | None, Meta(description="of server_learning_rate")] = None
+    learning_rate: Annotated[ScheduleRule | None, Meta(description="of the clients' learning_rate")] = None
+    server_learning_rate: Annotated[ScheduleRule | None, Meta(description="of server_learning_rate")] = None
 
     def __post_init__(self) -> None:
         for quantity, rule in self._rules():

@@ -27,7 +27,7 @@ class Exp(Rule, tag="exp"):
         return float(amounts.of(quantity) * self.decay ** (moment.round - 1))
 
 
-class Rounds(Rule, tag="rounds"):
+class RoundsRule(Rule, tag="rounds"):
     """K: K0 * r^(-1/3), rate: eta0 * r^(-1/2): falls with the number of rounds (K-rounds and eta-rounds)."""
 
     quantities: ClassVar[tuple[Quantity, ...]] = ("local_steps", "learning_rate")

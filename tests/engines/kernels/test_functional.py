@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from blocks import batch_of, check_gradients, check_outputs, check_steps, models_of, network_of
+from fedge.client.network import Network
 from fedge.data.clients import Samples, Task
 from fedge.engines.kernels.functional import Functional, try_functional
-from fedge.engines.network import Network
 
 Make = Callable[[], nn.Module]
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from federation import BUILDS, Federation, Handmade
+from fedge.client.network import Network
 from fedge.core.algorithm import Affine, moved
 from fedge.data.clients import Samples, Task
 from fedge.engines.kernels.losses import LOSSES
-from fedge.engines.kernels.span import Span
-from fedge.engines.network import Network
+from fedge.engines.kernels.span import SpanKernel
 
 SIZES = (5, 3, 4)
 FEATURES, OUTPUTS = 7, 3
@@ -49,7 +49,7 @@ def test_steps_are_those_of_autograd(kind: str, task: Task, bias: bool) -> None:
     network, samples = network_of(task, bias), samples_of(task)
     affine = affines(network.layout.num_params)[kind]
     start = normal(len(SIZES), network.layout.num_params)
-    span = Span(network.layout, LOSSES[task], (y := start.clone()), samples)
+    span = SpanKernel(network.layout, LOSSES[task], (y := start.clone()), samples)
     assert span.takes(affine)
     expected = list(start)
     # Two steps of all, the second with short batches; then one in which only the first two are at work.
@@ -75,14 +75,14 @@ def test_steps_are_those_of_autograd(kind: str, task: Task, bias: bool) -> None:
 
 def test_a_step_that_scales_each_weight_is_not_in_the_span() -> None:
     network = network_of("classes", bias=True)
-    span = Span(network.layout, LOSSES["classes"], normal(3, network.layout.num_params), samples_of("classes"))
+    span = SpanKernel(network.layout, LOSSES["classes"], normal(3, network.layout.num_params), samples_of("classes"))
     assert not span.takes((1.0, None, normal(network.layout.num_params)))
     assert not span.takes((normal(3, network.layout.num_params), None, 0.1))
 
 
 def test_when_it_pays() -> None:
-    assert Span.pays(15, 80, 2)  # 225 products of samples against 640 steps of one
-    assert not Span.pays(300, 300, 10)
+    assert SpanKernel.pays(15, 80, 2)  # 225 products of samples against 640 steps of one
+    assert not SpanKernel.pays(300, 300, 10)
 
 
 # Without those that need BatchNorm or features, and CE-FedAvg, whose code turns on rounding noise.

@@ -7,17 +7,17 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fedge.client.network import Network
 from fedge.core.algorithm import Affine, Penalty
 from fedge.core.layout import Layout, Tree
 from fedge.data.clients import Samples, Task
-from fedge.engines.kernels.chain import Chain, in_place, trace
 from fedge.engines.kernels.convolution import swap_pool
 from fedge.engines.kernels.functional import try_functional
 from fedge.engines.kernels.layer import Batch, Into, Layer, Pass, Stepped, Weights, Written
-from fedge.engines.kernels.layers import Dropout, Flatten, Identity, Linear
+from fedge.engines.kernels.layer_chain import LayerChain, in_place, trace
+from fedge.engines.kernels.layers import Dropout, Flatten, Identity, LinearKernel
 from fedge.engines.kernels.losses import LOSSES, penalise
-from fedge.engines.kernels.span import Span
-from fedge.engines.network import Network
+from fedge.engines.kernels.span import SpanKernel
 
 
 class Batched(Protocol):
@@ -40,7 +40,7 @@ class Batched(Protocol):
     def outputs(self, x: Tensor, stats: Tensor, inputs: Tensor) -> Tensor:
         """What the models say of inputs `[C, n, ...]`, in evaluation mode."""
 
-    def span(self, y: Tensor, samples: Sequence[Samples], num_seen: int) -> Span | None:
+    def span(self, y: Tensor, samples: Sequence[Samples], num_seen: int) -> SpanKernel | None:
         """Steps of linear models, where that pays, if a client looks at samples so many times."""
 
 
@@ -58,7 +58,7 @@ class Kernels:
         self._first = next(i for i, layer in enumerate(layers) if layer.weighted)
         self.random = any(isinstance(layer, Dropout) for layer in layers)
         kinds = [type(layer) for layer in layers if not isinstance(layer, Flatten | Identity)]
-        self._linear = kinds == [Linear]
+        self._linear = kinds == [LinearKernel]
 
     def gradient(
         self, x: Tensor, stats: Tensor, batch: Batch, out: Tensor, penalty: Penalty | None = None
@@ -78,11 +78,13 @@ class Kernels:
             value, _ = layer.forward(value, run)
         return value
 
-    def span(self, y: Tensor, samples: Sequence[Samples], num_seen: int) -> Span | None:
+    def span(self, y: Tensor, samples: Sequence[Samples], num_seen: int) -> SpanKernel | None:
         num_outputs, num_inputs = self._layout.params[0].shape if self._linear else (0, 0)
         longest = max(len(each) for each in samples)
-        fits = self._linear and samples[0].x[0].numel() == num_inputs and Span.pays(longest, num_seen, num_outputs)
-        return Span(self._layout, self._loss, y, samples) if fits else None
+        fits = (
+            self._linear and samples[0].x[0].numel() == num_inputs and SpanKernel.pays(longest, num_seen, num_outputs)
+        )
+        return SpanKernel(self._layout, self._loss, y, samples) if fits else None
 
     def _descend(
         self, params: Tree, stats: Tensor, batch: Batch, into: Into, penalty: Penalty | None
@@ -119,7 +121,7 @@ def _kernels(network: Network) -> Kernels | str:
     graph = trace(network.module)
     if isinstance(graph, str):
         return graph
-    chain = Chain(network.module)
+    chain = LayerChain(network.module)
     if problem := chain.read(graph):
         return problem
     owners = [e.name.rpartition(".")[0] for e in (*network.layout.stats, *network.layout.params)]

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.modules.batchnorm import _NormBase
 
+from fedge.client.network import Network
 from fedge.core.algorithm import Affine, Penalty, moved
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
 from fedge.engines.kernels.layer import Batch, Weights
-from fedge.engines.network import Network
 
 _CLOSE = 0.01  # relative: a module that keeps something between calls is off by far more, rounding by less
 

@@ -48,7 +48,7 @@ class Flatten:
         return g.reshape(saved)
 
 
-class Linear:
+class LinearKernel:
     weighted = True
 
     def __init__(self, prefix: str, module: nn.Linear) -> None:

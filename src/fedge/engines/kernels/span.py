@@ -22,7 +22,7 @@ _CLIENTS = 8  # whose samples are looked at together, so that they stay in the c
 _COLUMNS = 1024
 
 
-class Span:
+class SpanKernel:
     """A block of linear models, on their way. Only the first rows may be at work, those before the others."""
 
     def __init__(self, layout: Layout, loss: Loss, y: Tensor, samples: Sequence[Samples]) -> None:

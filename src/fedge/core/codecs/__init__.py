@@ -1,0 +1,1 @@
+"""Compression of the vectors that travel."""

@@ -1,0 +1,18 @@
+"""Declarations of the named vectors of an algorithm."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from fedge.core.layout import Kind
+
+
+class Slot(NamedTuple):
+    """What one named vector is, for whoever reduces, encodes, clips or merges it."""
+
+    kind: Kind
+    anchor: str | None = None  # the key in `down` that it is a change of
+    weight: Literal["samples", "uniform"] = "samples"
+    merge: Literal["mean", "max", "sum"] = "mean"
+    moment: bool = False  # an optimiser's statistic of the parameters
+    whole: bool = False  # a model, though it has no anchor: zeros in place of small values would destroy it

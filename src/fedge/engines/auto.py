@@ -1,0 +1,99 @@
+"""`block` or `pool`, whichever is faster, and in blocks of which size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+
+from fedge.core.algorithm import Exchange, Info, Reply
+from fedge.core.layout import Tree
+from fedge.core.machine import num_processors
+from fedge.engines.block import Block, Content
+from fedge.engines.job import Job
+from fedge.engines.pool import Pool
+from fedge.engines.tasks import Here
+
+_CACHE_BYTES = 4 << 20  # if the system does not say
+_MOST_ROWS = 64
+_FEWEST_ROWS = 4  # a few large models side by side are slower than one at a time
+_HEAVY_FLOPS = 2e7  # of an exchange: dividing it over the cores pays
+_TRIALS = ("block", "pool", "pool", "block")
+_WORTH_TRYING_S = 0.02  # an exchange that takes less is done before others have heard of it
+
+Notice = Callable[[str], None]
+
+
+class Auto:
+    """`block` or `pool`, whichever is faster: both do some of the first exchanges, with the same result."""
+
+    def __init__(self, job: Job, block: Block, here: Here, pool: Pool, num_workers: int, notice: Notice) -> None:
+        self._works = job.algorithm.works
+        self.num_rows, self.masks = block.num_rows, block.masks
+        self._engines: dict[str, Block | Pool] = {"block": block, "pool": pool}
+        self._here, self._pool, self._num_workers, self._notice = here, pool, num_workers, notice
+        self._seconds: dict[str, list[float]] = {"block": [], "pool": []}
+        self._trials = iter(_TRIALS)
+        self._chosen: str | None = None
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
+        trains = any(self._works[exchange.work].trains for exchange in exchanges)
+        if self._chosen is not None or not trains:
+            return self._engines[self._chosen or "block"].run(exchanges, infos)
+        name = next(self._trials)
+        began = time.perf_counter()
+        replies = self._engines[name].run(exchanges, infos)
+        self._note(name, time.perf_counter() - began)
+        return replies
+
+    def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
+        return self._pool.map(kind, shared, items) if self._chosen == "pool" else self._here.map(kind, shared, items)
+
+    def _note(self, name: str, seconds: float) -> None:
+        self._seconds[name].append(seconds)
+        tried = sum(map(len, self._seconds.values()))
+        if tried == 1 and seconds < _WORTH_TRYING_S:
+            self._chosen = "block"
+        elif tried == len(_TRIALS):
+            block, pool = (min(self._seconds[each]) for each in ("block", "pool"))
+            self._chosen = "block" if block <= pool else "pool"
+            if self._chosen == "block":
+                self._pool.close()
+            self._notice(
+                f"engine: {self._chosen}; {self._num_workers} worker processes trained a cohort in {pool:.2g} s, "
+                f"this process alone in {block:.2g} s"
+            )
+
+
+def suggest_rows(job: Job, num_selected: int) -> int:
+    """How many clients a block has: their weights fit in the cache, and heavy work gives every core a block.
+
+    It hangs on the machine, the model and the cohort, but not on the workers, nor on how many runs of a sweep share the
+    machine: those may change, the result may not.
+    """
+    row_bytes = job.network.layout.num_params * job.network.variables["x"].element_size()
+    rows = min(_MOST_ROWS, _cache_bytes() // row_bytes)
+    rows = rows if rows >= _FEWEST_ROWS else 1
+    samples = float(job.clients.sizes.mean()) * num_selected
+    if samples * job.flops_per_sample > _HEAVY_FLOPS:
+        rows = min(rows, max(1, -(-num_selected // num_processors())))
+    return rows
+
+
+def _cache_bytes() -> int:
+    """What a block may fill of the largest cache: a quarter of a core's share, as gradients and samples need theirs."""
+    found = []
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            size, kind, shared = ((index / name).read_text().strip() for name in ("size", "type", "shared_cpu_list"))
+            if kind != "Instruction":
+                found.append(int(size.removesuffix("K")) * 1024 // (4 * _count_cpus(shared)))
+        except (OSError, ValueError):
+            continue
+    return max(found, default=_CACHE_BYTES)
+
+
+def _count_cpus(text: str) -> int:
+    """In a list such as 0-3,8."""
+    ends = [part.split("-") for part in text.split(",")]
+    return sum(int(pair[-1]) - int(pair[0]) + 1 for pair in ends)

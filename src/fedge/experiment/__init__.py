@@ -1,0 +1,1 @@
+"""One experiment: set-up, rounds, evaluation, records."""

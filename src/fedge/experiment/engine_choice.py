@@ -1,0 +1,77 @@
+"""Which engine runs an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+
+from fedge.config import EngineOptions
+from fedge.core.algorithm import Engine
+from fedge.core.errors import ConfigError
+from fedge.core.machine import num_shared
+from fedge.engines.auto import Auto, Notice, suggest_rows
+from fedge.engines.block import Block, Workers
+from fedge.engines.job import Job
+from fedge.engines.kernels.assemble import Kernels, assemble
+from fedge.engines.loop import Loop
+from fedge.engines.pool import Pool
+from fedge.engines.tasks import Here
+from fedge.engines.wire import Wire
+
+
+class Chosen(NamedTuple):
+    """An engine, who does other tasks, and what there is to say about it."""
+
+    engine: Engine
+    workers: Workers
+    facts: Mapping[str, object]  # for the record
+    close: Callable[[], None] = lambda: None
+
+
+def choose(
+    options: EngineOptions,
+    job: Job,
+    num_selected: int,
+    make_client_job: Callable[[], Job],
+    rows: int | None,
+    notice: Notice,
+) -> Chosen:
+    """The engine of an experiment, for cohorts of about so many clients. `rows` is what a resumed run had before."""
+    num_rows = options.rows or rows or suggest_rows(job, num_selected)
+    if options.name in ("loop", "wire"):
+        engine = Loop(job) if options.name == "loop" else Wire(job, make_client_job)
+        return Chosen(engine, Here(job, None, num_rows), {"engine": options.name})
+    batched = assemble(job.network, job.probe())
+    if isinstance(batched, str):
+        notice(f"engine: clients run one at a time (loop), because {batched}")
+        return Chosen(Loop(job), Here(job, None, num_rows), {"engine": "loop"})
+    if not isinstance(batched, Kernels):
+        notice(f"engine: {batched.path}")
+    workers = options.workers or num_shared()
+    facts = {"engine": options.name, "rows": num_rows, "path": batched.path}
+    if options.name == "block" or (options.name == "auto" and (workers == 1 or options.device != "cpu")):
+        return Chosen(Block(job, batched, num_rows), Here(job, batched, num_rows), {**facts, "engine": "block"})
+    if options.name == "ray":
+        from fedge.engines.ray import Ray
+
+        ray = Ray(job, num_rows, workers, notice)
+        return Chosen(ray, ray, {**facts, "workers": workers}, ray.close)
+    pool = Pool(job, batched, num_rows, workers, notice)
+    facts["workers"] = workers
+    if options.name == "pool":
+        return Chosen(pool, pool, facts, pool.close)
+    auto = Auto(job, Block(job, batched, num_rows), Here(job, batched, num_rows), pool, workers, notice)
+    return Chosen(auto, auto, facts, pool.close)
+
+
+def check_device(options: EngineOptions) -> str:
+    """Return the device that clients compute on; a ConfigError if this machine does not have it."""
+    has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not has[options.device]:
+        there = ", ".join(name for name, present in has.items() if present)
+        raise ConfigError(f"engine.device: torch finds no {options.device} on this machine; it has {there}")
+    if options.device == "mps" and options.dtype == "float64":
+        raise ConfigError("engine.dtype: mps has no float64; use float32, or engine.device = cpu")
+    return options.device

@@ -1,0 +1,176 @@
+"""One experiment from configuration to records: start, resume, repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedge import config as configuration
+from fedge.config import Config
+from fedge.core.errors import ConfigError, TrainingError, VoidError
+from fedge.core.layout import pick
+from fedge.core.progress import Progress, Silent
+from fedge.engines.memory import keep_freed_memory
+from fedge.experiment.rounds import TrainingRun
+from fedge.experiment.setup import Setup
+from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
+from fedge.runs.files import CONFIG, seed_path
+from fedge.runs.read import Run
+
+_SAME = ("name", "seed", "seeds", "data", "model", "personal", "codec", "cluster")
+"""A run that changes these is another run."""
+
+
+def run(
+    source: str | Path | Mapping[str, Any] | Config,
+    *,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+    **changes: Any,
+) -> TrainedRun | list[TrainedRun]:
+    """Train an experiment given as a file, a dictionary or a Config; several seeds give a list of runs.
+
+    Changes go by their path: `fedge.run("first.toml", **{"algorithm.learning_rate": 0.05})`.
+    """
+    base = None
+    if isinstance(source, Config):
+        source = configuration.plain(source)
+    elif not isinstance(source, Mapping):
+        base = Path(source).parent
+        source = configuration.load_raw(Path(source))
+    config = configuration.parse(configuration.change(source, changes), base)
+    path = start(config, Path(runs), progress or Silent())
+    if config.seeds is None:
+        return TrainedRun(path)
+    return [TrainedRun(seed_path(path, seed)) for seed in config.seeds]
+
+
+class TrainedRun(Run):
+    """A run whose model can be used."""
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The network with the trained weights, in evaluation mode."""
+        config = configuration.parse(self.config)
+        setup = Setup.of(config, _seeds(config)[0])
+        hierarchy = setup.hierarchy(config)
+        hierarchy.restore(pick("server", self.state()))
+        return setup.network.trained(setup.algorithm.model(hierarchy.merged(), setup.network.variables))
+
+
+def start(config: Config, runs: Path, progress: Progress) -> Path:
+    """Train in a new directory below `runs`; several seeds get a directory each inside it."""
+    Setup.of(config, _seeds(config)[0])  # whatever is wrong is said before anything is written
+    path = _unused(runs / config.name)
+    if config.seeds is None:
+        _begin(config, path, progress)
+    else:
+        create_repeats(path, configuration.plain(config))
+        for seed in config.seeds:
+            _begin(_repeat(config, seed), seed_path(path, seed), progress)
+    return path
+
+
+def resume(path: Path, changes: Sequence[str], progress: Progress) -> Path:
+    """Go on with a run, or with all unfinished seeds of repeats, each from its last checkpoint."""
+    config = _changed(path, changes)
+    if config.seeds is None:
+        _go_on(config, path, progress)
+        return path
+    change_repeats(path, configuration.plain(config))
+    for seed in config.seeds:
+        own = seed_path(path, seed)
+        if (own / CONFIG).exists():
+            _go_on(_changed(own, changes), own, progress)
+        else:
+            _begin(_repeat(config, seed), own, progress)
+    return path
+
+
+def _begin(config: Config, path: Path, progress: Progress) -> None:
+    with RunDirectory.create(path, configuration.plain(config)) as directory:
+        _train(config, directory, progress)
+
+
+def _go_on(config: Config, path: Path, progress: Progress) -> None:
+    found, plain = Run(path), configuration.plain(config)
+    if found.status == "complete" and found.config == plain:
+        progress.notice(f"{path}: is complete already")
+        return
+    with RunDirectory.open(path) as directory:
+        trained = found.last("round") or 0
+        if config.rounds < min(trained, found.config["rounds"]):
+            raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
+        _train(config, directory, progress)
+
+
+def _train(config: Config, directory: RunDirectory, progress: Progress) -> None:
+    try:
+        with _one_thread(config.engine.matmul_precision):
+            training = TrainingRun(config, _seeds(config)[0], directory, progress)
+            directory.change(configuration.plain(config))  # only now: what cannot be trained changes nothing
+            training.run()
+    except VoidError as error:
+        edge = config.edge
+        change = f"max_void_rounds={10 * edge.max_void_rounds}"
+        if edge.deadline_s is not None:
+            change = f"deadline_s={10 * edge.deadline_s:g}"
+        raise VoidError(f"{error}\nThe run is kept: fedge resume {directory.path} --set edge.{change}") from None
+    except TrainingError as error:
+        slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
+        raise TrainingError(f"{error}\nThe run is kept: fedge resume {directory.path} {slower}") from None
+
+
+def _changed(path: Path, changes: Sequence[str]) -> Config:
+    """The configuration of a run with changes on top; a ConfigError for those that would make it another run."""
+    before = configuration.parse(Run(path).config)
+    given = configuration.change(configuration.plain(before), configuration.assignments(changes))
+    config = configuration.parse(given)
+    fixed = [name for name in _SAME if getattr(before, name) != getattr(config, name)]
+    if type(before.algorithm) is not type(config.algorithm):
+        fixed.append("algorithm.name")
+    if before.engine.dtype != config.engine.dtype:
+        fixed.append("engine.dtype")
+    if (before.edge.divided, before.edge.cell_grid) != (config.edge.divided, config.edge.cell_grid):
+        fixed.append("edge.cells")
+    if fixed:
+        raise ConfigError(*(f"{name}: cannot change when a run is resumed; start a new run instead" for name in fixed))
+    return config
+
+
+def _repeat(config: Config, seed: int) -> Config:
+    return configuration.parse(configuration.plain(config) | {"seed": seed, "seeds": None})
+
+
+@contextmanager
+def _one_thread(precision: str) -> Iterator[None]:
+    """Results are promised for one thread; several in one process also slow down small models."""
+    keep_freed_memory()
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.set_float32_matmul_precision(before[1])
+
+
+def _seeds(config: Config) -> list[int]:
+    """The seeds of a configuration: its own, or those of its repeats."""
+    return config.seeds or [] if config.seed is None else [config.seed]
+
+
+def _unused(path: Path) -> Path:
+    """The path itself, or else the first of path-2, path-3, ... where nothing is."""
+    number, found = 1, path
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}-{number}")
+    return found

@@ -1,0 +1,179 @@
+"""From the points of a grid to run directories, and what is in those already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fedge import config as configuration
+from fedge.config import Config
+from fedge.core.errors import ConfigError, RunError
+from fedge.core.schema import read
+from fedge.runs import Run
+from fedge.runs.files import CONFIG, decode, encode_pretty, read_bytes, seed_path
+from fedge.runs.storage import write_atomic, writing
+from fedge.sweeps.axes import Point, find_points, seeds_of
+from fedge.sweeps.names import name_points
+from fedge.sweeps.options import Metric, SweepOptions
+
+FORMAT = 1
+PLAN = "sweep.json"
+
+
+class Sweep(NamedTuple):
+    """What an experiment file asks for."""
+
+    name: str
+    settings: dict[str, Any]  # as the file has them, without the [sweep] table
+    base: Path  # where paths in the file start
+    options: SweepOptions
+    points: list[Point]
+
+    @property
+    def num_runs(self) -> int:
+        seeds = self.settings.get("seeds")
+        return len(self.points) * (len(seeds) if isinstance(seeds, list) else 1)
+
+
+class PlannedRun(NamedTuple):
+    """One run of a sweep, with its whole configuration."""
+
+    name: str
+    path: Path
+    config: dict[str, Any]
+
+    @property
+    def rounds(self) -> int:
+        return int(self.config["rounds"])
+
+    def until(self, rounds: int) -> PlannedRun:
+        """The same for so many rounds."""
+        return self._replace(config={**self.config, "rounds": rounds})
+
+
+class Trial(NamedTuple):
+    """One point: a run, or one for each seed. Without a configuration if its settings do not go together."""
+
+    name: str
+    values: Point
+    config: Config | None
+    problems: Sequence[str] = ()
+
+    def runs(self, folder: Path) -> list[PlannedRun]:
+        """The runs that it stands for, below the folder of the sweep."""
+        if self.config is None:
+            return []
+        path, plain = folder / self.name, configuration.plain(self.config)
+        if self.config.seeds is None:
+            return [PlannedRun(self.name, path, plain)]
+        return [
+            PlannedRun(f"{self.name}/seed-{seed}", seed_path(path, seed), plain | {"seed": seed, "seeds": None})
+            for seed in self.config.seeds
+        ]
+
+
+class SweepPlan(NamedTuple):
+    """A sweep with every point worked out."""
+
+    sweep: Sweep
+    trials: list[Trial]
+    metric: Metric
+
+
+def load(path: Path, changes: Sequence[str] = ()) -> Sweep:
+    """The sweep in a TOML file, with changes `a.b=v` on top."""
+    raw = configuration.change(configuration.load_raw(path), configuration.assignments(changes))
+    return parse(raw, path.parent)
+
+
+def parse(raw: Mapping[str, Any], base: Path | None = None) -> Sweep:
+    """The sweep in a plain dictionary."""
+    options = read(raw.get("sweep", {}), SweepOptions, "sweep")
+    settings = seeds_of({key: value for key, value in raw.items() if key != "sweep"})
+    name = settings.get("name", "sweep")
+    if not isinstance(name, str):
+        raise ConfigError(f"name: expected one name for the whole sweep, got {name!r}")
+    points = find_points(settings, options)
+    if options.halving and any("rounds" in point for point in points):
+        raise ConfigError("sweep.halving: decides how many rounds a point trains, so rounds cannot be an axis")
+    return Sweep(name, settings, base or Path(), options, points)
+
+
+def work_out(sweep: Sweep) -> SweepPlan:
+    """The plan of a sweep. A point that is no valid experiment says what is wrong with it; an error if all are."""
+    names = name_points(sweep.points, sweep.name)
+    settings = configuration.change(sweep.settings, sweep.options.axes)
+    trials = [_trial(sweep, settings, name, point) for name, point in zip(names, sweep.points, strict=True)]
+    config = next((trial.config for trial in trials if trial.config), None)
+    if config is None:
+        raise ConfigError(*dict.fromkeys(problem for trial in trials for problem in trial.problems))
+    return SweepPlan(sweep, trials, sweep.options.metric or (config.target.metric if config.target else "accuracy"))
+
+
+def write_plan(plan: SweepPlan, folder: Path, failures: Mapping[str, str]) -> None:
+    """Say in the folder of a sweep what it consists of, and what of it could not be done so far."""
+    said = {
+        "format": FORMAT,
+        "name": plan.sweep.name,
+        "settings": plan.sweep.settings,
+        "sweep": msgspec.to_builtins(plan.sweep.options),
+        "metric": plan.metric,
+        "points": [{"name": trial.name, "values": trial.values} for trial in plan.trials],
+        "failures": dict(failures),
+    }
+    file = folder / PLAN
+    with writing(file, "start the sweep again"):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, encode_pretty(said))
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something other than a sweep."""
+    data = read_bytes(folder / PLAN)
+    if data is None:
+        if folder.is_dir() and any(found.name != "lock" for found in folder.iterdir()):
+            raise RunError(f"{folder} is no sweep: expected {PLAN} in it; choose another name with --set name=NAME")
+        return
+    found = decode(folder / PLAN, data).get("format")
+    if type(found) is not int or not 1 <= found <= FORMAT:
+        raise RunError(f"{folder / PLAN} has format {found!r}, and this fedge reads format {FORMAT}")
+
+
+def damage(run: PlannedRun) -> str | None:
+    """Why what is in the place of a run cannot be read; None if it can, or if there is nothing yet."""
+    if not (run.path / CONFIG).exists():
+        return None
+    problem = Run(run.path).problem
+    return None if problem is None else f"{problem}; remove {run.path} to have it run again"
+
+
+def is_done(run: PlannedRun, halved: bool) -> bool:
+    """Whether a run needs no more training. One that is there with other settings is an error, not a result.
+
+    Where points are stopped early, a run may have gone further than asked: it was among the best before.
+    """
+    if not (run.path / CONFIG).exists():
+        return False
+    there = Run(run.path)
+    found = configuration.plain(configuration.parse(there.config))
+    ignored = {"rounds"} if halved else set()
+    other = [name for name in run.config if found[name] != run.config[name] and name not in ignored]
+    if other:
+        raise RunError(
+            f"{run.path} was run with other settings ({', '.join(other)}); "
+            "give the sweep another name with --set name=NAME, or remove that run"
+        )
+    if found["rounds"] > run.rounds:
+        return True
+    return found["rounds"] == run.rounds and there.status == "complete"
+
+
+def _trial(sweep: Sweep, settings: Mapping[str, Any], name: str, point: Point) -> Trial:
+    raw = {**configuration.change(settings, point), "name": name}
+    try:
+        return Trial(name, point, configuration.parse(raw, sweep.base))
+    except ConfigError as error:
+        return Trial(name, point, None, error.problems)

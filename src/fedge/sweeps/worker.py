@@ -1,0 +1,119 @@
+"""One run in a process of its own, which tells its parent how it goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from fedge import config as configuration
+from fedge.core.errors import FedgeError
+from fedge.core.machine import die_with_parent, take_share
+from fedge.experiment import start as experiment
+from fedge.experiment.setup import Setup
+from fedge.runs.directory import RunDirectory
+from fedge.runs.files import CONFIG
+from fedge.sweeps.machine import peak_memory_mb
+from fedge.sweeps.plan import PlannedRun
+
+_INTERVAL_S = 0.1  # the least time between two tellings
+_METRICS = ("accuracy", "user_accuracy", "loss")
+
+
+class Heard(NamedTuple):
+    """A run has come so far."""
+
+    round: int
+    metrics: Mapping[str, float]
+    peak_mb: float
+    begins: bool = False
+
+
+class Told(NamedTuple):
+    """Something a person should know."""
+
+    text: str
+
+
+class Ended(NamedTuple):
+    """A run is complete, or has failed for a reason."""
+
+    reason: str | None = None
+    exit_code: int = 0
+    out_of_memory: bool = False
+
+
+class Telling:
+    """A listener to a run that passes on what it hears, but not more often than anyone can see."""
+
+    def __init__(self, connection: Connection, parent: int) -> None:
+        self._connection, self._parent = connection, parent
+        self._told_s = 0.0
+        self._metrics: dict[str, float] = {}
+
+    def begin(self, title: str, first_round: int, num_rounds: int) -> None:
+        self._connection.send(Heard(first_round - 1, {}, peak_memory_mb(), begins=True))
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        if os.getppid() != self._parent:  # nobody waits for it, and whoever starts the sweep again needs the run
+            os._exit(1)
+        self._metrics |= {name: record[name] for name in _METRICS if record.get(name) is not None}
+        now = time.monotonic()
+        if now - self._told_s >= _INTERVAL_S:
+            self._told_s = now
+            self._tell(record["round"])
+
+    def notice(self, text: str) -> None:
+        self._connection.send(Told(text))
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        self._tell(summary["rounds"])
+
+    def _tell(self, round: int) -> None:
+        self._connection.send(Heard(round, dict(self._metrics), peak_memory_mb()))
+
+
+def work(run: PlannedRun, connection: Connection, output: int, parent: int, num_processes: int) -> None:
+    """What the process does, one of several: train, and say how it ended.
+
+    Whatever is printed goes to a file, not over the view.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
+    die_with_parent(parent)
+    take_share(num_processes)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    connection.send(_train(run, Telling(connection, parent)))
+
+
+def _train(run: PlannedRun, telling: Telling) -> Ended:
+    try:
+        train(run, telling)
+    except FedgeError as error:
+        return Ended(str(error), error.exit_code)
+    except MemoryError:
+        return _out_of_memory()
+    except Exception as error:
+        if isinstance(error, RuntimeError) and "allocate memory" in str(error):  # torch's way of saying it
+            return _out_of_memory()
+        if os.environ.get("FEDGE_DEBUG") == "1":
+            return Ended(traceback.format_exc(), FedgeError.exit_code)
+        return Ended(f"{type(error).__name__}: {error}", FedgeError.exit_code)
+    return Ended()
+
+
+def train(run: PlannedRun, telling: Telling) -> None:
+    """Start a run at its place, or go on with it."""
+    if not (run.path / CONFIG).exists():
+        config = configuration.parse(run.config)
+        Setup.of(config, run.config["seed"])  # whatever is wrong is said before anything is written
+        RunDirectory.create(run.path, run.config).close()
+    experiment.resume(run.path, [f"rounds={run.rounds}"], telling)
+
+
+def _out_of_memory() -> Ended:
+    return Ended("ran out of memory", 1, out_of_memory=True)

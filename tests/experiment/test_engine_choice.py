@@ -1,0 +1,156 @@
+"""Which engine runs an experiment, and in blocks of which size."""
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from federation import Federation, Handmade, dense, make_job, mixed
+from fedge.algorithms.fedavg import FedAvg
+from fedge.config import EngineOptions
+from fedge.core.errors import ConfigError
+from fedge.data.clients import Samples
+from fedge.engines import auto
+from fedge.engines.auto import Auto, suggest_rows
+from fedge.engines.job import Job
+from fedge.experiment.engine_choice import Chosen, check_device, choose
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cores, and 8 MiB of cache for the weights of a block."""
+    monkeypatch.setenv("FEDGE_CORES", "2")
+    monkeypatch.setattr(auto, "num_processors", lambda: 2)
+    monkeypatch.setattr(auto, "_cache_bytes", lambda: 8 << 20)
+
+
+def job_of(make: Callable[[], nn.Module] = dense, num_samples: int = 3) -> Job:
+    return make_job(FedAvg().build, mixed((num_samples,) * 4), make, dtype=torch.float32)
+
+
+def chosen(options: EngineOptions, job: Job, notices: list[str] | None = None, rows: int | None = None) -> Chosen:
+    return choose(options, job, 4, lambda: job, rows, (notices if notices is not None else []).append)
+
+
+@pytest.mark.parametrize(
+    ("width", "num_rows"),
+    # 64 rows at most, 13 of 8*20,000 float32 weights, one at least
+    [(1, 64), (20_000, 13), (300_000, 1)],
+)
+def test_a_block_fits_into_the_cache(width: int, num_rows: int) -> None:
+    assert suggest_rows(job_of(lambda: nn.Linear(8, width, bias=False)), 100) == num_rows
+
+
+def test_heavy_work_gives_every_core_a_block() -> None:
+    job = job_of()  # 4 clients with 3 samples each, 100 FLOPs a sample: far from heavy
+    assert suggest_rows(job, 7) == 64
+    assert suggest_rows(job._replace(flops_per_sample=10**8), 7) == 4  # 2.1 GFLOPs on two cores
+    assert suggest_rows(job._replace(flops_per_sample=10**8), 1000) == 64
+
+
+def test_rows_do_not_hang_on_workers() -> None:
+    facts = [chosen(EngineOptions(name="pool", workers=workers), job_of()).facts["rows"] for workers in (1, 2, 5)]
+    assert facts == [64, 64, 64]
+
+
+def test_rows_do_not_hang_on_the_share_of_a_run_in_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    heavy = job_of()._replace(flops_per_sample=10**8)
+    found = []
+    for share in ("1", "2"):
+        monkeypatch.setenv("FEDGE_CORES", share)
+        found.append(suggest_rows(heavy, 7))
+    assert found == [4, 4]
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_rows_that_were_asked_for_come_before_those_of_a_resumed_run(given: int | None) -> None:
+    assert chosen(EngineOptions(name="block", rows=given), job_of(), rows=7).facts["rows"] == (given or 7)
+
+
+@pytest.mark.parametrize("name", ["loop", "wire", "block", "pool"])
+def test_the_engine_that_was_asked_for(name: str) -> None:
+    found = chosen(EngineOptions(name=name), job_of())  # type: ignore[arg-type]
+    assert type(found.engine).__name__.lower() == name
+    assert found.facts["engine"] == name
+    found.close()
+
+
+def test_one_core_needs_no_workers() -> None:
+    assert chosen(EngineOptions(workers=1), job_of()).facts["engine"] == "block"
+
+
+class Undecided(nn.Module):
+    """What it computes hangs on its input, so that it has no batched form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) if x.sum() > 0 else self.layer(-x)
+
+
+def test_a_model_without_a_batched_form_runs_in_the_loop_and_says_why() -> None:
+    notices: list[str] = []
+    assert chosen(EngineOptions(name="auto"), job_of(Undecided), notices).facts == {"engine": "loop"}
+    assert len(notices) == 1
+    assert notices[0].startswith("engine: clients run one at a time (loop), because Undecided")
+
+
+def test_a_model_without_kernels_runs_through_torch_func_and_says_why() -> None:
+    notices: list[str] = []
+    found = chosen(EngineOptions(name="block"), job_of(lambda: nn.Sequential(nn.Linear(8, 3), nn.Softplus())), notices)
+    assert found.facts["engine"] == "block"
+    assert notices == ["engine: torch.func, because Softplus has no batched kernel"]
+
+
+def test_a_device_that_is_not_there() -> None:
+    absent = "cuda" if not torch.cuda.is_available() else "mps"
+    with pytest.raises(ConfigError, match=f"engine.device: torch finds no {absent} on this machine; it has cpu"):
+        check_device(EngineOptions(device=absent))  # type: ignore[arg-type]
+
+
+class Slow(Handmade):
+    """Clients whose data takes its time, by the process that asks for it."""
+
+    def __init__(self, here_s: float, elsewhere_s: float) -> None:
+        super().__init__([mixed((3,)).train(0, 1)] * 4, 3)
+        self._parent, self._here_s, self._elsewhere_s = os.getpid(), here_s, elsewhere_s
+
+    def train(self, client: int, round: int) -> Samples:
+        time.sleep(self._here_s if os.getpid() == self._parent else self._elsewhere_s)
+        return super().train(client, round)
+
+
+@pytest.mark.parametrize(("here_s", "elsewhere_s", "better"), [(0.05, 0.0, "pool"), (0.01, 0.1, "block")])
+def test_auto_takes_what_was_faster_and_says_so(here_s: float, elsewhere_s: float, better: str) -> None:
+    expected = Federation(FedAvg().build, Slow(0, 0), "block", make=dense).rounds(6).everything()
+    federation = Federation(FedAvg().build, Slow(here_s, elsewhere_s), "block", make=dense)
+    notices: list[str] = []
+    found = chosen(EngineOptions(rows=2), federation.job, notices)
+    assert isinstance(found.engine, Auto)
+    federation.engine = found.engine
+    federation.rounds(6)
+    found.close()
+    assert [text.partition(";")[0] for text in notices] == [f"engine: {better}"]
+    for key, value in federation.everything().items():  # whichever ran which round
+        assert torch.equal(value, expected[key]), key
+
+
+def test_auto_does_not_try_workers_on_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_WORTH_TRYING_S", 1e6)  # so that this is quick on a busy machine too
+    federation = Federation(FedAvg().build, mixed(), "block", make=dense)
+    notices: list[str] = []
+    found = chosen(EngineOptions(), federation.job, notices)
+    federation.engine = found.engine
+    federation.rounds(5)
+    assert notices == []
+    found.close()
+
+
+@pytest.mark.parametrize(("text", "count"), [("0", 1), ("0-3", 4), ("0-1,8-9", 4)])
+def test_cpus_are_counted(text: str, count: int) -> None:
+    assert auto._count_cpus(text) == count

@@ -1,0 +1,86 @@
+"""What a run tells its parent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fedge.core.errors import TrainingError
+from fedge.sweeps import machine, worker
+from fedge.sweeps.machine import peak_memory_mb, usable_memory_mb
+from fedge.sweeps.worker import Ended, Heard, Telling, Told
+
+
+class Wire:
+    """Remembers what was sent."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+
+@pytest.fixture
+def wire(monkeypatch):
+    monkeypatch.setattr(worker, "peak_memory_mb", lambda: 7.0)
+    return Wire()
+
+
+def test_what_happens_is_passed_on(wire):
+    telling = Telling(wire, os.getppid())
+    telling.begin("runs/a", 4, 9)
+    telling.notice("be careful")
+    telling.round({"round": 4, "accuracy": 0.5, "train_loss": 2.0})
+    assert wire.sent == [Heard(3, {}, 7.0, begins=True), Told("be careful"), Heard(4, {"accuracy": 0.5}, 7.0)]
+
+
+def test_rounds_that_follow_at_once_are_told_together(wire):
+    telling = Telling(wire, os.getppid())
+    telling.round({"round": 1, "accuracy": 0.5})
+    telling.round({"round": 2, "accuracy": 0.6})
+    telling.round({"round": 3, "loss": 1.0})
+    telling.end({"rounds": 3})
+    assert wire.sent == [Heard(1, {"accuracy": 0.5}, 7.0), Heard(3, {"accuracy": 0.6, "loss": 1.0}, 7.0)]
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (TrainingError("the loss is nan"), Ended("the loss is nan", 5)),
+        (MemoryError(), Ended("ran out of memory", 1, out_of_memory=True)),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes"), Ended("ran out of memory", 1, True)),
+        (RuntimeError("shapes differ"), Ended("RuntimeError: shapes differ", 1)),
+        (KeyError("x"), Ended("KeyError: 'x'", 1)),
+    ],
+)
+def test_how_a_run_ends(monkeypatch, wire, error, ended):
+    def fail(run, telling):
+        raise error
+
+    monkeypatch.setattr(worker, "train", fail)
+    assert worker._train(None, Telling(wire, os.getppid())) == ended
+
+
+def test_a_run_without_a_parent_ends(wire):
+    child = os.fork()
+    if child == 0:
+        Telling(wire, parent=-1).round({"round": 1})
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("free", "container", "usable"), [(1000.0, None, 800.0), (1000.0, 500.0, 400.0), (None, 500.0, 400.0)]
+)
+def test_memory_is_what_the_tighter_limit_leaves(monkeypatch, free, container, usable):
+    monkeypatch.setattr(machine, "_free_mb", lambda: free)
+    monkeypatch.setattr(machine, "_free_in_container_mb", lambda: container)
+    assert usable_memory_mb() == pytest.approx(usable)
+
+
+def test_peak_memory_is_at_least_what_is_used_now():
+    used_mb = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    assert 0.99 * used_mb < peak_memory_mb() < 100 * used_mb
