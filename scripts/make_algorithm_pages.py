@@ -179,14 +179,12 @@ def _costs(given: str, raw: Raw) -> str:
 
 def _costs_of(label: str, raw: Raw) -> Iterator[list[str]]:
     config = parse(raw)
-    build = compose(config.algorithm, config.reduce, config.personal, config.codec, config.cluster)
-    setup = _setup(json.dumps(raw["model"]))
-    setup = setup._replace(algorithm=build(setup.network.layout))
-    forecast = Forecast(config, _SEED, setup)
+    setup = _setup(json.dumps(raw["model"])).variant(config)
+    forecast = Forecast(setup)
     if len(forecast.parts) == 1:
         yield [label, *_cells(forecast, setup)]
     else:
-        yield [f"{label}, silent", *_cells(Forecast(config, _SEED, setup, still=True), setup)]
+        yield [f"{label}, silent", *_cells(Forecast(setup, still=True), setup)]
         yield [f"{label}, at most", *_cells(forecast, setup)]
 
 

@@ -34,7 +34,8 @@ from fedge.core.codecs.chain import CodecOptions
 from fedge.core.layout import Tree
 from fedge.core.reduce import Krum, Median, TrimmedMean
 from fedge.core.schema import tag
-from fedge.data.clients import Samples, Task
+from fedge.data.clients import Samples
+from fedge.core.registered import Task
 from fedge.engines.block import Block
 from fedge.engines.job import Job
 from fedge.engines.kernels.assemble import Batched, assemble

@@ -16,7 +16,8 @@ from benchmarks.candidate import Rounds, UnavailableError, serve
 from benchmarks.workloads import RATE, WORKLOADS, Workload
 from fedge import config as configuration
 from fedge.core.algorithm import Engine, drive
-from fedge.data.clients import Samples, Task
+from fedge.data.clients import Samples
+from fedge.core.registered import Task
 from fedge.engines.job import Job
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.engine_choice import choose

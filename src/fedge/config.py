@@ -40,6 +40,10 @@ class EvaluateOptions(Options, tag=False):
     """What is measured, and when; the last round always is."""
 
     every: Annotated[int, Meta(ge=1, description="rounds")] = 1
+    at: Annotated[
+        Literal["server", "clients"] | None,
+        Meta(description="on the server's test set, or summed over clients' own (server, where it has a test set)"),
+    ] = None
     user_accuracy: Annotated[bool, Meta(description="each client's accuracy on its own test set, before training")] = (
         False
     )

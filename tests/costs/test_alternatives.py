@@ -16,7 +16,7 @@ from fedge.experiment.setup import Setup
 def found(algorithm: Any = "fedavg", model: str = "logistic", **tables: Any) -> list[Alternative]:
     data = {"name": "digits", "clients": 10}
     config = parse({"data": data, "model": model, "algorithm": algorithm, **tables})
-    return list(alternatives(config, 1, Setup.of(config, 1)))
+    return list(alternatives(Setup.of(config, 1)))
 
 
 def names(alternatives: list[Alternative]) -> list[str]:
@@ -92,4 +92,4 @@ def test_private_tensors_do_not_travel() -> None:
 def test_quotes_are_those_of_a_forecast() -> None:
     config = parse({"data": {"name": "digits", "clients": 10}, "model": "logistic", "algorithm": "mimelite"})
     quotes = {each.algorithm: each.quote for each in found()}
-    assert quotes["mimelite(adam)"] == Forecast(config, 1, Setup.of(config, 1)).quote()
+    assert quotes["mimelite(adam)"] == Forecast(Setup.of(config, 1)).quote()

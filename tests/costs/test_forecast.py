@@ -75,7 +75,7 @@ def experiment(tmp_path: Path) -> Any:
 
 def forecast(raw: dict[str, Any], still: bool = False) -> Forecast:
     config = parse(raw)
-    return Forecast(config, 1, Setup.of(config, 1), still)
+    return Forecast(Setup.of(config, 1), still)
 
 
 def records(raw: dict[str, Any], tmp_path: Path) -> list[dict[str, Any]]:

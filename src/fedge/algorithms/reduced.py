@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -14,21 +14,34 @@ from fedge.core.reduce import Krum, Mean, Median, Reduce, TrimmedMean
 from fedge.core.schema import Options
 
 
-class ByMean(Options, tag="mean"):
+class Gated(Options):
+    """What every reducer can be told of answers that it is not to count."""
+
+    max_norm: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="largest L2 norm of the change of each vector in an upload; a larger one is bad (any)"),
+    ] = None
+    on_bad: Annotated[
+        Literal["stop", "reject"],
+        Meta(description="a bad upload (not finite, too large, of another form) stops the run, or costs only itself"),
+    ] = "stop"
+
+
+class ByMean(Gated, tag="mean"):
     """The mean, weighted as the algorithm says."""
 
     def reducer(self) -> Reduce:
         return Mean
 
 
-class ByMedian(Options, tag="median"):
+class ByMedian(Gated, tag="median"):
     """The median of every coordinate, all clients alike."""
 
     def reducer(self) -> Reduce:
         return Median
 
 
-class ByTrimmedMean(Options, tag="trimmed_mean"):
+class ByTrimmedMean(Gated, tag="trimmed_mean"):
     """The mean of every coordinate without its largest and smallest values, all clients alike."""
 
     fraction: Annotated[float, Meta(ge=0, lt=0.5, description="share of clients cut off at each end")] = 0.1
@@ -37,7 +50,7 @@ class ByTrimmedMean(Options, tag="trimmed_mean"):
         return partial(TrimmedMean, fraction=self.fraction)
 
 
-class ByKrum(Options, tag="krum"):
+class ByKrum(Gated, tag="krum"):
     """The upload that is nearest to the others, or the mean of several such."""
 
     fraction: Annotated[float, Meta(ge=0, lt=0.5, description="share of clients that may be hostile")] = 0.1

@@ -62,7 +62,7 @@ def costs(
     config: Any = load(file, changes or ())
     seed: int = config.seeds[0] if config.seeds else config.seed
     setup = Setup.of(config, seed)
-    found = _forecast(config, seed, setup)
+    found = _forecast(setup)
     if chart is not None:
         _draw(setup.network.layout, chart)
     if format == "json":
@@ -81,12 +81,12 @@ def _draw(layout: Layout, path: Path) -> None:
     save(compression([ratio.sparsity for ratio in found], [ratio.bits_per_place for ratio in found], smaller), path)
 
 
-def _forecast(config: Any, seed: int, setup: Setup) -> dict[str, Any]:
+def _forecast(setup: Setup) -> dict[str, Any]:
     """All there is to say."""
     from fedge.costs import Forecast, alternatives
     from fedge.edge.ledger import COSTS
 
-    forecast = Forecast(config, seed, setup)
+    config, forecast = setup.config, Forecast(setup)
     records = list(forecast.rounds())
     layout, num_clients = setup.network.layout, len(setup.clients.sizes)
     return {
@@ -103,7 +103,7 @@ def _forecast(config: Any, seed: int, setup: Setup) -> dict[str, Any]:
         "round": {name: records[0][name] for name in COSTS},
         "total": {"rounds": len(records)} | {name: sum(record[name] for record in records) for name in COSTS},
         "notes": list(forecast.notes()),
-        "alternatives": list(alternatives(config, seed, setup)),
+        "alternatives": list(alternatives(setup)),
     }
 
 

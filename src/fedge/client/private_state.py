@@ -1,4 +1,4 @@
-"""Private state on probation."""
+"""Private state of clients whose answers may not count."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from fedge.core.algorithm import Kept
 from fedge.core.layout import Tree
 
 
-class Pending:
-    """What the clients of an exchange would keep, held back until it is known who was in time."""
+class HeldState:
+    """What the clients of an exchange will keep if their answers count: held until this is known."""
 
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
+    def __init__(self, kept: Kept, at_once: bool) -> None:
+        """With `at_once`, every write is of an answer that counts already, and nothing is held."""
+        self._kept, self._at_once = kept, at_once
         self._held: dict[int, Tree] = {}
 
-    def read(self, client: int) -> Tree:
-        return self._kept.read(client)
-
     def write(self, client: int, tree: Tree) -> None:
-        # A copy: what a worker found lies in memory that is used again.
-        self._held[client] = {name: value.clone() for name, value in tree.items()}
+        if self._at_once:
+            self._kept.write(client, tree)
+        else:  # a copy: what a worker found lies in memory that is used again
+            self._held[client] = {name: value.clone() for name, value in tree.items()}
 
-    def release(self, clients: Iterable[int]) -> None:
+    def settle(self, clients: Iterable[int]) -> None:
         """Let these keep it; the others have what they had before."""
         for client in clients:
             if client in self._held:

@@ -19,6 +19,7 @@ from torch import add as torch_add
 
 from fedge.core.codecs.codec import Codec
 from fedge.core.layout import Layout, Tree
+from fedge.core.question import Question, Sums
 from fedge.core.reduce import Mean, Reducer
 from fedge.core.slots import Slot
 
@@ -133,18 +134,27 @@ class Late(NamedTuple):
     costs: Costs
 
 
+class Rejected(NamedTuple):
+    """Clients whose answers were rejected, each for a reason: nothing is made of them, but the work was done."""
+
+    ids: tuple[int, ...]
+    costs: Costs
+    reasons: tuple[str, ...]
+
+
 class Reply(NamedTuple):
     """The cohort's answer, reduced, in client order."""
 
     value: Tree
     ids: tuple[int, ...]
     samples: np.ndarray
-    missing: tuple[int, ...]  # those that were late too
+    missing: tuple[int, ...]  # late and rejected clients too
     costs: Costs
     losses: np.ndarray  # of each client's first step; NaN where nothing was trained
     communicated: bool  # the uploads carried model-sized vectors
     cosine_distance: float | None = None  # between the clients' updates, mean over pairs; None: not measured
     late: Late | None = None
+    rejected: Rejected | None = None
 
 
 class Algorithm(NamedTuple):
@@ -176,6 +186,12 @@ class Engine(Protocol):
     """A way of running client work. All exchanges of one moment come in one call."""
 
     def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> Sequence[Reply]: ...
+
+    def evaluate(self, question: Question, info: Info) -> Mapping[int, Sums]:
+        """Return the answer of each client, in client order; clients without such data are left out."""
+
+    def test(self, variables: Tree) -> Sums:
+        """Return the sums of a model over the server's own test set, which must exist."""
 
 
 class Outcome(NamedTuple):

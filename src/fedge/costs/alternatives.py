@@ -13,7 +13,7 @@ from fedge.config import Config
 from fedge.core.errors import FedgeError
 from fedge.core.schema import tag
 from fedge.costs.forecast import Forecast, Quote
-from fedge.experiment.setup import Setup, algorithm_of
+from fedge.experiment.setup import Setup
 from fedge.schedules import SchedulePlan
 
 SPARSITIES = (0.6, 0.9, 0.95)
@@ -34,19 +34,20 @@ class Alternative(NamedTuple):
     configured: bool = False
 
 
-def alternatives(config: Config, seed: int, setup: Setup) -> Iterator[Alternative]:
+def alternatives(setup: Setup) -> Iterator[Alternative]:
     """The configured algorithm, all others, and some with compressed uploads. What cannot be built is left out."""
+    config = setup.config
     own = _named(config)
-    yield from _quotes(config, seed, setup, configured=True)
+    yield from _quotes(setup, configured=True)
     plain = msgspec.structs.replace(config, codec=None, schedule=SchedulePlan(local_steps=config.schedule.local_steps))
     for variant in _variants(plain):
         if _named(variant) == own:
             continue
         try:
-            built = setup._replace(algorithm=algorithm_of(variant, setup.network))
+            built = setup.variant(variant)
         except FedgeError:
             continue
-        yield from _quotes(variant, seed, built)
+        yield from _quotes(built)
 
 
 def _variants(config: Config) -> Iterator[Config]:
@@ -69,13 +70,13 @@ def _variants(config: Config) -> Iterator[Config]:
             yield using(config.algorithm, codec)
 
 
-def _quotes(config: Config, seed: int, setup: Setup, configured: bool = False) -> Iterator[Alternative]:
+def _quotes(setup: Setup, configured: bool = False) -> Iterator[Alternative]:
     """The most it costs, and the least where that is known to be less."""
-    name, codec = _named(config)
-    forecast = Forecast(config, seed, setup)
+    name, codec = _named(setup.config)
+    forecast = Forecast(setup)
     yield Alternative(name, codec, forecast.quote(), configured)
     if len(forecast.parts) > 1:
-        yield Alternative(f"{name}, silent", codec, Forecast(config, seed, setup, still=True).quote(), configured)
+        yield Alternative(f"{name}, silent", codec, Forecast(setup, still=True).quote(), configured)
 
 
 def _named(config: Config) -> tuple[str, str]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedge.config import Config
 from fedge.core import message
 from fedge.core.algorithm import Costs, Exchange, Info, Reply
-from fedge.costs.rehearsal import RehearsedExchange, count_vectors, rehearse
+from fedge.core.answer import Answer, Request
+from fedge.core.effort import Effort, most_effort
+from fedge.costs.rehearsal import RehearsedExchange, count_vectors, rehearse_round
 from fedge.edge.ledger import Ledger
 from fedge.edge.world import World
-from fedge.engines.job import Request
-from fedge.engines.reduction import Answer, Effort
 from fedge.experiment.setup import Setup, info_of
-from fedge.runs.kept import KeptStore
 
 
 class Quote(NamedTuple):
@@ -42,14 +39,14 @@ class Forecast:
     counted as what it can be at most, and said in `notes`.
     """
 
-    def __init__(self, config: Config, seed: int, setup: Setup, still: bool = False) -> None:
-        self._config, self._seed = config, seed
-        self._job = setup.job(config, KeptStore({}, None))  # nobody is trained, so nothing is kept
-        self._world = partial(setup.world, config, seed)
-        self._state_bytes = setup.hierarchy(config).num_bytes
-        self.parts = rehearse(self._job, still)
+    def __init__(self, setup: Setup, still: bool = False) -> None:
+        self._config, self._seed = setup.config, setup.seed
+        self._server = setup.server_side()
+        self._world = setup.world
+        self._state_bytes = setup.hierarchy().num_bytes
+        self.parts = rehearse_round(self._server, still)
+        self._num_samples = setup.clients.num_samples
         self._kept = count_vectors(setup.algorithm.keep(setup.network.variables), setup.network.layout.num_params)
-        self._plans: dict[tuple[str, int, int | None, int | None], tuple[int, int]] = {}
 
     def quote(self) -> Quote:
         """The first round for one client."""
@@ -111,7 +108,7 @@ class Forecast:
 
     def _replies(self, world: World, round: int) -> dict[int, list[Reply]]:
         """Replies with costs and nothing else, by cell."""
-        config, num_clients = self._config, len(self._job.clients.sizes)
+        config, num_clients = self._config, len(self._server.clients.sizes)
         cohorts = {cohort.cell: cohort.present for cohort in world.gather(round) if cohort.present}
         if config.cluster is not None and round == config.cluster.round:
             cohorts = {0: tuple(range(num_clients))}
@@ -123,41 +120,34 @@ class Forecast:
         }
 
     def _reply(self, part: RehearsedExchange, info: Info) -> Reply:
-        job, exchange = self._job, Exchange(part.work, {}, info.cohort)
-        ids = job.present(exchange)
-        sizes = job.sizes(ids, info.round)
-        efforts = [self._effort(part, client, size, info) for client, size in zip(ids, sizes.tolist(), strict=True)]
+        server, exchange = self._server, Exchange(part.work, {}, info.cohort)
+        ids = server.present(exchange)
+        sizes = [self._num_samples(client, info.round) for client in ids]
+        efforts = [self._effort(part, size, info) for size in sizes]
         steps = np.array([effort.steps for effort in efforts], np.int64)
         grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
-        flops_per_step = job.algorithm.works[part.work].flops_per_param * job.network.layout.num_params
-        answers = [Answer(*given, {}) for given in zip(ids, sizes.tolist(), efforts, strict=True)]
+        flops_per_step = server.algorithm.works[part.work].flops_per_param * server.layout.num_params
+        answers = [Answer(*given, {}) for given in zip(ids, sizes, efforts, strict=True)]
         down = message.size(Request(exchange, info, part.down).meta(), part.down)
         return Reply(
             value={},
             ids=tuple(ids),
-            samples=sizes,
+            samples=np.array(sizes, np.int64),
             missing=(),
             costs=Costs(
                 bytes_down=np.full(len(ids), down, np.int64),
                 bytes_up=np.array([message.size(answer.meta(), part.up) for answer in answers], np.int64),
                 steps=steps,
                 batches=np.array([effort.batches for effort in efforts], np.int64),
-                flops=grad_samples * job.flops_per_sample + steps * flops_per_step,
+                flops=grad_samples * server.flops_per_sample + steps * flops_per_step,
                 samples=grad_samples,
             ),
             losses=np.full(len(ids), np.nan),
             communicated=part.vectors_up > 0,
         )
 
-    def _effort(self, part: RehearsedExchange, client: int, size: int, info: Info) -> Effort:
-        """What a client of that size has to do."""
-        job, key = self._job, (part.work, size, info.num_steps, info.num_epochs)
-        if key not in self._plans:
-            steps = job.steps(job.algorithm.works[part.work], client, info)
-            self._plans[key] = len(steps), sum(len(batches[0]) for batches in steps)  # of a step all are of one size
-        num_steps, num_samples = self._plans[key]
-        return Effort(
-            steps=num_steps,
-            batches=part.full_gradients * job.num_batches(size, size) + part.step_gradients * num_steps,
-            grad_samples=part.full_gradients * size + part.step_gradients * num_samples,
-        )
+    def _effort(self, part: RehearsedExchange, size: int, info: Info) -> Effort:
+        """Return what a client of that size has to do."""
+        server = self._server
+        work, gradients = server.algorithm.works[part.work], (part.full_gradients, part.step_gradients)
+        return most_effort(work, gradients, info, size, server.batch_size, server.drop_single)

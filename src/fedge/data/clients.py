@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import numpy as np
 from torch import Tensor
 
-Task = Literal["classes", "labels", "values"]
-"""What there is to predict: one of several classes, any number of labels (each 0 or 1), or values."""
-
+from fedge.core.registered import Registered
 
 class Samples(NamedTuple):
     """Inputs `[n, ...]` and targets: class numbers `[n]`, or `[n, k]` labels or values."""
@@ -21,19 +18,11 @@ class Samples(NamedTuple):
         return len(self.y)
 
 
-class Clients(Protocol):
+class Clients(Registered, Protocol):
     """All clients' data. Samples are made or cut out when asked for, so that a million clients cost nothing.
 
     Data may change from round to round; rounds count from 1.
     """
-
-    shape: tuple[int, ...]  # of one input
-    num_outputs: int  # classes, labels, or values to predict
-    task: Task
-    sizes: np.ndarray  # training samples of each client, all that it will ever have
-    noisy: np.ndarray  # numbers of the clients whose training data is noisy on purpose
-
-    def __hash__(self) -> int: ...
 
     def num_samples(self, client: int, round: int) -> int:
         """Of its training set in a round: at least one, unless it never has any."""

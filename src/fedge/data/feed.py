@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fedge.core.effort import steps_per_epoch
+
 Indexes = np.ndarray
 Steps = list[tuple[Indexes, ...]]
 """The batches of each step, as indexes into the client's samples."""
@@ -39,13 +41,6 @@ def plan(
     orders = [rng.permutation(num_samples) for _ in range(-(-total // num_samples))]
     drawn = np.concatenate(orders or [np.empty(0, np.int64)])[:total]
     return [tuple(batches) for batches in drawn.reshape(num_steps, batches_per_step, size)]
-
-
-def steps_per_epoch(num_samples: int, batch_size: int, drop_single: bool = False) -> int:
-    """ceil(n/B), less a last batch of one that a model with BatchNorm drops."""
-    size = min(batch_size, num_samples)
-    full, rest = divmod(num_samples, size)
-    return full + (rest > 0 and not (drop_single and rest == 1))
 
 
 def _epoch(order: Indexes, size: int, drop_single: bool) -> Iterator[Indexes]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.layout import Tree
 from fedge.core.machine import num_processors
-from fedge.engines.block import Block, Content
-from fedge.engines.job import Job
+from fedge.core.question import Question, Sums
+from fedge.core.server_side import ServerSide
+from fedge.engines.block import Block
+from fedge.engines.both_sides import BothSides
 from fedge.engines.pool import Pool
-from fedge.engines.tasks import Here
 
 _CACHE_BYTES = 4 << 20  # if the system does not say
 _MOST_ROWS = 64
@@ -27,11 +28,10 @@ Notice = Callable[[str], None]
 class Auto:
     """`block` or `pool`, whichever is faster: both do some of the first exchanges, with the same result."""
 
-    def __init__(self, job: Job, block: Block, here: Here, pool: Pool, num_workers: int, notice: Notice) -> None:
-        self._works = job.algorithm.works
-        self.num_rows, self.masks = block.num_rows, block.masks
+    def __init__(self, sides: BothSides, block: Block, pool: Pool, num_workers: int, notice: Notice) -> None:
+        self._works = sides.server.algorithm.works
         self._engines: dict[str, Block | Pool] = {"block": block, "pool": pool}
-        self._here, self._pool, self._num_workers, self._notice = here, pool, num_workers, notice
+        self._pool, self._num_workers, self._notice = pool, num_workers, notice
         self._seconds: dict[str, list[float]] = {"block": [], "pool": []}
         self._trials = iter(_TRIALS)
         self._chosen: str | None = None
@@ -46,8 +46,11 @@ class Auto:
         self._note(name, time.perf_counter() - began)
         return replies
 
-    def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
-        return self._pool.map(kind, shared, items) if self._chosen == "pool" else self._here.map(kind, shared, items)
+    def evaluate(self, question: Question, info: Info) -> dict[int, Sums]:
+        return self._engines[self._chosen or "block"].evaluate(question, info)
+
+    def test(self, variables: Tree) -> Sums:
+        return self._engines[self._chosen or "block"].test(variables)
 
     def _note(self, name: str, seconds: float) -> None:
         self._seconds[name].append(seconds)
@@ -65,17 +68,17 @@ class Auto:
             )
 
 
-def suggest_rows(job: Job, num_selected: int) -> int:
+def suggest_rows(server: ServerSide, num_selected: int) -> int:
     """How many clients a block has: their weights fit in the cache, and heavy work gives every core a block.
 
     It hangs on the machine, the model and the cohort, but not on the workers, nor on how many runs of a sweep share the
     machine: those may change, the result may not.
     """
-    row_bytes = job.network.layout.num_params * job.network.variables["x"].element_size()
+    row_bytes = server.layout.num_params * server.variables["x"].element_size()
     rows = min(_MOST_ROWS, _cache_bytes() // row_bytes)
     rows = rows if rows >= _FEWEST_ROWS else 1
-    samples = float(job.clients.sizes.mean()) * num_selected
-    if samples * job.flops_per_sample > _HEAVY_FLOPS:
+    samples = float(server.clients.sizes.mean()) * num_selected
+    if samples * server.flops_per_sample > _HEAVY_FLOPS:
         rows = min(rows, max(1, -(-num_selected // num_processors())))
     return rows
 

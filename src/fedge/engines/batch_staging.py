@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedge.client.client_side import ClientSide
 from fedge.data.clients import Samples
 from fedge.data.feed import Steps
-from fedge.engines.job import Job
 from fedge.engines.kernels.layer import Batch
 
 _STAGE_BYTES = 4 << 20  # of samples gathered at a time
@@ -21,9 +21,9 @@ class Stage:
     """Clients come with falling numbers of steps. Short batches are padded to the longest of their step."""
 
     def __init__(
-        self, job: Job, clients: Sequence[int], round: int, steps: Sequence[Steps], batches_per_step: int
+        self, side: ClientSide, clients: Sequence[int], round: int, steps: Sequence[Steps], batches_per_step: int
     ) -> None:
-        self._job, self._clients, self._round = job, clients, round
+        self._side, self._clients, self._round = side, clients, round
         plans = [[batch for batches in plan for batch in batches] for plan in steps]
         self._per_step = batches_per_step
         self._lengths = np.zeros((len(clients), max(map(len, plans))), np.int64)
@@ -41,7 +41,7 @@ class Stage:
     @cached_property
     def samples(self) -> list[Samples]:
         """Of each client; work that trains nothing need not make them."""
-        return [self._job.samples(client, self._round) for client in self._clients]
+        return [self._side.samples(client, self._round) for client in self._clients]
 
     @property
     def num_seen(self) -> int:
@@ -67,7 +67,7 @@ class Stage:
         """Where that batch lies in the clients' samples, and the share of each sample in its mean."""
         number = step * self._per_step + which
         width, shares = self._shares(number, num_rows)
-        return torch.from_numpy(self._places[:num_rows, number, :width]).to(self._job.network.device), shares
+        return torch.from_numpy(self._places[:num_rows, number, :width]).to(self._side.network.device), shares
 
     def _shares(self, number: int, num_rows: int) -> tuple[int, Tensor | None]:
         """How long the longest batch is, and the share of each sample in its client's mean, if others are shorter."""
@@ -81,7 +81,7 @@ class Stage:
             return width, None
         lengths = self._lengths[:num_rows, number]
         real = np.arange(width) < lengths[:, None]
-        network = self._job.network
+        network = self._side.network
         return width, torch.from_numpy(real / lengths[:, None]).to(network.device, network.dtype)
 
     def _load(self, first: int, num_rows: int) -> None:

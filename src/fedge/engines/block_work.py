@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedge.client.client_side import ClientSide, check_stats
 from fedge.core.algorithm import ALL, Affine, Batch, Context, Info, Work, moved, next_move
+from fedge.core.effort import Effort
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
 from fedge.engines.batch_staging import Stage
-from fedge.engines.job import Job, check_stats
 from fedge.engines.kernels import layer as kernels
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.kernels.span import SpanKernel
-from fedge.engines.reduction import Effort
 
 _LINE_BYTES = 64
 
 
 def perform(
-    job: Job,
+    side: ClientSide,
     batched: Batched,
     work: Work,
     clients: Sequence[int],
@@ -35,7 +35,7 @@ def perform(
 ) -> tuple[Tree, Tree, list[Effort]]:
     """(upload, kept, what it took of each). Clients come with falling numbers of steps, so the first rows are the last
     that are at work; entries of the trees are rows, or vectors that are the same for all."""
-    gradients, network = _Gradients(job, batched, work, clients, info, purpose), job.network
+    gradients, network = _Gradients(side, batched, work, clients, info, purpose), side.network
     before, down, kept = kept, network.place(down), network.place(kept)
     context = whole = gradients.context(info, len(clients))
     local = work.init(down, kept, context)
@@ -110,20 +110,20 @@ class _Gradients:
     """`grad_at` for a block of clients: advances the BatchNorm statistics and counts, in call order."""
 
     def __init__(
-        self, job: Job, batched: Batched, work: Work, clients: Sequence[int], info: Info, purpose: str
+        self, side: ClientSide, batched: Batched, work: Work, clients: Sequence[int], info: Info, purpose: str
     ) -> None:
-        self._job, self._batched, self._penalty = job, batched, work.penalty
+        self._side, self._batched, self._penalty = side, batched, work.penalty
         self._clients, self._round = clients, info.round
-        steps = [job.steps(work, client, info, purpose) for client in clients]
+        steps = [side.steps(work, client, info, purpose) for client in clients]
         self.num_steps = np.array([len(plan) for plan in steps], np.int64)
-        self._sizes = job.sizes(clients, info.round)
-        self._longest = np.minimum(job.batch_size, self._sizes)  # batches of each
-        self._stage = Stage(job, clients, info.round, steps, work.batches_per_step)
+        self._sizes = side.sizes(clients, info.round)
+        self._longest = np.minimum(side.batch_size, self._sizes)  # batches of each
+        self._stage = Stage(side, clients, info.round, steps, work.batches_per_step)
         self._generators = [
             torch.Generator().manual_seed(torch_seed(info.seed, f"{purpose}/torch", client, info.round))
             for client in (clients if batched.random else ())
         ]
-        self.stats = job.network.place(job.network.variables)["stats"].expand(len(clients), -1)
+        self.stats = side.network.place(side.network.variables)["stats"].expand(len(clients), -1)
         self._batches = np.zeros(len(clients), np.int64)
         self._grad_samples = np.zeros(len(clients), np.int64)
         self._losses: Tensor | None = None
@@ -132,7 +132,7 @@ class _Gradients:
 
     def context(self, info: Info, num_rows: int) -> Context:
         """What the first of the clients may know."""
-        network = self._job.network
+        network = self._side.network
         sizes = torch.from_numpy(self._sizes[:num_rows]).to(network.device, network.dtype).unsqueeze(1)
         return Context(
             client=torch.tensor(self._clients[:num_rows], device=network.device).unsqueeze(1),
@@ -181,7 +181,7 @@ class _Gradients:
             return
         self.finish()
         if self._weights is None or self._weights.y is not y:  # it is the same in most steps
-            self._weights = kernels.Weights(y, self._job.network.layout.views(y))
+            self._weights = kernels.Weights(y, self._side.network.layout.views(y))
         losses, self.stats = self._batched.step(self._weights, self.stats, self._batch(batch), affine, self._penalty)
         self._note(losses)
 
@@ -213,5 +213,5 @@ class _Gradients:
     def _count(self, num_samples: np.ndarray) -> None:
         num_rows = len(num_samples)
         self._grad_samples[:num_rows] += num_samples
-        # Job.num_batches, of all at once
+        # core.effort.num_batches, of all at once
         self._batches[:num_rows] += -(-num_samples // self._longest[:num_rows])

@@ -2,146 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
-from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Work, moved, next_move
-from fedge.core.keys import torch_seed
+from fedge.client.answer import answer
+from fedge.client.evaluate import measure, score
+from fedge.client.private_state import HeldState
+from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.layout import Tree
-from fedge.data.clients import Samples
-from fedge.engines.job import Job, check_stats
-from fedge.engines.reduction import Answer, Effort, Reduction, seal
+from fedge.core.question import Question, Sums
+from fedge.core.reduction import Reduction
+from fedge.engines.both_sides import BothSides
+from fedge.engines.evaluate import needed
 
 
 class Loop:
     """Runs every exchange client by client."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, sides: BothSides) -> None:
+        self._server, self._clients, self._test = sides
 
     def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
         return [self._run(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
 
     def _run(self, exchange: Exchange, info: Info) -> Reply:
-        request = self._job.send(exchange, info)
-        reduction = Reduction(self._job, request)
-        job = self._job._replace(kept=reduction.kept)
-        for client in job.present(exchange):
-            reduction.add(answer(job, client, exchange.work, request.exchange.down, info))
-        return reduction.reply()
+        request = self._server.send(exchange, info)
+        reduction = Reduction(self._server, request)
+        held = HeldState(self._clients.kept, at_once=exchange.admit is None)
+        for client in self._server.present(exchange):
+            given, kept = answer(self._clients, client, exchange.work, request.exchange.down, info)
+            if reduction.add(given) and kept is not None:
+                held.write(client, kept)
+        reply = reduction.reply()
+        held.settle(reply.ids)
+        return reply
 
+    def evaluate(self, question: Question, info: Info) -> dict[int, Sums]:
+        found = {client: measure(self._clients, client, question, info) for client in question.clients}
+        return {client: sums for client, sums in found.items() if sums is not None}
 
-def answer(job: Job, client: int, work_name: str, down: Tree, info: Info) -> Answer:
-    """A client's whole part in an exchange: private state in, work, private state out, upload encoded."""
-    work = job.algorithm.works[work_name]
-    before = job.kept.read(client)
-    upload, kept, effort = perform(job, work, client, down, before, info)
-    if kept is not before:
-        job.kept.write(client, kept)
-    return seal(work, Answer(client, job.clients.num_samples(client, info.round), effort, upload), down, info)
-
-
-class LocalStep(NamedTuple):
-    """A local step, as an observer sees it. Step 0 is the moment before training."""
-
-    number: int
-    local: Tree  # after the step
-    gradient: Tensor | None = None
-    loss: Tensor | None = None  # of its first batch, before the step
-
-
-Observer = Callable[[LocalStep], None]
-
-
-def perform(
-    job: Job,
-    work: Work,
-    client: int,
-    down: Tree,
-    kept: Tree,
-    info: Info,
-    purpose: str = "batches",
-    observe: Observer | None = None,
-) -> tuple[Tree, Tree, Effort]:
-    """The client half on one client: (upload, kept, what it took). An observer sees every step and changes none."""
-    gradients = _Gradients(job, work, client, info.round)
-    network, before = job.network, kept
-    down, kept = network.place(down), network.place(kept)
-    given = kept
-    context = Context(
-        client=torch.tensor([client], device=network.device),
-        round=info.round,
-        rate=info.rate,
-        num_clients=info.num_clients,
-        step=0,
-        num_samples=torch.tensor([float(gradients.size)], dtype=network.dtype, device=network.device),
-        num_steps=torch.zeros(1, dtype=network.dtype, device=network.device),
-        layout=job.network.layout,
-        grad_at=gradients,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(
-            torch_seed(info.seed, f"{purpose}/torch", client, info.round)
-        )  # dropout knows no other generator
-        local = work.init(down, kept, context)
-        if work.look:
-            local = {**local, **work.look(gradients.samples.x)}
-        steps = job.steps(work, client, info, purpose)
-        if work.trains:
-            check_stats(local, job.network, "init")
-            gradients.stats = local["stats"]
-            if observe:
-                observe(LocalStep(0, local))
-        for number, batches in enumerate(steps):
-            context = context._replace(step=number)
-            gradients.loss = None
-            gradient = work.gradient(local, batches, context) if work.gradient else gradients(local["y"], batches[0])
-            local = {**local, "stats": gradients.stats}
-            if work.affine:
-                local["y"] = moved(local["y"], gradient, next_move(work, local, context))
-            elif work.step:
-                local = work.step({**local, "raw": gradient}, gradient, context)
-            if observe:
-                observe(LocalStep(number + 1, local, gradient, gradients.loss))
-        context = context._replace(num_steps=torch.full_like(context.num_steps, len(steps)))
-        upload, kept = work.final(down, local, kept, context)
-    if work.trains:
-        check_stats({**upload, **kept}, network, "final")
-    kept = before if kept is given else network.fetch(kept)
-    return network.fetch(upload), kept, gradients.effort._replace(steps=len(steps))
-
-
-class _Gradients:
-    """`grad_at` for one client: advances the BatchNorm statistics and counts, in call order."""
-
-    def __init__(self, job: Job, work: Work, client: int, round: int) -> None:
-        self._job, self._penalty, self._client, self._round = job, work.penalty, client, round
-        self.size = job.clients.num_samples(client, round)
-        self.stats = job.network.place(job.network.variables)["stats"]
-        self.effort = Effort()
-        self.loss: Tensor | None = None  # of the first batch since it was set to None
-
-    @cached_property
-    def samples(self) -> Samples:
-        """Work that looks at nothing need not make them."""
-        return self._job.samples(self._client, self._round)
-
-    def __call__(self, x: Tensor, batch: Batch) -> Tensor:
-        part = self.samples if batch is ALL else Samples(self.samples.x[batch], self.samples.y[batch])
-        loss, gradient, stats = self._job.network.gradient(x, self.stats, part, self._penalty)
-        if batch is not ALL:
-            self.stats = stats
-        if self.loss is None:
-            self.loss = loss
-        steps, batches, grad_samples, first = self.effort
-        self.effort = Effort(
-            steps,
-            batches + self._job.num_batches(len(part), self.size),
-            grad_samples + len(part),
-            first if batches else float(loss),
-        )
-        return gradient
+    def test(self, variables: Tree) -> Sums:
+        return score(self._clients.network, variables, needed(self._test))

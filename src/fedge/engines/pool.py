@@ -29,8 +29,8 @@ from fedge.core.layout import Tree
 from fedge.core.machine import die_with_parent
 from fedge.engines import tasks
 from fedge.engines.arena import Arena, Entries, arrange, end_of, room
-from fedge.engines.block import Content
-from fedge.engines.job import Job
+from fedge.engines.blocks import Content
+from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.memory import keep_freed_memory
 from fedge.engines.task_queue import TASKS_PER_WORKER, Task, TaskQueue
@@ -87,13 +87,13 @@ class Pool(TaskQueue[_Task]):
 
     def __init__(
         self,
-        job: Job,
+        sides: BothSides,
         batched: Batched,
         num_rows: int,
         num_workers: int,
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
-        super().__init__(job, num_rows, batched.masks, num_workers, notice)
+        super().__init__(sides, num_rows, batched.masks, num_workers, notice)
         self._batched = batched
         self._shared = Arena()
         self._slots = [Arena() for _ in range(TASKS_PER_WORKER * num_workers)]
@@ -113,7 +113,7 @@ class Pool(TaskQueue[_Task]):
 
     def most_shared_bytes(self, num_exchanges: int = 1) -> int:
         """What that can grow to, with so many exchanges at once."""
-        down, given, found = tasks.largest(self._job, self.num_rows, num_exchanges)
+        down, given, found = tasks.largest(self._sides, self.num_rows, num_exchanges)
         shared = end_of(arrange(tasks.share([down] * num_exchanges)))
         slot = end_of(arrange(found, end_of(arrange(given))))
         return room(shared) + len(self._slots) * room(slot)
@@ -183,7 +183,7 @@ class Pool(TaskQueue[_Task]):
         inherited = [ours, *(worker.connection for worker in self._workers)]
         process = _FORK.Process(
             target=_serve,
-            args=(theirs, inherited, os.getpid(), self._job, self._batched, self._shared, self._slots),
+            args=(theirs, inherited, os.getpid(), self._sides, self._batched, self._shared, self._slots),
             daemon=True,  # at the latest it is ended when this process exits
         )
         try:
@@ -225,7 +225,7 @@ def _serve(
     connection: Connection,
     inherited: Sequence[Connection],
     parent: int,
-    job: Job,
+    sides: BothSides,
     batched: Batched,
     common: Arena,
     slots: Sequence[Arena],
@@ -235,7 +235,7 @@ def _serve(
         _settle_in(inherited, parent)
         while True:
             call = msgspec.msgpack.decode(connection.recv_bytes(), type=_Call)
-            connection.send_bytes(_work(call, job, batched, common, slots[call.slot]))
+            connection.send_bytes(_work(call, sides, batched, common, slots[call.slot]))
     finally:
         os._exit(0)  # nothing that was inherited is flushed or torn down: it is the parent's
 
@@ -252,10 +252,10 @@ def _settle_in(inherited: Sequence[Connection], parent: int) -> None:
     torch.set_num_threads(1)
 
 
-def _work(call: _Call, job: Job, batched: Batched, common: Arena, slot: Arena) -> bytes:
+def _work(call: _Call, sides: BothSides, batched: Batched, common: Arena, slot: Arena) -> bytes:
     try:
         shared, tensors = common.get(call.shared), slot.get(call.tensors)
-        meta, found = tasks.perform(call.kind, job, batched, shared, call.meta, tensors)
+        meta, found = tasks.perform(call.kind, sides, batched, shared, call.meta, tensors)
         return msgspec.msgpack.encode(_Result(dict(meta), slot.put(found, end_of(call.tensors))))
     except BaseException as error:  # also what would end a process: the parent should hear of it
         return msgspec.msgpack.encode(Failure.of(error))

@@ -23,13 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedge.client.client_side import ClientSide
 from fedge.core.errors import ConfigError, ModelError, TrainingError
 from fedge.core.layout import Tree
+from fedge.core.server_side import ServerSide
 from fedge.core.userfile import MODULE_PREFIX
-from fedge.data.clients import Clients
+from fedge.data.clients import Clients, Samples
 from fedge.engines import tasks
-from fedge.engines.block import Content
-from fedge.engines.job import Job
+from fedge.engines.blocks import Content
+from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.memory import keep_freed_memory
 from fedge.engines.task_queue import MOST_LOSSES, Task, TaskQueue
@@ -75,10 +77,10 @@ class Ray(TaskQueue[_Task]):
     """
 
     def __init__(
-        self, job: Job, num_rows: int, num_workers: int, notice: Callable[[str], None] = lambda text: None
+        self, sides: BothSides, num_rows: int, num_workers: int, notice: Callable[[str], None] = lambda text: None
     ) -> None:
         self._ray = _need_ray()
-        super().__init__(job, num_rows, _batched(job).masks, num_workers, notice)
+        super().__init__(sides, num_rows, _batched(sides).masks, num_workers, notice)
         self._connected = False  # to a cluster, by this engine
         self._make_actor: Callable[[], Any] | None = None  # known once there is a cluster that has the job
         self._workers: list[_Worker] = []
@@ -120,13 +122,14 @@ class Ray(TaskQueue[_Task]):
                 ray.cloudpickle.register_pickle_by_value(module)
         ray.util.register_serializer(Tensor, serializer=_array, deserializer=_tensor)
         try:
-            clients = ray.put(self._job.clients)
+            data = ray.put((self._sides.clients.data, self._sides.test))
         finally:
             ray.util.deregister_serializer(Tensor)
         # Of these every worker has tensors of its own: modules count batches in some of theirs.
-        parts = ray.put({**self._job._asdict(), "clients": None, "kept": None})
+        server, clients, _ = self._sides
+        parts = ray.put((server, clients._replace(data=None, kept=None)))
         make = ray.remote(num_cpus=1)(_Actor).remote
-        return lambda: make(parts, clients)
+        return lambda: make(parts, data)
 
     def _hand_out(self) -> None:
         """Give tasks to workers that live, of the others ask as many whether they do, and start what is missing.
@@ -206,26 +209,27 @@ class Ray(TaskQueue[_Task]):
 class _Actor:
     """A worker, where it works."""
 
-    def __init__(self, parts: Mapping[str, Any], clients: Clients) -> None:
+    def __init__(self, parts: tuple[ServerSide, ClientSide], data: tuple[Clients, Samples | None]) -> None:
         keep_freed_memory()
         torch.set_num_threads(1)
-        self._job = Job(**{**parts, "clients": clients})
-        self._batched = _batched(self._job)
+        server, clients = parts
+        self._sides = BothSides(server, clients._replace(data=data[0]), data[1])
+        self._batched = _batched(self._sides)
 
     def versions(self) -> dict[str, str]:
         return _versions()
 
     def perform(self, kind: str, shared: Arrays, meta: Meta, arrays: Arrays) -> tuple[Meta, Arrays] | Failure:
         try:
-            meta, found = tasks.perform(kind, self._job, self._batched, _tree(shared), meta, _tree(arrays))
+            meta, found = tasks.perform(kind, self._sides, self._batched, _tree(shared), meta, _tree(arrays))
             return meta, _arrays(found)
         except BaseException as error:  # also what would end a process: the driver should hear of it
             return Failure.of(error)
 
 
-def _batched(job: Job) -> Batched:
+def _batched(sides: BothSides) -> Batched:
     """The same in the driver, which makes blocks that suit it, and in every worker."""
-    found = assemble(job.network, job.probe())
+    found = assemble(sides.clients.network, sides.clients.probe())
     if isinstance(found, str):
         raise ModelError(f"expected a model that can run in blocks, but {found}; set engine.name = loop")
     return found

@@ -15,9 +15,11 @@ from typing import Any, Generic, Self, TypeVar
 from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.errors import TrainingError
 from fedge.core.layout import Tree
+from fedge.core.question import Question, Sums
 from fedge.engines import tasks
-from fedge.engines.block import Content
-from fedge.engines.job import Job
+from fedge.engines.blocks import Content
+from fedge.engines.both_sides import BothSides
+from fedge.engines.evaluate import evaluate_clients, evaluate_test
 from fedge.engines.tasks import Failure, Meta
 
 MOST_LOSSES = 3
@@ -40,9 +42,9 @@ SomeTask = TypeVar("SomeTask", bound=Task)
 class TaskQueue(ABC, Generic[SomeTask]):
     """Runs exchanges in blocks of at most `num_rows` clients, on `num_workers` workers. They start when needed."""
 
-    def __init__(self, job: Job, num_rows: int, masks: bool, num_workers: int, notice: Callable[[str], None]) -> None:
+    def __init__(self, sides: BothSides, num_rows: int, masks: bool, num_workers: int, notice: Callable[[str], None]) -> None:
         """`notice` is told what a person should know, such as that a worker was replaced."""
-        self._job, self._num_workers, self._notice = job, num_workers, notice
+        self._sides, self._num_workers, self._notice = sides, num_workers, notice
         self.num_rows, self.masks = num_rows, masks
         self._waiting: deque[SomeTask] = deque()  # those that no worker is at
         self._mapping = False
@@ -58,7 +60,13 @@ class TaskQueue(ABC, Generic[SomeTask]):
         """End the workers, and give up what they need."""
 
     def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
-        return tasks.run(self._job, self, exchanges, infos)
+        return tasks.run(self._sides, self, exchanges, infos)
+
+    def evaluate(self, question: Question, info: Info) -> dict[int, Sums]:
+        return evaluate_clients(self._sides, self, question, info)
+
+    def test(self, variables: Tree) -> Sums:
+        return evaluate_test(self._sides, self, variables)
 
     def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
         """The results of tasks of one kind, in their order. Their tensors are to be read, until the next is asked for.

@@ -17,51 +17,43 @@ from torch import Tensor
 
 from fedge.core import errors
 from fedge.core.algorithm import Exchange, Info, Reply
+from fedge.core.answer import Answer, Request
+from fedge.core.effort import Effort
 from fedge.core.errors import FedgeError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.reduce import Collect, Mean, Partial
 from fedge.engines import evaluate
-from fedge.engines.block import Content, Found, Rows, Workers, answer, read_kept, run_in_blocks
-from fedge.engines.job import Job, Request
+from fedge.engines.blocks import Content, Found, Rows, Workers, answer, read_kept, run_in_blocks
+from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
-from fedge.engines.reduction import Answer, Effort, PartialReply, Reduction
+from fedge.core.reduction import Bad, PartialReply, Reduction
 
 Meta = Mapping[str, Any]
 """Plain values: numbers, texts, and lists and dicts of them."""
 
-Task = Callable[[Job, Batched | None, Tree, Meta, Tree], Content]
-"""(job, batched, what all tasks of one call share, meta, tensors) -> content."""
+Task = Callable[[BothSides, Batched, Tree, Meta, Tree], Content]
+"""(sides, batched, what all tasks of one call share, meta, tensors) -> content."""
 
 _NUM_NAMED = 8
 
 
-def perform(kind: str, job: Job, batched: Batched | None, shared: Tree, meta: Meta, tensors: Tree) -> Content:
+def perform(kind: str, sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
     """Do what is asked of a worker."""
-    return TASKS[kind](job._replace(kept=_Elsewhere()), batched, shared, meta, tensors)
+    sides = sides._replace(clients=sides.clients._replace(kept=_Elsewhere()))
+    return TASKS[kind](sides, batched, shared, meta, tensors)
 
 
-class Here:
-    """Does tasks in this process, one after another; without `batched`, one client at a time."""
-
-    def __init__(self, job: Job, batched: Batched | None, num_rows: int) -> None:
-        self._job, self._batched, self.num_rows = job, batched, num_rows
-        self.masks = batched is None or batched.masks
-
-    def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
-        return (perform(kind, self._job, self._batched, shared, meta, tensors) for meta, tensors in items)
-
-
-def run(job: Job, workers: Workers, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
+def run(sides: BothSides, workers: Workers, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
     """Exchanges as an engine runs them, with the blocks of all of them as tasks."""
 
     def find(reductions: Sequence[Reduction], blocks: Sequence[Rows]) -> Generator[Found, None, None]:
         shared = share([reduction.request.exchange.down for reduction in reductions])
-        items = ((ask(reductions, block), read_kept(job, block.clients)) for block in blocks)
+        items = ((ask(reductions, block), read_kept(sides.clients, block.clients)) for block in blocks)
         with closing(workers.map("answer", shared, items)) as results:
             for meta, tensors in results:
                 yield read_found(meta, tensors)
 
-    return run_in_blocks(job, workers, exchanges, infos, find)
+    return run_in_blocks(sides, workers, exchanges, infos, find)
 
 
 def describe(kind: str, meta: Meta) -> str:
@@ -88,19 +80,20 @@ def ask(reductions: Sequence[Reduction], block: Rows) -> Meta:
     return {"request": told, "holding": holding, **block._asdict()}
 
 
-def largest(job: Job, num_rows: int, num_exchanges: int = 1) -> tuple[Tree, Tree, Tree]:
+def largest(sides: BothSides, num_rows: int, num_exchanges: int = 1) -> tuple[Tree, Tree, Tree]:
     """(`down` of an exchange, what goes into a task "answer", what comes out): in shape the most they can be."""
-    network, slots = job.network, job.algorithm.slots
+    server, network = sides.server, sides.clients.network
+    slots = server.algorithm.slots
     down = {name: _shape(network.dtype, network.layout.size(slot.kind)) for name, slot in slots.items()}
     means = {name: _shape(torch.float64, len(value)) for name, value in down.items()}
-    directions = {"directions": _shape(torch.float64, network.layout.num_params)} if job.compare_updates else {}
+    directions = {"directions": _shape(torch.float64, network.layout.num_params)} if server.compare_updates else {}
 
     def part(num_rows: int) -> Tree:
         uploads = {name: _shape(value.dtype, num_rows, len(value)) for name, value in down.items()}
         both = nest("means", means), nest("uploads", uploads)
         return max(both, key=lambda tree: sum(value.nbytes for value in tree.values())) | directions
 
-    template = job.algorithm.keep(network.variables)
+    template = server.algorithm.keep(network.variables)
     kept = {name: _shape(value.dtype, num_rows, *value.shape) for name, value in template.items()}
     # As a sum of means, which are of one size, and of rows, it is the most if all exchanges but one have a single row.
     others = min(num_rows, num_exchanges) - 1
@@ -110,15 +103,14 @@ def largest(job: Job, num_rows: int, num_exchanges: int = 1) -> tuple[Tree, Tree
     return down, kept, found
 
 
-def _answer(job: Job, batched: Batched | None, shared: Tree, meta: Meta, tensors: Tree) -> Content:
-    assert batched is not None, "only an engine with blocks asks for them"
+def _answer(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
     told, block = dict(meta["request"]), Rows(meta["clients"], meta["asked"])
     work, info = told.pop("work"), Info(**told)
     requests = {}
     for number in set(block.asked):
         reduce = Collect if number in meta["holding"] else Mean
         requests[number] = Request(Exchange(work, pick(str(number), shared), (), reduce), info, {})
-    return write_found(answer(job, batched, requests, block, tensors))
+    return write_found(answer(sides, batched, requests, block, tensors))
 
 
 def write_found(found: Found) -> Content:
@@ -151,6 +143,7 @@ def write_part(part: PartialReply) -> Content:
         },
         "num_uploads": len(part.uploads),
         "num_directions": part.num_directions,
+        "bad": [{**bad.answer.meta(), "bytes_up": bad.bytes_up, "reason": bad.reason} for bad in part.bad],
     }
     names = part.uploads[0] if part.uploads else ()
     tensors = nest("means", mean.means) if mean else {}
@@ -169,6 +162,7 @@ def read_part(meta: Meta, tensors: Tree) -> PartialReply:
         [{name: rows[i] for name, rows in uploads.items()} for i in range(meta["num_uploads"])],
         tensors["directions"].clone() if "directions" in tensors else None,
         meta["num_directions"],
+        [Bad(_read_one(each), each["bytes_up"], each["reason"]) for each in meta["bad"]],
     )
 
 
@@ -225,9 +219,7 @@ class _Elsewhere:
 TASKS: dict[str, Task] = {
     "answer": _answer,
     "central": evaluate.measure_central,
-    "training": evaluate.measure_training,
-    "users": evaluate.measure_users,
-    "personal": evaluate.measure_personal,
-    "trained": evaluate.measure_trained,
+    "common": evaluate.measure_common,
+    "own": evaluate.measure_own,
 }
 """What there is to ask, by name."""

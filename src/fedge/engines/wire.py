@@ -1,50 +1,51 @@
 """`loop` with every exchange turned into bytes and back: proof that an algorithm can travel.
 
-The client side has a job of its own, made anew from the configuration: names and numbers cross the wire, never code.
+The client side has an algorithm and a model of its own, made anew from the configuration: names and numbers cross the
+wire, never code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from fedge.client.private_state import HeldState
+from fedge.client.serve import serve
 from fedge.core import message
 from fedge.core.algorithm import Exchange, Info, Reply
-from fedge.engines.job import Job
-from fedge.engines.loop import answer
-from fedge.engines.reduction import Answer, Effort, Reduction
+from fedge.core.layout import Tree
+from fedge.core.question import Question, Sums
+from fedge.core.reduction import Reduction
+from fedge.engines.both_sides import BothSides
+from fedge.engines.evaluate import needed
 
 
 class Wire:
     """Runs every exchange client by client, with nothing but bytes between the two sides."""
 
-    def __init__(self, job: Job, make_client_job: Callable[[], Job]) -> None:
-        self._job = job
-        self._client_job = make_client_job()._replace(clients=job.clients, kept=job.kept)  # these live with the clients
+    def __init__(self, sides: BothSides) -> None:
+        self._server, self._clients, self._test = sides
 
     def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
         return [self._run(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
 
     def _run(self, exchange: Exchange, info: Info) -> Reply:
-        request = self._job.send(exchange, info)
-        reduction = Reduction(self._job, request)
+        request = self._server.send(exchange, info)
+        reduction = Reduction(self._server, request)
+        held = HeldState(self._clients.kept, at_once=exchange.admit is None)
         data = message.pack(request.meta(), request.coded)
-        client_job = self._client_job._replace(kept=reduction.kept)
-        for client in self._job.present(exchange):
-            reduction.add(_receive(serve(client_job, client, data)))
-        return reduction.reply()
+        for client in self._server.present(exchange):
+            served = serve(self._clients, client, data)
+            if reduction.receive(client, served.data) and served.kept is not None:
+                held.write(client, served.kept)
+        reply = reduction.reply()
+        held.settle(reply.ids)
+        return reply
 
+    def evaluate(self, question: Question, info: Info) -> dict[int, Sums]:
+        coded = question.down if question.coded is None else question.coded
+        data = message.pack({**question.told(), **info.told()}, coded)
+        found = {client: read_sums(serve(self._clients, client, data).data) for client in question.clients}
+        return {client: sums for client, sums in found.items() if sums}
 
-def serve(job: Job, client: int, request: bytes) -> bytes:
-    """The client's side of the wire: a request in, an answer out."""
-    meta, down = message.unpack(request)
-    work = meta.pop("work")
-    if (codec := job.algorithm.works[work].down_codec) is not None:
-        down = codec.decode(down, {})
-    given = answer(job, client, work, down, Info(**meta))
-    return message.pack(given.meta(), given.upload)
-
-
-def _receive(response: bytes) -> Answer:
-    meta, upload = message.unpack(response)
-    client, samples = meta.pop("client"), meta.pop("samples")
-    return Answer(client, samples, Effort(**meta), upload)
+    def test(self, variables: Tree) -> Sums:
+        return score(self._clients.network, variables, needed(self._test))

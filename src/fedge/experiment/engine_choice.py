@@ -8,62 +8,51 @@ from typing import NamedTuple
 import torch
 
 from fedge.config import EngineOptions
-from fedge.core.algorithm import Engine
+from fedge.core.drive import Engine
 from fedge.core.errors import ConfigError
 from fedge.core.machine import num_shared
 from fedge.engines.auto import Auto, Notice, suggest_rows
-from fedge.engines.block import Block, Workers
-from fedge.engines.job import Job
+from fedge.engines.block import Block
+from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Kernels, assemble
 from fedge.engines.loop import Loop
 from fedge.engines.pool import Pool
-from fedge.engines.tasks import Here
 from fedge.engines.wire import Wire
 
 
 class Chosen(NamedTuple):
-    """An engine, who does other tasks, and what there is to say about it."""
+    """An engine, and what there is to report about it."""
 
     engine: Engine
-    workers: Workers
     facts: Mapping[str, object]  # for the record
     close: Callable[[], None] = lambda: None
 
 
-def choose(
-    options: EngineOptions,
-    job: Job,
-    num_selected: int,
-    make_client_job: Callable[[], Job],
-    rows: int | None,
-    notice: Notice,
-) -> Chosen:
-    """The engine of an experiment, for cohorts of about so many clients. `rows` is what a resumed run had before."""
-    num_rows = options.rows or rows or suggest_rows(job, num_selected)
+def choose(options: EngineOptions, sides: BothSides, num_selected: int, rows: int | None, notice: Notice) -> Chosen:
+    """Return the engine for cohorts of about `num_selected` clients. `rows` is what a resumed run had before."""
+    num_rows = options.rows or rows or suggest_rows(sides.server, num_selected)
     if options.name in ("loop", "wire"):
-        engine = Loop(job) if options.name == "loop" else Wire(job, make_client_job)
-        return Chosen(engine, Here(job, None, num_rows), {"engine": options.name})
-    batched = assemble(job.network, job.probe())
+        return Chosen(Loop(sides) if options.name == "loop" else Wire(sides), {"engine": options.name})
+    batched = assemble(sides.clients.network, sides.clients.probe())
     if isinstance(batched, str):
         notice(f"engine: clients run one at a time (loop), because {batched}")
-        return Chosen(Loop(job), Here(job, None, num_rows), {"engine": "loop"})
+        return Chosen(Loop(sides), {"engine": "loop"})
     if not isinstance(batched, Kernels):
         notice(f"engine: {batched.path}")
     workers = options.workers or num_shared()
     facts = {"engine": options.name, "rows": num_rows, "path": batched.path}
     if options.name == "block" or (options.name == "auto" and (workers == 1 or options.device != "cpu")):
-        return Chosen(Block(job, batched, num_rows), Here(job, batched, num_rows), {**facts, "engine": "block"})
+        return Chosen(Block(sides, batched, num_rows), {**facts, "engine": "block"})
     if options.name == "ray":
-        from fedge.engines.ray import Ray
+        from fedge.engines.ray import Ray  # an extra
 
-        ray = Ray(job, num_rows, workers, notice)
-        return Chosen(ray, ray, {**facts, "workers": workers}, ray.close)
-    pool = Pool(job, batched, num_rows, workers, notice)
+        ray = Ray(sides, num_rows, workers, notice)
+        return Chosen(ray, {**facts, "workers": workers}, ray.close)
+    pool = Pool(sides, batched, num_rows, workers, notice)
     facts["workers"] = workers
     if options.name == "pool":
-        return Chosen(pool, pool, facts, pool.close)
-    auto = Auto(job, Block(job, batched, num_rows), Here(job, batched, num_rows), pool, workers, notice)
-    return Chosen(auto, auto, facts, pool.close)
+        return Chosen(pool, facts, pool.close)
+    return Chosen(Auto(sides, Block(sides, batched, num_rows), pool, workers, notice), facts, pool.close)
 
 
 def check_device(options: EngineOptions) -> str:

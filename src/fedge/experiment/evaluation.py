@@ -2,57 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from fedge.config import EvaluateOptions
 from fedge.core.algorithm import Info
-from fedge.core.errors import TrainingError
+from fedge.core.drive import Engine, first_exchange
+from fedge.core.errors import ConfigError, TrainingError
+from fedge.core.gate import problem_of_sums
 from fedge.core.layout import Tree
-from fedge.engines import evaluate
-from fedge.engines.block import Workers
-from fedge.engines.job import Job
+from fedge.core.question import Measure, Question, Sums, add_up, means
+from fedge.core.server_side import ServerSide
 
 
 class Evaluation:
-    """Measures states of the server as the options say; remembers each client's accuracy of the last time."""
+    """Measures states of the server as the options ask; remembers each client's accuracy of the last time."""
 
-    def __init__(self, options: EvaluateOptions, job: Job, workers: Workers) -> None:
-        self._options, self._job, self._workers = options, job, workers
+    def __init__(self, options: EvaluateOptions, server: ServerSide, engine: Engine, has_test: bool) -> None:
+        if options.at == "server" and not has_test:
+            raise ConfigError('evaluate.at: the server has no test set; set evaluate.at = "clients"')
+        self._options, self._server, self._engine = options, server, engine
+        self._at = options.at or ("server" if has_test else "clients")
         self.user_accuracies: dict[int, float] = {}
 
-    def measure(self, state: Tree, info: Info) -> dict[str, float]:
-        """Fields of a round's record."""
-        options, job, workers = self._options, self._job, self._workers
-        variables = job.algorithm.model(state, job.network.variables)
-        metrics = evaluate.central(job, workers, variables)
+    def measure(self, state: Tree, info: Info) -> dict[str, Any]:
+        """Return fields of a round's record."""
+        options, server = self._options, self._server
+        variables = server.algorithm.model(state, server.variables)
+        everybody = range(info.num_clients)
+        found: dict[int, Sums] = {}  # answers to "test"
+        if self._at == "server":
+            metrics: dict[str, Any] = means(self._engine.test(variables))
+        else:
+            found = self._ask("test", variables, everybody, info)
+            metrics = _over_clients(found, "test")
         if not np.isfinite(metrics["loss"]):
             raise TrainingError(
                 f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "
                 "Training has diverged: lower algorithm.learning_rate"
             )
         if options.train:
-            trained = evaluate.training(job, workers, variables, info.round)
+            trained = _over_clients(self._ask("train", variables, everybody, info), "training")
             metrics |= {"train_eval_loss": trained["loss"]}
             metrics |= {"train_accuracy": trained["accuracy"]} if "accuracy" in trained else {}
             both = metrics["loss"] + trained["loss"]
             metrics["generalisation_gap"] = (metrics["loss"] - trained["loss"]) / both if both else 0.0
-        if options.user_accuracy and job.clients.task != "values":
-            whose = info.cohort if options.users == "selected" else range(info.num_clients)
-            self.user_accuracies = evaluate.users(job, workers, variables, whose, info)
+        if options.user_accuracy and server.clients.task != "values":
+            whose = info.cohort if options.users == "selected" else everybody
+            if server.algorithm.personal or server.algorithm.adapt:
+                found = self._ask("user", variables, whose, info)
+            else:  # one model for all: where clients tested it, their answers are there
+                found |= self._ask("test", variables, [client for client in whose if client not in found], info)
+            self.user_accuracies = _accuracies({client: found[client] for client in whose if client in found})
             metrics |= self._over_users("user_accuracy", self.user_accuracies)
             if options.after_training:
-                after = evaluate.trained_users(job, workers, state, whose, info)
-                metrics |= self._over_users("user_accuracy_after", after)
-        return metrics
+                metrics |= self._over_users("user_accuracy_after", _accuracies(self._ask_trained(state, whose, info)))
+        return metrics | {"evaluated_at": self._at}
+
+    def _ask(self, measure: Measure, variables: Tree, clients: Sequence[int], info: Info) -> dict[int, Sums]:
+        return self._accepted(Question(measure, variables, clients), info)
+
+    def _ask_trained(self, state: Tree, clients: Sequence[int], info: Info) -> dict[int, Sums]:
+        """Ask for the model that each client reaches in one round of local training; nothing is kept of it."""
+        server = self._server
+        found: dict[int, Sums] = {}
+        left = [client for client in clients if server.clients.sizes[client]]
+        while left:
+            # The server may ask one part of a cohort after another.
+            exchange = first_exchange(server.algorithm, state, info._replace(cohort=tuple(left)))
+            request = server.send(exchange, info)
+            asked = sorted(set(exchange.cohort).intersection(left))
+            question = Question("trained", request.exchange.down, asked, exchange.work, request.coded)
+            found |= self._accepted(question, info)
+            left = [client for client in left if client not in asked]
+        return found
+
+    def _accepted(self, question: Question, info: Info) -> dict[int, Sums]:
+        """Return the answers that pass the gate; with on_bad = "stop", a TrainingError for one that does not."""
+        found: dict[int, Sums] = {}
+        for client, sums in self._engine.evaluate(question, info).items():
+            problem = problem_of_sums(self._server.clients, client, sums)
+            if problem is None:
+                found[client] = sums
+            elif self._server.limits.on_bad == "stop":
+                raise TrainingError(f"round {info.round}, evaluation by client {client}: {problem}")
+        return found
 
     def _over_users(self, name: str, accuracies: Mapping[int, float]) -> dict[str, float]:
-        """Over all clients, and over those that are not noisy if some are."""
+        """Return statistics over all clients, and over those that are not noisy if some are."""
         if not accuracies:
             return {}
         values = np.array(list(accuracies.values()))
         found = {name: float(values.mean()), f"{name}_std": float(values.std()), f"{name}_min": float(values.min())}
-        noisy = set(self._job.clients.noisy.tolist())
+        noisy = set(self._server.clients.noisy.tolist())
         clean = [value for client, value in accuracies.items() if client not in noisy]
         return found | {f"{name}_clean": float(np.mean(clean))} if noisy and clean else found
+
+
+def _over_clients(answers: Mapping[int, Sums], what: str) -> dict[str, float]:
+    """Return the means over all samples of all clients that answered."""
+    if not answers:
+        raise TrainingError(f"evaluate: no client answered with its {what} data; do any clients have some?")
+    return means(add_up(answers.values()))
+
+
+def _accuracies(answers: Mapping[int, Sums]) -> dict[int, float]:
+    return {client: sums["correct"] / sums["count"] for client, sums in sorted(answers.items())}

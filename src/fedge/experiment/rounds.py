@@ -1,80 +1,75 @@
-"""One run in progress: rounds, evaluation, records, checkpoints."""
+"""The rounds of one run, against clients of which the server knows only what they registered."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedge.config import Config
-from fedge.core.algorithm import Info, Outcome, Reply, drive
-from fedge.core.errors import RunError, VoidError
+from fedge.core.algorithm import Info, Reply
+from fedge.core.drive import Engine, Outcome, drive
+from fedge.core.errors import VoidError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
+from fedge.core.server_side import ServerSide
+from fedge.edge.hierarchy import Hierarchy
 from fedge.edge.ledger import Ledger
-from fedge.edge.world import Cohort
-from fedge.engines import evaluate
-from fedge.experiment.engine_choice import choose
+from fedge.edge.world import Cohort, World
 from fedge.experiment.evaluation import Evaluation
-from fedge.experiment.setup import Setup, info_of
+from fedge.experiment.records import describe_round
+from fedge.experiment.results import Results
+from fedge.experiment.setup import info_of
 from fedge.experiment.trace import Tracer
 from fedge.runs.directory import RunDirectory
-from fedge.runs.pace import Pace
+from fedge.runs.pace import CommitPolicy
 from fedge.runs.read import Run
 from fedge.schedules import Seen
 
-_COSTS_TO_TARGET = ("bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds", "energy_j")
+
+class Surroundings(NamedTuple):
+    """What a run is given beside its configuration: in simulation and on a real network other ones."""
+
+    server: ServerSide
+    engine: Engine
+    world: World
+    hierarchy: Hierarchy
+    commits: Callable[[int], CommitPolicy]  # given the round of the last checkpoint
+    has_test: bool  # the engine can test models on a test set of the server's
+    tracer: Tracer | None = None
+    class_counts: Callable[[], np.ndarray] | None = None  # training samples of each client and class, where known
 
 
 class TrainingRun:
     """A run: its state after some number of rounds."""
 
-    def __init__(self, config: Config, seed: int, directory: RunDirectory, progress: Progress) -> None:
-        self._config, self._directory, self._progress = config, directory, progress
-        self._seed = seed
-        setup = Setup.of(config, self._seed)
-        self._algorithm, self._variables = setup.algorithm, setup.network.variables
-        self._job = setup.job(config, directory.kept_store(setup.algorithm.keep(self._variables)))
-        evaluate.prepare(self._job)
-        self._world = setup.world(config, seed)
-        self._hierarchy = setup.hierarchy(config)
-        self._chosen = choose(
-            config.engine,
-            self._job,
-            sum(len(cohort.asked) for cohort in self._world.gather(1)) or 1,
-            lambda: Setup.of(config, seed).job(config, self._job.kept),
-            directory.facts.get("rows"),
-            progress.notice,
-        )
+    def __init__(
+        self, config: Config, seed: int, given: Surroundings, directory: RunDirectory, progress: Progress
+    ) -> None:
+        self._config, self._seed, self._given = config, seed, given
+        self._directory, self._progress = directory, progress
+        self._server, self._world, self._hierarchy = given.server, given.world, given.hierarchy
+        self._algorithm, self._num_clients = given.server.algorithm, len(given.server.clients.sizes)
         self._ledger = Ledger()
         self._round = 0
         self._void_rounds = 0  # the last ones, without a break
         self._seconds = 0.0
-        self._metrics: dict[str, dict[str, float]] = {"last": {}, "best": {}}
-        self._to_target: dict[str, float] | None = None
+        self._results = Results(config.target)
         self._schedule = config.schedule.init()
-        self._evaluation = Evaluation(config.evaluate, self._job, self._chosen.workers)
+        self._evaluation = Evaluation(config.evaluate, given.server, given.engine, given.has_test)
         if (restored := directory.restore()) is not None:
             self._restore(*restored)
 
     def run(self) -> None:
         """Train to the end."""
-        self._directory.note(self._chosen.facts)
-        with closing(self._chosen):
-            self._run()
-
-    def _run(self) -> None:
         config, directory, progress = self._config, self._directory, self._progress
-        self._say_what_to_know()
         progress.begin(str(directory.path), self._round + 1, config.rounds)
-        pace = Pace(config.checkpoint.every, last=self._round)
+        commits = self._given.commits(self._round)
         started, saving = time.perf_counter(), 0.0
         while self._ended_by() is None:
             record = self._one_round()
@@ -84,7 +79,7 @@ class TrainingRun:
                 self._save()
                 raise VoidError(_explain_silence(config, self._void_rounds))
             now = time.perf_counter()
-            if pace.due(self._round, now - started, saving):
+            if commits.due(self._round, now - started, saving):
                 self._save()
                 saving += time.perf_counter() - now
         self._save()
@@ -99,14 +94,13 @@ class TrainingRun:
         cohorts = self._world.gather(self._round)
         info = self._info(sum(len(cohort.asked) for cohort in cohorts))
         outcomes = self._learn(cohorts, info)
-        replies = [reply for outcome in outcomes.values() for reply in outcome.replies]
-        record = _describe(info, cohorts, list(outcomes.values()))
+        record = describe_round(info, cohorts, list(outcomes.values()))
         if config.algorithm.server_rate is not None:
             record["server_learning_rate"] = info.server_rate
         self._void_rounds = self._void_rounds + 1 if "void" in record else 0
-        record |= self._end(outcomes, replies)
+        record |= self._end(outcomes)
         record |= self._evaluate_if_due(info, cohorts)
-        self._note(record)
+        self._results.note(record, self._ledger.totals)
         metric = "accuracy" if "accuracy" in record else "loss"
         seen = Seen(record.get("train_loss"), record.get(metric), higher_is_better=metric == "accuracy")
         self._schedule = config.schedule.observe(self._schedule, seen)
@@ -116,19 +110,19 @@ class TrainingRun:
 
     def _learn(self, cohorts: Sequence[Cohort], info: Info) -> dict[int, Outcome]:
         """The round of each cell in which somebody is present, all in one call of the engine."""
-        trace, hierarchy = Tracer(self._config.trace) if self._config.trace else None, self._hierarchy
+        tracer, hierarchy = self._given.tracer, self._hierarchy
         cells = [cohort.cell for cohort in cohorts if cohort.present]
         infos = [info._replace(cohort=cohort.present) for cohort in cohorts if cohort.present]
         states = [hierarchy.states[cell] for cell in cells]
-        replays = [trace.replay(self._job, *told) for told in zip(states, infos, strict=True)] if trace else []
-        outcomes = drive(self._chosen.engine, self._algorithm, states, infos, self._world.admit(info.round))
+        replays = [tracer.replay(*told) for told in zip(states, infos, strict=True)] if tracer else []
+        outcomes = drive(self._given.engine, self._algorithm, states, infos, self._world.admit(info.round))
         hierarchy.take(cells, outcomes)
         for cell, own, seen in zip(cells, infos, replays, strict=False):
-            if trace and seen:
-                self._directory.append_traces(trace.lines(self._job, hierarchy.states[cell], own, seen))
+            if tracer and seen:
+                self._directory.append_traces(tracer.lines(hierarchy.states[cell], own, seen))
         return dict(zip(cells, outcomes, strict=True))
 
-    def _end(self, outcomes: Mapping[int, Outcome], replies: Sequence[Reply]) -> dict[str, Any]:
+    def _end(self, outcomes: Mapping[int, Outcome]) -> dict[str, Any]:
         """Let time pass, cells agree and clients move; what the round cost, as fields of its record."""
         edge, world = self._config.edge, self._world
         merges = edge.merges(self._round)
@@ -139,34 +133,29 @@ class TrainingRun:
             self._directory.append_edge({"round": self._round, "merged": merges, **world.describe(), **self._classes()})
         world.move(self._round)
         found = {} if distance is None else {"weight_divergence": distance}
+        replies: list[Reply] = [reply for exchanges in by_cell for reply in exchanges]
         return found | self._ledger.charge(replies, spent)
 
     def _weights(self, state: Tree) -> Tensor:
-        return self._algorithm.model(state, self._variables)["x"]
+        return self._algorithm.model(state, self._server.variables)["x"]
 
     def _classes(self) -> dict[str, list[list[int]]]:
         """How many training samples of each class the clients of each cell have."""
-        if self._job.clients.task != "classes":
+        if self._given.class_counts is None:
             return {}
-        counts = np.zeros((self._config.edge.cell_grid.num_cells, self._job.clients.num_outputs), np.int64)
-        np.add.at(counts, self._world.places.cells, self._class_counts)
+        by_client = self._given.class_counts()
+        counts = np.zeros((self._config.edge.cell_grid.num_cells, by_client.shape[1]), np.int64)
+        np.add.at(counts, self._world.places.cells, by_client)
         return {"classes": counts.tolist()}
-
-    @cached_property
-    def _class_counts(self) -> np.ndarray:
-        clients = self._job.clients
-        labels = (clients.train(client, 1).y.numpy() for client in range(len(clients.sizes)))
-        return np.stack([np.bincount(y, minlength=clients.num_outputs) for y in labels])
 
     def _info(self, num_asked: int) -> Info:
         """What the server says of this round."""
-        num_clients = len(self._job.clients.sizes)
         return info_of(
-            self._config, self._seed, num_clients, num_asked, self._round, self._world.seconds, self._schedule
+            self._config, self._seed, self._num_clients, num_asked, self._round, self._world.seconds, self._schedule
         )
 
     def _evaluate_if_due(self, info: Info, cohorts: Sequence[Cohort]) -> dict[str, float]:
-        """An evaluation waits until cells have agreed; that of the last round is of what a merge would come to."""
+        """An evaluation waits until cells have agreed; that of the last round is of what a merge would result in."""
         config, every = self._config, self._config.evaluate.every
         last = self._round == config.rounds or config.budget.spent(self._ledger.totals)
         due = config.edge.merges(self._round) and self._round % every < config.edge.period
@@ -178,7 +167,7 @@ class TrainingRun:
     def _client_rows(self) -> Iterator[dict[str, Any]]:
         """One row for each client that took part or whose accuracy was measured in the last evaluation."""
         notes = self._algorithm.notes(self._hierarchy.merged()) if self._algorithm.notes else {}
-        known = {name: values.expand(len(self._job.clients.sizes)).tolist() for name, values in notes.items()}
+        known = {name: values.expand(self._num_clients).tolist() for name, values in notes.items()}
         accounts = {row["client"]: row for row in self._ledger.clients()}
         for client in sorted(accounts.keys() | self._evaluation.user_accuracies.keys()):
             row: dict[str, Any] = dict(accounts.get(client, {"client": client}))
@@ -186,36 +175,20 @@ class TrainingRun:
                 row["user_accuracy"] = self._evaluation.user_accuracies[client]
             yield row | {name: values[client] for name, values in known.items() if not isnan(values[client])}
 
-    def _note(self, record: Mapping[str, Any]) -> None:
-        """Remember the last and the best of each metric, and what the target cost when it was first reached."""
-        last, best = self._metrics["last"], self._metrics["best"]
-        for name in ("accuracy", "user_accuracy", "loss"):
-            if name in record:
-                last[name] = record[name]
-                better = min if name == "loss" else max
-                best[name] = better(best.get(name, record[name]), record[name])
-        target = self._config.target
-        if target and self._to_target is None and target.reached(record):
-            totals = self._ledger.totals
-            self._to_target = {"rounds": self._round, **{name: totals[name] for name in _COSTS_TO_TARGET}}
-
     def _ended_by(self) -> str | None:
-        target = self._config.target
-        if target and target.stop and self._to_target is not None:
+        if self._results.stops:
             return "target"
         return self._config.budget.spent(self._ledger.totals) or (
             "rounds" if self._round >= self._config.rounds else None
         )
 
     def _summary(self) -> dict[str, Any]:
-        reached = self._to_target or {}
         return {
             "rounds": self._round,
             "ended_by": self._ended_by(),
-            **self._metrics["last"],
-            **{f"best_{name}": value for name, value in self._metrics["best"].items()},
+            **self._results.summary(),
             **self._ledger.totals,
-            **{f"{name}_to_target": reached.get(name) for name in ("rounds", *_COSTS_TO_TARGET)},
+            **self._results.costs_to_target(),
             "seconds": self._seconds,
         }
 
@@ -229,79 +202,25 @@ class TrainingRun:
         meta = {
             "round": self._round,
             "totals": self._ledger.totals,
-            "metrics": self._metrics,
+            "metrics": self._results.metrics,
             "seconds": self._seconds,
             "schedule": self._schedule,
             "void_rounds": self._void_rounds,
         }
         self._directory.save(tensors, meta)
 
-    def _restore(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        if "void_rounds" not in meta:
-            raise RunError(
-                f"{self._directory.path} was begun with fedge 0.1.0, whose checkpoints this version cannot read; "
-                "finish it with that version, or start the run again"
-            )
+    def _restore(self, tensors: Tree, meta: dict[str, Any]) -> None:
         self._hierarchy.restore(pick("server", tensors))
         self._world.restore(pick("world", tensors))
         self._ledger.restore(meta["totals"], pick("ledger", tensors))
         self._round, self._seconds = meta["round"], meta["seconds"]
-        self._metrics, self._void_rounds = meta["metrics"], meta["void_rounds"]
+        self._results.metrics, self._void_rounds = meta["metrics"], meta["void_rounds"]
         for quantity, fresh in self._schedule.items():  # a resumed run may have another schedule
             if (saved := meta.get("schedule", {}).get(quantity, {})).keys() == fresh.keys():
                 self._schedule[quantity] = saved
         if users := pick("users", tensors):
             self._evaluation.user_accuracies = dict(zip(users["ids"].tolist(), users["accuracy"].tolist(), strict=True))
-        self._to_target = self._find_target(Run(self._directory.path).rounds)
-
-    def _find_target(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
-        """What the target cost, from the records: it may be another one than when they were written."""
-        spent = dict.fromkeys(_COSTS_TO_TARGET, 0)
-        for record in records:
-            spent = {name: before + record[name] for name, before in spent.items()}
-            if self._config.target and self._config.target.reached(record):
-                return {"rounds": record["round"], **spent}
-        return None
-
-    def _say_what_to_know(self) -> None:
-        config, size = self._config, self._config.algorithm.batch_size
-        if self._job.network.has_norm and config.personal is None:
-            self._progress.notice(
-                "model: its BatchNorm parameters and statistics are averaged like all others; "
-                'to keep them private set personal.private = "bn", or "none" to say that this is meant'
-            )
-        if config.schedule.needs_metric:
-            self._progress.notice("schedule: watches the test set, as there is no validation set")
-        small = int(np.count_nonzero(self._job.clients.sizes < size))
-        if small:
-            self._progress.notice(
-                f"data: {small} clients have fewer samples than a batch of {size} and use all they have"
-            )
-
-
-def _describe(info: Info, cohorts: Sequence[Cohort], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What a record says of who took part and how much they did."""
-    replies = [reply for outcome in outcomes for reply in outcome.replies]
-    losses = np.concatenate([reply.losses for reply in replies] or [np.zeros(0)])
-    losses = losses[~np.isnan(losses)]
-    first = [outcome.replies[0] for outcome in outcomes]
-    distances = [reply.cosine_distance for reply in first if reply.cosine_distance is not None]
-    measured = {
-        "num_local_steps": info.num_steps,
-        "num_local_epochs": info.num_epochs,
-        "train_loss": float(losses.mean()) if len(losses) else None,
-        "cosine_distance": float(np.mean(distances)) if distances else None,
-        "void": all(outcome.void for outcome in outcomes) or None,
-    }
-    asked, reported = sum(len(cohort.asked) for cohort in cohorts), sum(len(reply.ids) for reply in first)
-    return {
-        "round": info.round,
-        "cohort": asked,
-        "reported": reported,
-        "dropped": asked - reported,
-        "learning_rate": info.rate,
-        **{name: value for name, value in measured.items() if value is not None},
-    }
+        self._results.find_target(Run(self._directory.path).rounds)
 
 
 def _explain_silence(config: Config, num_rounds: int) -> str:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 
 from fedge.algorithms import compose
+from fedge.client.client_side import ClientSide
 from fedge.client.network import Network
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm, Info, Kept
 from fedge.core.errors import ConfigError
-from fedge.data.clients import Clients
+from fedge.core.registered import RegisteredClients
+from fedge.core.server_side import Limits, ServerSide
+from fedge.data.clients import Clients, Samples
 from fedge.data.partition import Spatial
 from fedge.edge.cells import CellClock
 from fedge.edge.hierarchy import Hierarchy
 from fedge.edge.world import World
-from fedge.engines.job import Job
 from fedge.experiment.engine_choice import check_device
 from fedge.models.flops import count_flops
 from fedge.schedules import Amounts, Moment
 
 
-class Setup(NamedTuple):
-    """What a configuration and a seed stand for."""
+@dataclass(frozen=True)
+class Setup:
+    """A configuration and a seed with all that is built from them, once for a run; caches end with it."""
 
+    config: Config
+    seed: int
     clients: Clients
     network: Network
     algorithm: Algorithm
@@ -33,6 +40,7 @@ class Setup(NamedTuple):
 
     @staticmethod
     def of(config: Config, seed: int) -> Setup:
+        """Build data, model and algorithm; an error of this package if they do not fit together."""
         clients = config.data.build(seed)
         config.selection.number(len(clients.sizes))
         config.edge.check(len(clients.sizes))
@@ -40,35 +48,59 @@ class Setup(NamedTuple):
         config.schedule.check(amounts_of(config))
         if clients.task == "values" and config.target and config.target.metric != "loss":
             raise ConfigError(f"target.metric: a regression has no {config.target.metric}; its only metric is loss")
-        network = Network(
-            lambda: config.model.build(clients.shape, clients.num_outputs),
-            seed,
-            clients.task,
-            getattr(torch, config.engine.dtype),
-            check_device(config.engine),
+        network = _network(config, seed, clients)
+        return Setup(
+            config, seed, clients, network, algorithm_of(config, network), count_flops(network.module, clients.shape)
         )
-        algorithm = algorithm_of(config, network)
-        return Setup(clients, network, algorithm, count_flops(network.module, clients.shape))
 
-    def job(self, config: Config, kept: Kept) -> Job:
-        return Job(
+    def variant(self, config: Config) -> Setup:
+        """Return the same data and model under another algorithm."""
+        return replace(self, config=config, algorithm=algorithm_of(config, self.network))
+
+    @cached_property
+    def test(self) -> Samples | None:
+        """The server's test set: all clients' together; None if there is no sample in it."""
+        found = self.clients.pooled_test()
+        return found if len(found) else None
+
+    @cached_property
+    def class_counts(self) -> np.ndarray:
+        """How many training samples of each class each client has."""
+        clients = self.clients
+        labels = (clients.train(client, 1).y.numpy() for client in range(len(clients.sizes)))
+        return np.stack([np.bincount(y, minlength=clients.num_outputs) for y in labels])
+
+    def server_side(self) -> ServerSide:
+        """Return what the server has of it."""
+        config, network = self.config, self.network
+        return ServerSide(
             self.algorithm,
-            self.network,
-            self.clients,
-            kept,
+            network.layout,
+            network.variables,
+            RegisteredClients.of(self.clients),
             config.algorithm.batch_size,
             self.flops_per_sample,
+            network.has_norm,
             config.evaluate.cosine_distance,
+            Limits(config.reduce.max_norm, config.reduce.on_bad),
         )
 
-    def hierarchy(self, config: Config) -> Hierarchy:
-        """The servers at the start."""
-        state = self.algorithm.init(self.network.variables)
-        return Hierarchy(self.algorithm.slots, state, config.edge.cell_grid.num_cells)
+    def client_side(self, kept: Kept) -> ClientSide:
+        """Return what all clients have of it. If bytes alone pass between the sides, model and algorithm are new."""
+        network, algorithm = self.network, self.algorithm
+        if self.config.engine.name == "wire":
+            network = _network(self.config, self.seed, self.clients)
+            algorithm = algorithm_of(self.config, network)
+        return ClientSide(algorithm, network, self.clients, kept, self.config.algorithm.batch_size)
 
-    def world(self, config: Config, seed: int) -> World:
-        """The clients' surroundings at the start."""
-        variables, amounts, sizes = self.network.variables, amounts_of(config), self.clients.sizes
+    def hierarchy(self) -> Hierarchy:
+        """Return the servers at the start."""
+        state = self.algorithm.init(self.network.variables)
+        return Hierarchy(self.algorithm.slots, state, self.config.edge.cell_grid.num_cells)
+
+    def world(self) -> World:
+        """Return the clients' surroundings at the start."""
+        config, amounts, sizes = self.config, amounts_of(self.config), self.clients.sizes
 
         def amount(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             num_samples = sizes[ids]
@@ -81,10 +113,20 @@ class Setup(NamedTuple):
             config.selection,
             len(sizes),
             self.network.layout.num_params,
-            seed,
+            self.seed,
             amount,
-            sum(value.nbytes for value in variables.values()),
+            sum(value.nbytes for value in self.network.variables.values()),
         )
+
+
+def _network(config: Config, seed: int, clients: Clients) -> Network:
+    return Network(
+        lambda: config.model.build(clients.shape, clients.num_outputs),
+        seed,
+        clients.task,
+        getattr(torch, config.engine.dtype),
+        check_device(config.engine),
+    )
 
 
 def algorithm_of(config: Config, network: Network) -> Algorithm:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
-from fedge.experiment.rounds import TrainingRun
+from fedge.experiment.simulation import Simulation
 from fedge.experiment.setup import Setup
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, seed_path
@@ -59,26 +60,35 @@ class TrainedRun(Run):
         """The network with the trained weights, in evaluation mode."""
         config = configuration.parse(self.config)
         setup = Setup.of(config, _seeds(config)[0])
-        hierarchy = setup.hierarchy(config)
+        hierarchy = setup.hierarchy()
         hierarchy.restore(pick("server", self.state()))
         return setup.network.trained(setup.algorithm.model(hierarchy.merged(), setup.network.variables))
 
 
 def start(config: Config, runs: Path, progress: Progress) -> Path:
     """Train in a new directory below `runs`; several seeds get a directory each inside it."""
-    Setup.of(config, _seeds(config)[0])  # whatever is wrong is said before anything is written
-    path = _unused(runs / config.name)
-    if config.seeds is None:
-        _begin(config, path, progress)
-    else:
+    with _one_thread(config.engine.matmul_precision):
+        setup = Setup.of(config, _seeds(config)[0])  # reports whatever is wrong before anything is written
+        path = _unused(runs / config.name)
+        if config.seeds is None:
+            _begin(setup, path, progress)
+            return path
         create_repeats(path, configuration.plain(config))
         for seed in config.seeds:
-            _begin(_repeat(config, seed), seed_path(path, seed), progress)
+            single = _repeat(config, seed)
+            own = replace(setup, config=single) if seed == setup.seed else Setup.of(single, seed)
+            _begin(own, seed_path(path, seed), progress)
     return path
 
 
+def start_at(path: Path, config: Config, progress: Progress) -> None:
+    """Train one seed in a new directory at `path`."""
+    with _one_thread(config.engine.matmul_precision):
+        _begin(Setup.of(config, _seeds(config)[0]), path, progress)
+
+
 def resume(path: Path, changes: Sequence[str], progress: Progress) -> Path:
-    """Go on with a run, or with all unfinished seeds of repeats, each from its last checkpoint."""
+    """Resume a run, or all unfinished seeds of repeats, each from its last checkpoint."""
     config = _changed(path, changes)
     if config.seeds is None:
         _go_on(config, path, progress)
@@ -89,13 +99,13 @@ def resume(path: Path, changes: Sequence[str], progress: Progress) -> Path:
         if (own / CONFIG).exists():
             _go_on(_changed(own, changes), own, progress)
         else:
-            _begin(_repeat(config, seed), own, progress)
+            start_at(own, _repeat(config, seed), progress)
     return path
 
 
-def _begin(config: Config, path: Path, progress: Progress) -> None:
-    with RunDirectory.create(path, configuration.plain(config)) as directory:
-        _train(config, directory, progress)
+def _begin(setup: Setup, path: Path, progress: Progress) -> None:
+    with RunDirectory.create(path, configuration.plain(setup.config)) as directory:
+        _train(setup, directory, progress)
 
 
 def _go_on(config: Config, path: Path, progress: Progress) -> None:
@@ -107,15 +117,16 @@ def _go_on(config: Config, path: Path, progress: Progress) -> None:
         trained = found.last("round") or 0
         if config.rounds < min(trained, found.config["rounds"]):
             raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
-        _train(config, directory, progress)
-
-
-def _train(config: Config, directory: RunDirectory, progress: Progress) -> None:
-    try:
         with _one_thread(config.engine.matmul_precision):
-            training = TrainingRun(config, _seeds(config)[0], directory, progress)
-            directory.change(configuration.plain(config))  # only now: what cannot be trained changes nothing
-            training.run()
+            _train(Setup.of(config, _seeds(config)[0]), directory, progress)
+
+
+def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
+    config = setup.config
+    try:
+        simulation = Simulation(setup, directory, progress)
+        directory.change(configuration.plain(config))  # only now: what cannot be trained changes nothing
+        simulation.run()
     except VoidError as error:
         edge = config.edge
         change = f"max_void_rounds={10 * edge.max_void_rounds}"

@@ -7,6 +7,7 @@ done beforehand, looked at, and forgotten: no engine knows of it, and nothing of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,14 +16,17 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 from torch.utils.hooks import RemovableHandle
 
+from fedge.client.client_side import ClientSide
+from fedge.client.evaluate import score
 from fedge.client.network import Network
+from fedge.client.perform import LocalStep, perform
 from fedge.config import TraceOptions
 from fedge.core.algorithm import Info
+from fedge.core.answer import send
+from fedge.core.drive import first_exchange
 from fedge.core.layout import Layout, Tree
+from fedge.core.question import means
 from fedge.data.clients import Samples
-from fedge.engines.evaluate import score
-from fedge.engines.job import Job
-from fedge.engines.loop import LocalStep, perform
 
 Line = dict[str, Any]
 Group = Literal["all", "clean", "noisy"]
@@ -44,69 +48,73 @@ class Replay(NamedTuple):
 class Tracer:
     """Looks at what happens inside rounds, as the options ask."""
 
-    def __init__(self, options: TraceOptions) -> None:
-        self._options = options
+    def __init__(self, options: TraceOptions, side: ClientSide) -> None:
+        self._options, self._side = options, side
 
-    def replay(self, job: Job, state: Tree, info: Info) -> list[Replay]:
+    @cached_property
+    def _pooled_test(self) -> Samples:
+        return self._side.data.pooled_test()
+
+    def replay(self, state: Tree, info: Info) -> list[Replay]:
         """What the traced clients are about to do, before the round is run; none if the round is not traced."""
         if info.round % self._options.every:
             return []
-        noisy = set(job.clients.noisy.tolist())
+        noisy = set(self._side.data.noisy.tolist())
         # Ordered by group, so that an even spread has some of both.
-        cohort = sorted((c for c in info.cohort if job.clients.sizes[c]), key=lambda c: (c in noisy, c))
+        cohort = sorted((c for c in info.cohort if self._side.data.sizes[c]), key=lambda c: (c in noisy, c))
         groups: dict[int, Group] = {c: ("noisy" if c in noisy else "clean") if noisy else "all" for c in cohort}
-        replays = (self._replay(job, state, info, c, groups[c]) for c in spread(cohort, self._options.clients))
+        replays = (self._replay(state, info, c, groups[c]) for c in spread(cohort, self._options.clients))
         return [found for found in replays if found is not None]
 
-    def lines(self, job: Job, state: Tree, info: Info, replays: Sequence[Replay]) -> Iterator[Line]:
+    def lines(self, state: Tree, info: Info, replays: Sequence[Replay]) -> Iterator[Line]:
         """All that was seen in a round, now that it was run and has led to `state`."""
         for replay in replays:
             yield from replay.steps
-        shared = job.algorithm.model(state, job.network.variables)
+        shared = self._side.algorithm.model(state, self._side.network.variables)
         for replay in replays:
-            if measured := self._aggregation(job, shared, info, replay):
+            if measured := self._aggregation(shared, info, replay):
                 yield {**_heading("aggregation", info, replay.client, replay.group), **measured}
         if self._options.cosine_distance and len(replays) > 1:
-            layout = job.algorithm.travels or job.network.layout
+            layout = self._side.algorithm.travels or self._side.network.layout
             changes = (replay.model["x"] - replay.start for replay in replays)
-            updates = [job.network.layout.take(change, layout, "params") for change in changes]
+            updates = [self._side.network.layout.take(change, layout, "params") for change in changes]
             layers = {name: cosine_distance([u[part] for u in updates]) for name, part in layer_slices(layout).items()}
             whole = cosine_distance(updates)
             yield {"kind": "updates", "round": info.round, "cosine_distance": whole, "layers": layers}
 
-    def _replay(self, job: Job, state: Tree, info: Info, client: int, group: Group) -> Replay | None:
+    def _replay(self, state: Tree, info: Info, client: int, group: Group) -> Replay | None:
         """None if the round starts with something other than training."""
-        exchange = next(job.algorithm.round(state, info._replace(cohort=(client,))))
-        work = job.algorithm.works[exchange.work]
+        exchange = first_exchange(self._side.algorithm, state, info._replace(cohort=(client,)))
+        work = self._side.algorithm.works[exchange.work]
         if not work.trains:
             return None
-        watch = _Watch(job, self._sets(job, client, info), self._options.gradients)
-        down = job.send(exchange, info).exchange.down
-        perform(job, work, client, down, job.kept.read(client), info, observe=watch)
+        watch = _Watch(self._side, self._sets(client, info), self._options.gradients)
+        down = send(exchange, info, work).exchange.down
+        perform(self._side, work, client, down, self._side.kept.read(client), info, observe=watch)
         heading = _heading("step", info, client, group)
         return Replay(client, group, [{**heading, **step} for step in watch.steps], watch.start, watch.model)
 
-    def _sets(self, job: Job, client: int, info: Info) -> dict[str, Samples]:
+    def _sets(self, client: int, info: Info) -> dict[str, Samples]:
         """What a model's accuracy is measured on, by the name of the field; of values there is none."""
-        if job.network.task == "values":
+        if self._side.network.task == "values":
             return {}
         sets = {}
         if self._options.user_accuracy:
-            sets["user_accuracy"] = job.clients.test(client, info.round)
+            sets["user_accuracy"] = self._side.data.test(client, info.round)
         if self._options.train_accuracy:
-            sets["train_accuracy"] = job.clients.train(client, info.round)
+            sets["train_accuracy"] = self._side.data.train(client, info.round)
         if self._options.accuracy:
-            sets["accuracy"] = job.clients.pooled_test()
+            sets["accuracy"] = self._pooled_test
         return {name: samples for name, samples in sets.items() if len(samples)}
 
-    def _aggregation(self, job: Job, shared: Tree, info: Info, replay: Replay) -> Line:
+    def _aggregation(self, shared: Tree, info: Info, replay: Replay) -> Line:
         """How the model that a client has after the round differs from the one that it had reached by itself."""
-        personal, kept = job.algorithm.personal, job.kept.read(replay.client)
+        personal, kept = self._side.algorithm.personal, self._side.kept.read(replay.client)
         model = personal(shared, kept) if personal else shared
-        measured = _accuracies(job, model, self._sets(job, replay.client, info))
-        test = job.network.cast(job.clients.test(replay.client, info.round))
+        measured = _accuracies(self._side.network, model, self._sets(replay.client, info))
+        test = self._side.network.cast(self._side.data.test(replay.client, info.round))
         if self._options.activations and len(test):
-            before, after = (activations(job.network, variables, test.x) for variables in (replay.model, model))
+            before, after = (activations(self._side.network, variables, test.x) for variables in (replay.model, model))
             measured["activations"] = {name: moments.change(after[name]) for name, moments in before.items()}
         return measured
 
@@ -114,18 +122,18 @@ class Tracer:
 class _Watch:
     """An observer that notes what a client's model is like after every step, if there is something to note."""
 
-    def __init__(self, job: Job, sets: Mapping[str, Samples], gradients: bool) -> None:
-        self._job, self._sets = job, sets
-        self._layers = layer_slices(job.network.layout) if gradients else {}
+    def __init__(self, side: ClientSide, sets: Mapping[str, Samples], gradients: bool) -> None:
+        self._network, self._sets = side.network, sets
+        self._layers = layer_slices(side.network.layout) if gradients else {}
         self.steps: list[Line] = []
-        self.start = job.network.variables["x"]
-        self.model = job.network.variables
+        self.start = side.network.variables["x"]
+        self.model = side.network.variables
 
     def __call__(self, step: LocalStep) -> None:
         self.model = {"x": step.local["y"], "stats": step.local["stats"]}
         if step.number == 0:
             self.start = step.local["y"]
-        measured = _accuracies(self._job, self.model, self._sets)
+        measured = _accuracies(self._network, self.model, self._sets)
         if self._layers and step.gradient is not None:
             measured["loss"] = None if step.loss is None else float(step.loss)
             measured["gradient"] = {name: _length(step.gradient[part]) for name, part in self._layers.items()}
@@ -210,8 +218,8 @@ def spread(cohort: Sequence[int], count: int) -> list[int]:
     return list(cohort) if count > last else [cohort[i * last // gaps] for i in range(count)]
 
 
-def _accuracies(job: Job, model: Tree, sets: Mapping[str, Samples]) -> Line:
-    return {name: score(job, model, samples)["accuracy"] for name, samples in sets.items()}
+def _accuracies(network: Network, model: Tree, sets: Mapping[str, Samples]) -> Line:
+    return {name: means(score(network, model, samples))["accuracy"] for name, samples in sets.items()}
 
 
 def _length(vector: Tensor) -> float:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class CommitPolicy(Protocol):
+    """Decides after which rounds a checkpoint is made; after the last one it always is."""
+
+    def due(self, round: int, seconds_run: float, seconds_saving: float) -> bool:
+        """Return whether to save after this round; if so, that counts as done. `seconds_run` includes the saving."""
+
 
 class Pace:
     """Every so many rounds, but with no more than a share of the time spent on it."""

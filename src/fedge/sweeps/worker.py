@@ -14,8 +14,6 @@ from fedge import config as configuration
 from fedge.core.errors import FedgeError
 from fedge.core.machine import die_with_parent, take_share
 from fedge.experiment import start as experiment
-from fedge.experiment.setup import Setup
-from fedge.runs.directory import RunDirectory
 from fedge.runs.files import CONFIG
 from fedge.sweeps.machine import peak_memory_mb
 from fedge.sweeps.plan import PlannedRun
@@ -107,11 +105,10 @@ def _train(run: PlannedRun, telling: Telling) -> Ended:
 
 
 def train(run: PlannedRun, telling: Telling) -> None:
-    """Start a run at its place, or go on with it."""
+    """Start a run at its place, or resume it."""
     if not (run.path / CONFIG).exists():
-        config = configuration.parse(run.config)
-        Setup.of(config, run.config["seed"])  # whatever is wrong is said before anything is written
-        RunDirectory.create(run.path, run.config).close()
+        experiment.start_at(run.path, configuration.parse(run.config), telling)
+        return
     experiment.resume(run.path, [f"rounds={run.rounds}"], telling)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks import SIZES, batch_of, check_gradients, check_steps, kernels_of, network_of
-from fedge.data.clients import Task
+from fedge.core.registered import Task
 from fedge.engines.kernels.losses import LOSSES, penalise, weigh
 
 PADDED = torch.tensor([[0.5, 0.5, 0.0]])

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedge.core.algorithm import Penalty
-from fedge.data.clients import Task
+from fedge.core.registered import Task
 
 Loss = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(outputs, targets, shares as in `Batch`) -> (loss of each client, gradient)."""

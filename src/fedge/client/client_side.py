@@ -1,0 +1,58 @@
+"""What clients have: the client half of an algorithm, a model, their data and their private state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedge.client.network import Network
+from fedge.core.algorithm import Algorithm, Info, Kept, Work
+from fedge.core.keys import generator
+from fedge.core.layout import Tree
+from fedge.data.clients import Clients, Samples
+from fedge.data.feed import Steps, plan
+
+
+class ClientSide(NamedTuple):
+    """One client, or in simulation all of them in one process."""
+
+    algorithm: Algorithm
+    network: Network
+    data: Clients
+    kept: Kept
+    batch_size: int
+
+    def samples(self, client: int, round: int) -> Samples:
+        """Return the client's training set in the network's dtype."""
+        return self.network.cast(self.data.train(client, round))
+
+    def probe(self) -> Samples:
+        """Return a few samples to try the network out on."""
+        client = int(np.argmax(self.data.sizes))
+        return Samples(*(side[:2] for side in self.samples(client, 1)))
+
+    def sizes(self, clients: Sequence[int], round: int) -> np.ndarray:
+        """Return how many samples they have to train on in a round."""
+        return np.array([self.data.num_samples(client, round) for client in clients], np.int64)
+
+    def steps(self, work: Work, client: int, info: Info, purpose: str = "batches") -> Steps:
+        """Return the batches that a client's work will look at."""
+        if not work.trains:
+            return []
+        return plan(
+            generator(info.seed, purpose, client, info.round),
+            self.data.num_samples(client, info.round),
+            self.batch_size,
+            num_steps=info.num_steps if work.num_steps is None else work.num_steps,
+            num_epochs=info.num_epochs,
+            batches_per_step=work.batches_per_step,
+            drop_single=self.network.has_norm,
+        )
+
+
+def check_stats(tree: Tree, network: Network, where: str) -> None:
+    """Refuse work that drops BatchNorm statistics: it would continue with stale ones without a word."""
+    if network.layout.num_stats and not any(name.rpartition(".")[2] == "stats" for name in tree):
+        raise TypeError(f"{where} must pass on 'stats': the model has BatchNorm statistics")

@@ -1,0 +1,86 @@
+"""How good models are on data of one client, or of a server: sums over samples."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedge.client.client_side import ClientSide
+from fedge.client.network import Network
+from fedge.client.perform import perform
+from fedge.core.algorithm import Context, Info, Work
+from fedge.core.layout import Tree
+from fedge.core.question import Question, Sums, add_up
+from fedge.data.clients import Samples
+
+RECALL_AT = 5
+"""Of several labels, those count as found that are among this many likeliest."""
+
+PIECE = 1024  # samples that are looked at in one go
+
+
+def measure(side: ClientSide, client: int, question: Question, info: Info) -> Sums | None:
+    """Return a client's answer to a question; None if it has no such data."""
+    if question.measure == "train":
+        return score(side.network, question.down, side.data.train(client, info.round)) if has_data(side, client) else None
+    test = side.data.test(client, info.round)
+    if not len(test):
+        return None
+    return score(side.network, _model(side, client, question, info), test)
+
+
+def has_data(side: ClientSide, client: int) -> bool:
+    """Return whether the client has a training sample."""
+    return bool(side.data.sizes[client])
+
+
+def _model(side: ClientSide, client: int, question: Question, info: Info) -> Tree:
+    """Return the variables of the model that a question is about."""
+    algorithm, down = side.algorithm, question.down
+    if question.measure == "trained":
+        assert question.work is not None
+        work = reached(algorithm.works[question.work])
+        return perform(side, work, client, down, side.kept.read(client), info, "trained")[0]
+    if question.measure == "user":
+        if algorithm.personal:
+            down = algorithm.personal(down, side.kept.read(client))
+        if algorithm.adapt and has_data(side, client):
+            down = perform(side, algorithm.adapt, client, down, {}, info, "adapt")[0]
+    return down
+
+
+def reached(work: Work) -> Work:
+    """Return the work whose upload is the model that it reaches."""
+
+    def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
+        return {"x": local["y"], "stats": local["stats"]}, kept
+
+    return work._replace(final=final)
+
+
+def score(network: Network, variables: Tree, samples: Samples) -> Sums:
+    """Return the sums over all samples, looked at in pieces."""
+    starts = range(0, len(samples), PIECE)
+    return add_up(score_piece(network, variables, samples, start) for start in starts)
+
+
+def score_piece(network: Network, variables: Tree, samples: Samples, start: int) -> Sums:
+    """Return the sums over the samples of one piece."""
+    piece = network.cast(Samples(*(side[start : start + PIECE] for side in samples)))
+    return sums(network, network.outputs(variables, piece.x), piece)
+
+
+def sums(network: Network, outputs: Tensor, samples: Samples) -> Sums:
+    """Return count and loss over samples, and how many are correct; a prediction of values has no accuracy."""
+    found: Sums = {"count": float(len(samples)), "loss": float(network.loss(outputs, samples.y)) * len(samples)}
+    if network.task != "values":
+        found["correct"] = float(_scores(network, outputs, samples).sum())
+    return found
+
+
+def _scores(network: Network, outputs: Tensor, samples: Samples) -> Tensor:
+    """How right the model is about each sample: right or wrong for a class, recall at 5 for labels (0 without any)."""
+    if network.task == "classes":
+        return (outputs.argmax(-1) == samples.y).to(torch.float64)
+    found = samples.y.gather(-1, outputs.topk(min(RECALL_AT, outputs.shape[-1]), -1).indices).sum(-1)
+    return found.to(torch.float64) / samples.y.sum(-1).clamp(min=1)

@@ -1,0 +1,84 @@
+"""What travels in an exchange of work: a request to a cohort, and each client's answer."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedge.core.algorithm import Exchange, Info, Work
+from fedge.core.effort import Effort
+from fedge.core.errors import TrainingError
+from fedge.core.keys import generator
+from fedge.core.layout import Tree
+
+
+class Request(NamedTuple):
+    """What is asked of a cohort: `down` of the exchange as the clients see it, and `coded`, which travels."""
+
+    exchange: Exchange
+    info: Info
+    coded: Tree
+
+    def meta(self) -> dict[str, object]:
+        """Return the plain values of a request: the same for every client, so that it can be broadcast."""
+        return {"work": self.exchange.work, **self.info.told()}
+
+
+class Answer(NamedTuple):
+    """One client's answer to one exchange; sealed, its upload is encoded as it travels."""
+
+    client: int
+    samples: int
+    effort: Effort
+    upload: Tree
+    problem: str = ""  # why the client has no proper upload; empty: it has
+
+    def meta(self) -> dict[str, object]:
+        """Return the plain values that travel beside the upload."""
+        told = {"client": self.client, "samples": self.samples, **self.effort._asdict()}
+        return told | {"problem": self.problem} if self.problem else told
+
+
+    @staticmethod
+    def read(meta: dict[str, Any], upload: Tree) -> Answer:
+        """Return the answer that travelled."""
+        told = dict(meta)
+        client, samples, problem = told.pop("client"), told.pop("samples"), told.pop("problem", "")
+        return Answer(client, samples, Effort(**told), upload, problem)
+
+
+def send(exchange: Exchange, info: Info, work: Work) -> Request:
+    """Return an exchange as it travels to its cohort; a TrainingError if it cannot be encoded."""
+    codec = work.down_codec
+    if codec is None:
+        return Request(exchange, info, exchange.down)
+    for name, value in exchange.down.items():
+        if not np.isfinite(value.numpy()).all():
+            raise TrainingError(
+                f"round {info.round}: {name!r} of the server is not finite. "
+                "Training has diverged: lower algorithm.learning_rate"
+            )
+    coded = codec.encode(exchange.down, {}, generator(info.seed, f"codec/{exchange.work}/down", round=info.round))
+    return Request(exchange._replace(down=codec.decode(coded, {})), info, coded)
+
+
+def seal(work: Work, answer: Answer, down: Tree, info: Info) -> Answer:
+    """Return an answer as it travels. One that no codec can carry, since it is not finite, reports this instead."""
+    if work.codec is None:
+        return answer
+    if found := find_infinite(answer.effort, answer.upload):
+        return answer._replace(upload={}, problem=f"{found} is not finite")
+    rng = generator(info.seed, "codec", answer.client, info.round)
+    try:
+        return answer._replace(upload=work.codec.encode(answer.upload, down, rng))
+    except TrainingError as error:
+        return answer._replace(upload={}, problem=str(error))
+
+
+def find_infinite(effort: Effort, upload: Tree) -> str | None:
+    """Return what of an answer is not finite: the loss, or one of its vectors; None if all is."""
+    if effort.batches and not np.isfinite(effort.loss):
+        return "the loss"
+    # numpy's check is far faster than torch's on a fresh buffer
+    return next((f"the upload {n!r}" for n, value in upload.items() if not np.isfinite(value.numpy()).all()), None)

@@ -1,0 +1,54 @@
+"""How much work a client does: steps, batches and samples, planned and done."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedge.core.algorithm import Info, Work
+
+
+class Effort(NamedTuple):
+    """What a client's work took, counted by whoever ran it."""
+
+    steps: int = 0
+    batches: int = 0  # minibatch gradients
+    grad_samples: int = 0  # samples passed through a gradient
+    loss: float = float("nan")  # of the first gradient, if there was one
+
+
+def steps_per_epoch(num_samples: int, batch_size: int, drop_single: bool = False) -> int:
+    """Return ceil(n/B), less a last batch of one sample that a model with BatchNorm drops."""
+    size = min(batch_size, num_samples)
+    full, rest = divmod(num_samples, size)
+    return full + (rest > 0 and not (drop_single and rest == 1))
+
+
+def num_steps(work: Work, info: Info, num_samples: int, batch_size: int, drop_single: bool) -> int:
+    """Return how many steps a client with that many samples takes."""
+    if not work.trains:
+        return 0
+    given = info.num_steps if work.num_steps is None else work.num_steps
+    if given is not None:
+        return given
+    return (info.num_epochs or 0) * steps_per_epoch(num_samples, batch_size, drop_single)
+
+
+def num_batches(num_samples: int, size: int, batch_size: int) -> int:
+    """Return how many minibatches a gradient over `num_samples` of a client's `size` samples counts as."""
+    return -(-num_samples // min(batch_size, size))
+
+
+def most_effort(
+    work: Work, gradients: tuple[int, int], info: Info, size: int, batch_size: int, drop_single: bool
+) -> Effort:
+    """Return what the work takes a client that uses all its `size` samples: the most that it can claim.
+
+    `gradients`: how many the work takes over all samples, and over a minibatch in every step.
+    """
+    steps, batch = num_steps(work, info, size, batch_size, drop_single), min(batch_size, size)
+    drawn = steps * batch
+    if work.trains and work.batches_per_step == 1 and work.num_steps is None and info.num_steps is None:
+        single = drop_single and size % batch == 1 and batch > 1
+        drawn = (info.num_epochs or 0) * (size - single)  # every sample once, so that the last batch may be short
+    full, each = gradients
+    return Effort(steps, full * num_batches(size, size, batch_size) + each * steps, full * size + each * drawn)

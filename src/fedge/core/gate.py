@@ -1,0 +1,143 @@
+"""The gate: every answer is accepted or rejected alone, by every number that it carries.
+
+A client may be broken or hostile. So nothing of an answer counts before it was compared with what the server knows:
+the names, dtypes and shapes that the algorithm's own work makes, the samples that the client registered, and the work
+that it was asked to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+import numpy as np
+import torch
+
+from fedge.core.answer import Answer, Request, find_infinite
+from fedge.core.codecs.codec import RESIDUAL
+from fedge.core.effort import Effort, most_effort
+from fedge.core.layout import Tree
+from fedge.core.registered import RegisteredClients
+from fedge.core.server_side import ServerSide
+
+_LONGEST_REPORT = 200  # characters of a client's own words
+_COUNTS = ("steps", "batches", "grad_samples")
+_SUMS = {"classes": {"count", "loss", "correct"}, "labels": {"count", "loss", "correct"}, "values": {"count", "loss"}}
+
+
+class Gate:
+    """Checks the answers to one request. Reasons read well after "client 3: "."""
+
+    def __init__(self, server: ServerSide, request: Request) -> None:
+        self._server, self._down, self._info = server, request.exchange.down, request.info
+        self._work = server.algorithm.works[request.exchange.work]
+        self._rehearsed = server.rehearse(request.exchange, request.info)
+        self._forms = {
+            name: (value.dtype, value.shape)
+            for name, value in self._rehearsed.upload.items()
+            if not name.startswith(f"{RESIDUAL}.")  # which its codec takes out
+        }
+        self._most: dict[int, Effort] = {}  # by the size of a client
+        self.looks_at_rows = server.limits.on_bad == "reject" or server.limits.max_norm is not None
+        """Whether the uploads of a block are checked one by one, before they count."""
+
+    def problem(self, answer: Answer, upload: Tree) -> str | None:
+        """Return why an answer with this decoded upload is rejected; None if it is accepted."""
+        return (
+            self._problem_of_claims(answer)
+            or self._problem_of_forms(upload)
+            or _not_finite(answer.effort, upload)
+            or self._problem_of_norms(upload)
+        )
+
+    def problems_of_rows(self, answers: Sequence[Answer], rows: Tree) -> list[str | None]:
+        """Return the same for the clients of a block, whose uploads are rows."""
+        if problem := self._problem_of_forms(rows, leading=1):
+            return [problem] * len(answers)
+        found = [self._problem_of_claims(answer) for answer in answers]
+        if not self.looks_at_rows:
+            return found
+        for i, answer in enumerate(answers):
+            upload = {name: value[i] for name, value in rows.items()}
+            found[i] = found[i] or _not_finite(answer.effort, upload) or self._problem_of_norms(upload)
+        return found
+
+    def believable(self, answer: Answer) -> Effort:
+        """Return the effort that an answer claims, as far as it was asked for."""
+        most = self._most_effort(answer.client)
+        counts = [min(max(0, getattr(answer.effort, name)), getattr(most, name)) for name in _COUNTS]
+        return Effort(*counts, answer.effort.loss)
+
+    def _problem_of_claims(self, answer: Answer) -> str | None:
+        """Return what is wrong with what a client says of itself: its samples, its effort."""
+        if answer.problem:
+            return f"it reports that {answer.problem[:_LONGEST_REPORT]}"
+        registered = int(self._server.clients.sizes[answer.client])
+        if not 0 < answer.samples <= registered:
+            return f"it claims {answer.samples} samples, expected 1 to the {registered} that it registered"
+        most = self._most_effort(answer.client)
+        for name in _COUNTS:
+            claimed, allowed = getattr(answer.effort, name), getattr(most, name)
+            if not 0 <= claimed <= allowed:
+                return f"it claims {claimed} {name}, expected at most {allowed}"
+        return None
+
+    def _problem_of_forms(self, upload: Tree, leading: int = 0) -> str | None:
+        """Return where names, dtypes or shapes, after `leading` dimensions, are not those that the work makes."""
+        if upload.keys() != self._forms.keys():
+            return f"its upload has {_names(upload)}, expected {_names(self._forms)}"
+        for name, (dtype, shape) in self._forms.items():
+            found = upload[name].shape[leading:]
+            if upload[name].dtype != dtype or found != shape:
+                got = _form(upload[name].dtype, found)
+                return f"the upload {name!r} is {got}, expected {_form(dtype, shape)}"
+        return None
+
+    def _problem_of_norms(self, upload: Tree) -> str | None:
+        most, slots = self._server.limits.max_norm, self._server.algorithm.slots
+        if most is None:
+            return None
+        for name, value in upload.items():
+            if slots[name].kind == "scalar":
+                continue
+            anchor = slots[name].anchor
+            change = value if anchor is None else value.double() - self._down[anchor]
+            norm = float(torch.linalg.vector_norm(change, dtype=torch.float64))
+            if not norm <= most:
+                return f"the change of {name!r} has the norm {norm:.6g}, expected at most reduce.max_norm = {most:g}"
+        return None
+
+    def _most_effort(self, client: int) -> Effort:
+        server, size = self._server, int(self._server.clients.sizes[client])
+        if size not in self._most:
+            gradients = self._rehearsed.full_gradients, self._rehearsed.step_gradients
+            self._most[size] = most_effort(
+                self._work, gradients, self._info, size, server.batch_size, server.drop_single
+            )
+        return self._most[size]
+
+
+def problem_of_sums(clients: RegisteredClients, client: int, sums: Mapping[str, float]) -> str | None:
+    """Return why a client's answer to a question is rejected; None if it is accepted."""
+    if sums.keys() != _SUMS[clients.task]:
+        return f"its sums are {_names(sums)}, expected {_names(_SUMS[clients.task])}"
+    count, correct = sums["count"], sums.get("correct", 0.0)
+    if not all(map(isfinite, sums.values())):
+        return f"its sums are not finite: {', '.join(f'{name} {value:g}' for name, value in sums.items())}"
+    most = np.inf if clients.test_sizes is None else max(clients.test_sizes[client], clients.sizes[client])
+    if not (count == int(count) and 0 <= count <= most and 0 <= correct <= count and sums["loss"] >= 0):
+        return f"its sums cannot be: count {count:g} of at most {most:g}, correct {correct:g}, loss {sums['loss']:g}"
+    return None
+
+
+def _not_finite(effort: Effort, upload: Tree) -> str | None:
+    found = find_infinite(effort, upload)
+    return None if found is None else f"{found} is not finite"
+
+
+def _names(names: Mapping[str, object] | set[str]) -> str:
+    return ", ".join(sorted(repr(name[:64]) for name in names)[:16]) or "nothing"
+
+
+def _form(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"

@@ -1,0 +1,281 @@
+"""The answers to one exchange become its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from fedge.core import message
+from fedge.core.algorithm import Costs, Late, Rejected, Reply
+from fedge.core.answer import Answer, Request, find_infinite
+from fedge.core.effort import Effort
+from fedge.core.errors import StreamError, TrainingError
+from fedge.core.gate import Gate
+from fedge.core.layout import Tree
+from fedge.core.reduce import Mean, Partial
+from fedge.core.server_side import ServerSide
+
+
+class Bad(NamedTuple):
+    """An answer that was rejected: what it cost, and why."""
+
+    answer: Answer  # without its upload
+    bytes_up: int
+    reason: str
+
+
+class PartialReply(NamedTuple):
+    """Some clients' answers to an exchange, reduced as far as that goes without the others'."""
+
+    answers: list[Answer]  # without their uploads
+    bytes_up: list[int]
+    communicated: bool
+    mean: Partial | None  # of the uploads; None: they are held
+    uploads: list[Tree]  # one by one, if they are
+    directions: Tensor | None  # the sum of the updates' directions, if it is asked for
+    num_directions: int
+    bad: list[Bad]
+
+
+class Reduction:
+    """Gates and reduces answers.
+
+    A mean runs over the answers in the order in which they are given. Other reducers need all of them at once, and
+    where some may be late, nobody knows whose will count: then uploads are held until the reply, and reduced in client
+    order.
+    """
+
+    def __init__(self, server: ServerSide, request: Request) -> None:
+        self._server, self.request = server, request
+        self._exchange, self._info = request.exchange, request.info
+        self._work = server.algorithm.works[self._exchange.work]
+        self._gate = Gate(server, request)
+        self._reducer = self._exchange.reduce(server.algorithm.slots)
+        streams = isinstance(self._reducer, Mean) and self._exchange.admit is None
+        self._mean = self._reducer if isinstance(self._reducer, Mean) and streams else None
+        self._answers: list[Answer] = []
+        self._bytes_up: list[int] = []
+        self._uploads: list[Tree] = []
+        self._communicated = False
+        self._directions: Tensor | None = None
+        self._num_directions = 0
+        self._bad: list[Bad] = []
+
+    @property
+    def holds(self) -> bool:
+        """Whether uploads are wanted one by one."""
+        return self._mean is None
+
+    def receive(self, client: int, data: bytes) -> bool:
+        """Count the bytes that a client answered with, if they are accepted."""
+        try:
+            meta, upload = message.unpack(data)
+            given = Answer.read(meta, upload)
+        except StreamError as error:
+            return self._reject(Answer(client, 0, Effort(), {}), len(data), f"its answer cannot be read: {error}")
+        if given.client != client:
+            return self._reject(
+                given._replace(client=client), len(data), f"it answers in the name of client {given.client}"
+            )
+        return self.add(given)
+
+    def add(self, answer: Answer) -> bool:
+        """Decode, check and count one answer; whether it is accepted."""
+        codec, coded = self._work.codec, answer.upload
+        try:
+            upload = codec.decode(coded, self._exchange.down) if codec and not answer.problem else coded
+        except StreamError as error:
+            return self._reject(answer, _bytes_up([answer], coded)[0], f"its upload cannot be decoded: {error}")
+        if reason := self._gate.problem(answer, upload):
+            return self._reject(answer, _bytes_up([answer], coded)[0], reason)
+        self._count([answer], coded, upload)
+        if self._mean is None:
+            self._uploads.append(upload)
+        else:
+            self._mean.add(upload, answer.samples)
+            self._compare(upload)
+        return True
+
+    def add_rows(self, answers: Sequence[Answer], rows: Tree) -> None:
+        """Check and count the answers of a block, which are not encoded; their uploads are rows."""
+        bad = self._gate.problems_of_rows(answers, rows)
+        if any(bad):
+            coded = {name: value[0] for name, value in rows.items()}
+            for answer, reason, num_bytes in zip(answers, bad, _bytes_up(answers, coded), strict=True):
+                if reason:
+                    self._reject(answer, num_bytes, reason)
+            good = [i for i, reason in enumerate(bad) if not reason]
+            answers, rows = [answers[i] for i in good], {name: value[good] for name, value in rows.items()}
+            if not answers:
+                return
+        if self._mean is None:
+            self._uploads += _divide(rows, len(answers))
+        else:
+            self._mean.add_rows(rows, [answer.samples for answer in answers])
+            if not self._gate.looks_at_rows:
+                self._check_mean(answers, rows)
+        if self._mean is not None and self._server.compare_updates:
+            for upload in _divide(rows, len(answers)):
+                self._compare(upload)
+        self._count(answers, {name: value[0] for name, value in rows.items()}, rows)
+
+    def part(self) -> PartialReply:
+        """Return what was counted so far, for another reduction to merge."""
+        return PartialReply(
+            self._answers,
+            self._bytes_up,
+            self._communicated,
+            None if self._mean is None else self._mean.partial,
+            self._uploads,
+            self._directions,
+            self._num_directions,
+            self._bad,
+        )
+
+    def merge(self, part: PartialReply) -> None:
+        """Count what another reduction has counted, after what was counted here."""
+        self._answers += part.answers
+        self._bytes_up += part.bytes_up
+        self._communicated |= part.communicated
+        self._bad += part.bad
+        if self._mean is not None and part.mean is not None:
+            self._mean.merge(part.mean)
+        self._uploads += part.uploads
+        if part.directions is not None:
+            self._directions = part.directions if self._directions is None else self._directions + part.directions
+            self._num_directions += part.num_directions
+
+    def reply(self) -> Reply:
+        """Return the reply; to be asked for once, when all answers are there."""
+        in_time, late = self._admit()
+        for i in in_time if self.holds else ():
+            self._reducer.add(self._uploads[i], self._answers[i].samples)
+            self._compare(self._uploads[i])
+        answers = [self._answers[i] for i in in_time]
+        ids = tuple(answer.client for answer in answers)
+        return Reply(
+            value=self._reducer.value(),
+            ids=ids,
+            samples=np.array([answer.samples for answer in answers], np.int64),
+            missing=tuple(sorted(set(self._exchange.cohort) - set(ids))),
+            costs=self._costs(answers, [self._bytes_up[i] for i in in_time]),
+            losses=np.array([answer.effort.loss for answer in answers], np.float64),
+            communicated=self._communicated,
+            cosine_distance=self._cosine_distance(),
+            late=self._late(late),
+            rejected=self._rejected(),
+        )
+
+    def _admit(self) -> tuple[list[int], list[int]]:
+        """Return which answers are in time and which too late, both in client order.
+
+        Whoever decides is told of rejected answers too: they have taken their time on the air.
+        """
+        order = sorted(range(len(self._answers)), key=lambda i: self._answers[i].client)
+        admit = self._exchange.admit
+        if admit is None or not (order or self._bad):
+            return order, []
+        known = [(self._answers[i], self._bytes_up[i], i) for i in order]
+        known += [(bad.answer, bad.bytes_up, -1) for bad in self._bad]
+        known.sort(key=lambda each: each[0].client)
+        answers = [answer for answer, _, _ in known]
+        admitted = admit(tuple(each.client for each in answers), self._costs(answers, [size for _, size, _ in known]))
+        found = [(i, bool(ok)) for (_, _, i), ok in zip(known, admitted, strict=True) if i >= 0]
+        return [i for i, ok in found if ok], [i for i, ok in found if not ok]
+
+    def _late(self, which: Sequence[int]) -> Late | None:
+        if not which:
+            return None
+        answers = [self._answers[i] for i in which]
+        return Late(
+            tuple(answer.client for answer in answers), self._costs(answers, [self._bytes_up[i] for i in which])
+        )
+
+    def _rejected(self) -> Rejected | None:
+        if not self._bad:
+            return None
+        bad = sorted(self._bad, key=lambda each: each.answer.client)
+        costs = self._costs([each.answer for each in bad], [each.bytes_up for each in bad])
+        return Rejected(tuple(each.answer.client for each in bad), costs, tuple(each.reason for each in bad))
+
+    def _costs(self, answers: Sequence[Answer], bytes_up: Sequence[int]) -> Costs:
+        server, efforts = self._server, [answer.effort for answer in answers]
+        steps = np.array([effort.steps for effort in efforts], np.int64)
+        grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
+        return Costs(
+            bytes_down=np.full(len(answers), message.size(self.request.meta(), self.request.coded), np.int64),
+            bytes_up=np.array(bytes_up, np.int64),
+            steps=steps,
+            batches=np.array([effort.batches for effort in efforts], np.int64),
+            flops=grad_samples * server.flops_per_sample
+            + steps * self._work.flops_per_param * server.layout.num_params,
+            samples=grad_samples,
+        )
+
+    def _reject(self, answer: Answer, bytes_up: int, reason: str) -> bool:
+        """Do without an answer, or stop the run, as the limits say."""
+        if self._server.limits.on_bad == "stop":
+            raise TrainingError(f"round {self._info.round}, client {answer.client}: {reason}{_advice(answer, reason)}")
+        # What it claims of its effort is not to be trusted, and may not even be a number that fits.
+        self._bad.append(Bad(answer._replace(upload={}, effort=self._gate.believable(answer)), bytes_up, reason))
+        return False
+
+    def _check_mean(self, answers: Sequence[Answer], rows: Tree) -> None:
+        """Stop if a value is not finite: then it is not in the mean either, which is far less to look through."""
+        assert self._mean is not None
+        losses = [answer.effort.loss for answer in answers if answer.effort.batches]
+        means = self._mean.partial.means.values()
+        if np.isfinite(losses).all() and all(np.isfinite(value.numpy()).all() for value in means):
+            return
+        for answer, upload in zip(answers, _divide(rows, len(answers)), strict=True):
+            if what := find_infinite(answer.effort, upload):
+                self._reject(answer, 0, f"{what} is not finite")
+
+    def _count(self, answers: Sequence[Answer], coded: Tree, names: Iterable[str]) -> None:
+        """Count answers whose uploads have these vectors, and travel as trees like this one."""
+        self._communicated |= any(self._server.algorithm.slots[name].kind == "params" for name in names)
+        self._bytes_up += _bytes_up(answers, coded)
+        self._answers += [answer._replace(upload={}) for answer in answers]
+
+    def _compare(self, upload: Tree) -> None:
+        """Count the direction of an update, if asked to: the change of the model in its first vector of parameters."""
+        if not self._server.compare_updates:
+            return
+        slots = self._server.algorithm.slots
+        name = next((n for n in upload if slots[n].kind == "params" and not slots[n].moment), None)
+        if name is None:
+            return
+        anchor = slots[name].anchor
+        change = (upload[name] if anchor is None else upload[name] - self._exchange.down[anchor]).double()
+        if (length := change.norm()) > 0:  # no update has no direction
+            direction = change / length
+            self._directions = direction if self._directions is None else self._directions + direction
+            self._num_directions += 1
+
+    def _cosine_distance(self) -> float | None:
+        """Return the mean of 1 - u.v over all pairs of n directions, from the length of their sum."""
+        n = self._num_directions
+        if self._directions is None or n < 2:
+            return None
+        return float(1 - (self._directions.square().sum() - n) / (n * (n - 1)))
+
+
+def _bytes_up(answers: Sequence[Answer], coded: Tree) -> list[int]:
+    return message.sizes([answer.meta() for answer in answers], coded)
+
+
+def _divide(rows: Tree, num_rows: int) -> list[Tree]:
+    return [{name: value[i] for name, value in rows.items()} for i in range(num_rows)]
+
+
+def _advice(answer: Answer, reason: str) -> str:
+    """Return what to do about an answer that stops a run."""
+    if reason.endswith("is not finite"):
+        return (
+            f" (loss of the first step: {answer.effort.loss:g}). "
+            "Training has diverged or the client's data is bad: lower algorithm.learning_rate or check the data"
+        )
+    return '. To continue without such answers set reduce.on_bad = "reject"'

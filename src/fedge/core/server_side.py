@@ -1,0 +1,68 @@
+"""What the server of a run has. No sample and no private state of any client is among it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+
+from fedge.core.algorithm import Algorithm, Exchange, Info
+from fedge.core.answer import Request, send
+from fedge.core.layout import Layout, Tree
+from fedge.core.registered import RegisteredClients
+from fedge.core.rehearsal import Rehearsed, rehearse
+
+OnBad = Literal["stop", "reject"]
+
+
+class Limits(NamedTuple):
+    """What the gate allows, and what becomes of an answer that it does not let through."""
+
+    max_norm: float | None = None  # L2 norm of the change of each vector; None: any
+    on_bad: OnBad = "stop"
+
+
+@dataclass(frozen=True)
+class ServerSide:
+    """An algorithm for a model, the clients as they registered, and what their work costs."""
+
+    algorithm: Algorithm
+    layout: Layout
+    variables: Tree  # of the model at the start: x and stats
+    clients: RegisteredClients
+    batch_size: int
+    flops_per_sample: int
+    drop_single: bool = False  # clients drop a last batch of one sample, as models with BatchNorm need it
+    compare_updates: bool = False  # measure the cosine distance between a cohort's updates
+    limits: Limits = Limits()
+    rehearsals: dict[str, Rehearsed] = field(default_factory=dict, compare=False)  # of each work, made when needed
+
+    def present(self, exchange: Exchange) -> list[int]:
+        """Return the cohort in client order, without clients that have no sample: they weigh nothing."""
+        return [client for client in sorted(exchange.cohort) if self.clients.sizes[client] > 0]
+
+    def send(self, exchange: Exchange, info: Info) -> Request:
+        """Return an exchange as it travels to its cohort."""
+        return send(exchange, info, self.algorithm.works[exchange.work])
+
+    def rehearse(self, exchange: Exchange, info: Info) -> Rehearsed:
+        """Return what the exchange's work makes, as shapes without values."""
+        name = exchange.work
+        if name not in self.rehearsals:
+            try:
+                found = self._rehearse(exchange, info, "meta")
+            except (RuntimeError, TypeError, NotImplementedError):  # some work needs values, such as a codec's residuals
+                found = self._rehearse(exchange, info, "cpu")
+            self.rehearsals[name] = found._replace(
+                local={}, kept={}, upload={key: value.to("meta") for key, value in found.upload.items()}
+            )
+        return self.rehearsals[name]
+
+    def _rehearse(self, exchange: Exchange, info: Info, device: str) -> Rehearsed:
+        down, kept = (
+            {name: value.to(device) for name, value in tree.items()}
+            for tree in (exchange.down, self.algorithm.keep(self.variables))
+        )
+        work, gradient = self.algorithm.works[exchange.work], torch.zeros_like(self.variables["x"], device=device)
+        return rehearse(work, down, kept, info, self.layout, self.clients.shape, gradient)

@@ -1,0 +1,55 @@
+"""What a run has achieved so far, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedge.config import TargetOptions
+
+COSTS_TO_TARGET = ("bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds", "energy_j")
+_METRICS = ("accuracy", "user_accuracy", "loss")
+
+
+class Results:
+    """The last and the best of each metric, and the totals when the target was first reached."""
+
+    def __init__(self, target: TargetOptions | None) -> None:
+        self._target = target
+        self.metrics: dict[str, dict[str, float]] = {"last": {}, "best": {}}
+        self._to_target: dict[str, float] | None = None
+
+    @property
+    def stops(self) -> bool:
+        """Whether the target is reached, and ends the run."""
+        return bool(self._target and self._target.stop and self._to_target is not None)
+
+    def note(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
+        """Take in a round's record; `totals` include it."""
+        last, best = self.metrics["last"], self.metrics["best"]
+        for name in _METRICS:
+            if name in record:
+                last[name] = record[name]
+                better = min if name == "loss" else max
+                best[name] = better(best.get(name, record[name]), record[name])
+        if self._to_target is None and self._target and self._target.reached(record):
+            self._to_target = {"rounds": record["round"], **{name: totals[name] for name in COSTS_TO_TARGET}}
+
+    def find_target(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Find what the target cost in the records: it may be another one than when they were written."""
+        spent = dict.fromkeys(COSTS_TO_TARGET, 0)
+        for record in records:
+            spent = {name: before + record[name] for name, before in spent.items()}
+            if self._target and self._target.reached(record):
+                self._to_target = {"rounds": record["round"], **spent}
+                return
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fields of a summary that concern metrics."""
+        best = {f"best_{name}": value for name, value in self.metrics["best"].items()}
+        return {**self.metrics["last"], **best}
+
+    def costs_to_target(self) -> dict[str, float | None]:
+        """Return the totals when the target was first reached; None if it was not."""
+        reached = self._to_target or {}
+        return {f"{name}_to_target": reached.get(name) for name in ("rounds", *COSTS_TO_TARGET)}

@@ -1,0 +1,62 @@
+"""A run in simulation: server and clients in one process, a simulated world, an engine of choice."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+
+from fedge.core.progress import Progress
+from fedge.engines.both_sides import BothSides
+from fedge.experiment.engine_choice import choose
+from fedge.experiment.rounds import Surroundings, TrainingRun
+from fedge.experiment.setup import Setup
+from fedge.experiment.trace import Tracer
+from fedge.runs.directory import RunDirectory
+from fedge.runs.pace import Pace
+
+
+class Simulation:
+    """A run that was set up and restored, ready to train."""
+
+    def __init__(self, setup: Setup, directory: RunDirectory, progress: Progress) -> None:
+        config, world = setup.config, setup.world()
+        kept = directory.kept_store(setup.algorithm.keep(setup.network.variables))
+        test = None if config.evaluate.at == "clients" else setup.test
+        sides = BothSides(setup.server_side(), setup.client_side(kept), test)
+        num_selected = sum(len(cohort.asked) for cohort in world.gather(1)) or 1
+        self._chosen = choose(config.engine, sides, num_selected, directory.facts.get("rows"), progress.notice)
+        given = Surroundings(
+            sides.server,
+            self._chosen.engine,
+            world,
+            setup.hierarchy(),
+            lambda last: Pace(config.checkpoint.every, last=last),
+            test is not None,
+            Tracer(config.trace, sides.clients) if config.trace else None,
+            (lambda: setup.class_counts) if setup.clients.task == "classes" else None,
+        )
+        self._setup, self._directory, self._progress = setup, directory, progress
+        self._training = TrainingRun(config, setup.seed, given, directory, progress)
+
+    def run(self) -> None:
+        """Train to the end."""
+        self._directory.note(self._chosen.facts)
+        with closing(self._chosen):
+            self._give_notice()
+            self._training.run()
+
+    def _give_notice(self) -> None:
+        config, size = self._setup.config, self._setup.config.algorithm.batch_size
+        if self._setup.network.has_norm and config.personal is None:
+            self._progress.notice(
+                "model: its BatchNorm parameters and statistics are averaged like all others; "
+                'to keep them private set personal.private = "bn", or "none" to say that this is meant'
+            )
+        if config.schedule.needs_metric:
+            self._progress.notice("schedule: watches the test set, as there is no validation set")
+        small = int(np.count_nonzero(self._setup.clients.sizes < size))
+        if small:
+            self._progress.notice(
+                f"data: {small} clients have fewer samples than a batch of {size} and use all they have"
+            )
