@@ -22,7 +22,8 @@ from fedge import config as configuration
 from fedge.algorithms.fedavg import FedAvg
 from fedge.client.network import Network
 from fedge.config import EngineOptions
-from fedge.core.algorithm import Algorithm, Build, Context, Info, Work, drive
+from fedge.core.algorithm import Algorithm, Build, Context, Info, Work
+from fedge.core.drive import drive
 from fedge.core.layout import Layout, Tree
 from fedge.data.clients import Clients
 from fedge.edge.clock import FixedClock

@@ -29,8 +29,9 @@ from fedge.algorithms.periodic import Periodic
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
 from fedge.client.network import Network
-from fedge.core.algorithm import Build, Costs, Engine, Exchange, Info, Outcome, Reply, drive
+from fedge.core.algorithm import Build, Costs, Exchange, Info, Reply
 from fedge.core.codecs.chain import CodecOptions
+from fedge.core.drive import Engine, Outcome, drive
 from fedge.core.layout import Tree
 from fedge.core.reduce import Krum, Median, TrimmedMean
 from fedge.core.schema import tag

@@ -15,7 +15,7 @@ import torch
 from benchmarks.candidate import Rounds, UnavailableError, serve
 from benchmarks.workloads import RATE, WORKLOADS, Workload
 from fedge import config as configuration
-from fedge.core.algorithm import Engine, drive
+from fedge.core.drive import Engine, drive
 from fedge.data.clients import Samples, Task
 from fedge.engines.job import Job
 from fedge.engines.memory import keep_freed_memory

@@ -12,6 +12,7 @@ from fedge.algorithms.fedopt import FedOpt
 from fedge.algorithms.independent import Independent
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
+from fedge.core.drive import first_exchange
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree, pick
 from fedge.core.reduce import Collect, Median
@@ -140,7 +141,7 @@ def same(one: Tree, other: Tree) -> None:
 def test_a_division_that_nobody_answered_is_made_up_for() -> None:
     federation = four(when=2).rounds(1)
     later = federation.info._replace(round=5, cohort=(0,))
-    exchange = next(federation.job.algorithm.round(federation.state, later))
+    exchange = first_exchange(federation.job.algorithm, federation.state, later)
     assert tuple(exchange.cohort) == (0, 1, 2, 3)
     assert exchange.reduce is Collect
 

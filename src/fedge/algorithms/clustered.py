@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from fedge.algorithms.cluster_division import beside, check_divisible, divide, members_only, updates
-from fedge.algorithms.one_client import ask, tell
+from fedge.algorithms.one_client import tell
 from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info, Reply, Work
+from fedge.core.drive import first_exchange
 from fedge.core.layout import Layout, Tree, nest, pick
 from fedge.core.reduce import Collect, average
 from fedge.core.slots import Slot
@@ -39,7 +40,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
 
         def split(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
             before = pick("0", state)
-            exchange = ask(one, before, info)
+            exchange = first_exchange(one, before, info)
             reply = yield exchange._replace(reduce=Collect)
             found = divide(updates(one, exchange, reply), count)
             members = torch.zeros(info.num_clients, dtype=torch.int64)

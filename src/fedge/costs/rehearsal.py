@@ -13,8 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Work, drive, moved
+from fedge.core.algorithm import ALL, Batch, Context, Exchange, Info, Reply, Work, moved
 from fedge.core.codecs.codec import RESIDUAL
+from fedge.core.drive import drive
 from fedge.core.layout import Tree
 from fedge.engines.job import Job
 from fedge.engines.reduction import Answer, Effort, Reduction, seal

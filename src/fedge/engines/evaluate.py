@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedge.core.algorithm import Context, Info, Work
+from fedge.core.drive import first_exchange
 from fedge.core.layout import Tree
 from fedge.data.clients import Clients, Samples
 from fedge.engines import block_work as rows
@@ -75,7 +76,7 @@ def trained_users(job: Job, workers: Workers, state: Tree, clients: Iterable[int
     left = [client for client in clients if job.clients.sizes[client]]
     while left:
         # The server may ask one part of a cohort after another.
-        exchange = next(job.algorithm.round(state, info._replace(cohort=tuple(left))))
+        exchange = first_exchange(job.algorithm, state, info._replace(cohort=tuple(left)))
         request = job.send(exchange, info)
         asked = set(exchange.cohort).intersection(left)
         blocks = divide(job, job.algorithm.works[exchange.work], sorted(asked), info, workers)

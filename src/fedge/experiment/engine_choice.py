@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from fedge.config import EngineOptions
-from fedge.core.algorithm import Engine
+from fedge.core.drive import Engine
 from fedge.core.errors import ConfigError
 from fedge.core.machine import num_shared
 from fedge.engines.auto import Auto, Notice, suggest_rows

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fedge.config import Config
-from fedge.core.algorithm import Info, Outcome, Reply, drive
+from fedge.core.algorithm import Info, Reply
+from fedge.core.drive import Outcome, drive
 from fedge.core.errors import RunError, VoidError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress

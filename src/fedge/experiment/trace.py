@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from fedge.client.network import Network
 from fedge.config import TraceOptions
 from fedge.core.algorithm import Info
+from fedge.core.drive import first_exchange
 from fedge.core.layout import Layout, Tree
 from fedge.data.clients import Samples
 from fedge.engines.evaluate import score
@@ -76,7 +77,7 @@ class Tracer:
 
     def _replay(self, job: Job, state: Tree, info: Info, client: int, group: Group) -> Replay | None:
         """None if the round starts with something other than training."""
-        exchange = next(job.algorithm.round(state, info._replace(cohort=(client,))))
+        exchange = first_exchange(job.algorithm, state, info._replace(cohort=(client,)))
         work = job.algorithm.works[exchange.work]
         if not work.trains:
             return None
