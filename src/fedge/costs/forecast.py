@@ -11,7 +11,7 @@ import numpy as np
 from fedge.config import Config
 from fedge.core import message
 from fedge.core.algorithm import Costs, Exchange, Info, Reply
-from fedge.costs.rehearsal import RehearsedExchange, count_vectors, rehearse
+from fedge.costs.rehearsal import RehearsedExchange, count_vectors, rehearse_round
 from fedge.edge.ledger import Ledger
 from fedge.edge.world import World
 from fedge.engines.job import Request
@@ -47,7 +47,7 @@ class Forecast:
         self._job = setup.job(config, KeptStore({}, None))  # nobody is trained, so nothing is kept
         self._world = partial(setup.world, config, seed)
         self._state_bytes = setup.hierarchy(config).num_bytes
-        self.parts = rehearse(self._job, still)
+        self.parts = rehearse_round(self._job, still)
         self._kept = count_vectors(setup.algorithm.keep(setup.network.variables), setup.network.layout.num_params)
         self._plans: dict[tuple[str, int, int | None, int | None], tuple[int, int]] = {}
 

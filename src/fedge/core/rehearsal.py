@@ -1,0 +1,63 @@
+"""One client's work without data: one step with a made-up gradient.
+
+Work is made of functions of vectors that cannot tell where a gradient comes from. So a rehearsal shows the names,
+shapes and dtypes of what a client works on, uploads and keeps, and how many gradients it computes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedge.core.algorithm import ALL, Batch, Context, Info, Work, moved
+from fedge.core.layout import Layout, Tree
+
+
+class Rehearsed(NamedTuple):
+    """The result of a rehearsal; values depend on the made-up gradient."""
+
+    local: Tree  # at the end of training
+    upload: Tree  # before its codec
+    kept: Tree
+    full_gradients: int  # over all samples
+    step_gradients: int  # over a minibatch, in the one step
+
+
+def rehearse(
+    work: Work, down: Tree, kept: Tree, info: Info, layout: Layout, input_shape: Sequence[int], gradient: Tensor
+) -> Rehearsed:
+    """Perform one step of the work for client 0, which has one sample; every gradient is the given vector."""
+    calls: Counter[str] = Counter()
+
+    def grad_at(x: Tensor, batch: Batch) -> Tensor:
+        calls["all" if batch is ALL else "batch"] += 1
+        return gradient
+
+    one = torch.ones(1, dtype=gradient.dtype)
+    context = Context(
+        client=torch.tensor([0]),
+        round=info.round,
+        rate=info.rate,
+        num_clients=info.num_clients,
+        step=0,
+        num_samples=one,
+        num_steps=one,
+        layout=layout,
+        grad_at=grad_at,
+    )
+    local, batches = work.init(down, kept, context), [None] * work.batches_per_step
+    if work.look:
+        local = {**local, **work.look(torch.zeros(1, *input_shape))}
+    if work.trains:
+        g = work.gradient(local, batches, context) if work.gradient else grad_at(local["y"], batches[0])
+        if work.affine:
+            local = {**local, "y": moved(local["y"], g, work.affine(local, context))}
+        elif work.step:
+            local = work.step({**local, "raw": g}, g, context)
+            del local["raw"]  # the gradient itself, which is not counted as memory
+    upload, kept = work.final(down, local, kept, context)
+    return Rehearsed(local, upload, kept, calls["all"], calls["batch"])
