@@ -97,7 +97,7 @@ class Info(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What an exchange cost, one value for each client of `Reply.ids`, or of `Late.ids`."""
+    """What an exchange cost, one value for each client: of `Reply.ids`, `Late.ids` or `Rejected.ids`."""
 
     bytes_down: np.ndarray
     bytes_up: np.ndarray
@@ -129,18 +129,27 @@ class Late(NamedTuple):
     costs: Costs
 
 
+class Rejected(NamedTuple):
+    """Clients whose answers the gate rejected, in client order: not reduced, but charged like any other work."""
+
+    ids: tuple[int, ...]
+    costs: Costs
+    reasons: tuple[str, ...]  # one for each client
+
+
 class Reply(NamedTuple):
     """The cohort's answer, reduced, in client order."""
 
     value: Tree
     ids: tuple[int, ...]
     samples: np.ndarray
-    missing: tuple[int, ...]  # all others of the cohort: silent or late
+    missing: tuple[int, ...]  # all others of the cohort: silent, late or rejected
     costs: Costs
     losses: np.ndarray  # of each client's first step; NaN where nothing was trained
     communicated: bool  # the uploads carried model-sized vectors
     cosine_distance: float | None = None  # between the clients' updates, mean over pairs; None: not measured
     late: Late | None = None
+    rejected: Rejected | None = None
 
 
 class Algorithm(NamedTuple):
