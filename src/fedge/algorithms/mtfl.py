@@ -63,6 +63,7 @@ def mtfl(inner: Build, private: Private) -> Build:
             personal=personal,
             adapt=full.adapt,
             travels=ours,
+            grow=shared.grow,
         )
 
     return build

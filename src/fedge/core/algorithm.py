@@ -152,6 +152,11 @@ class Reply(NamedTuple):
     rejected: Rejected | None = None
 
 
+def unchanged(state: Tree, num_before: int, num_after: int) -> Tree:
+    """The `grow` of a server state that is independent of the number of clients."""
+    return state
+
+
 class Algorithm(NamedTuple):
     """A value made of pure functions; wrappers return another one."""
 
@@ -165,6 +170,7 @@ class Algorithm(NamedTuple):
     adapt: Work | None = None  # what a client does with those before UA, down and upload being variables
     travels: Layout | None = None  # the layout of what travels, if not the model's
     notes: Callable[[Tree], Tree] | None = None  # state -> what it says of each client, or NaN; one for all at first
+    grow: Callable[[Tree, int, int], Tree] = unchanged  # (state, N, N') -> state when N clients have become N' >= N
 
 
 Build = Callable[[Layout], Algorithm]
