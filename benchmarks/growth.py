@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import count, islice
 
 import torch
+from fedge.engines.job import Job
 from torch import nn
 
 from benchmarks.candidate import Rounds, serve, take_turns
@@ -22,13 +23,13 @@ from fedge import config as configuration
 from fedge.algorithms.fedavg import FedAvg
 from fedge.client.network import Network
 from fedge.config import EngineOptions
-from fedge.core.algorithm import Algorithm, Build, Context, Info, Work, drive
+from fedge.core.algorithm import Algorithm, Build, Context, Info, Work
+from fedge.core.drive import drive
 from fedge.core.layout import Layout, Tree
 from fedge.data.clients import Clients
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import Uniform
 from fedge.edge.world import World
-from fedge.engines.job import Job
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.engine_choice import choose
 from fedge.models.flops import count_flops

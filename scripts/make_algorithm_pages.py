@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 import fedge
-from fedge.algorithms import ALGORITHMS, compose
+from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.options import TrainingOptions
 from fedge.cli.options import Option, options, title
 from fedge.config import Config, assignments, change, parse

@@ -29,8 +29,9 @@ from fedge.algorithms.periodic import Periodic
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
 from fedge.client.network import Network
-from fedge.core.algorithm import Build, Costs, Engine, Exchange, Info, Outcome, Reply, drive
+from fedge.core.algorithm import Build, Costs, Exchange, Info, Reply
 from fedge.core.codecs.chain import CodecOptions
+from fedge.core.drive import Engine, Outcome, drive
 from fedge.core.layout import Tree
 from fedge.core.reduce import Krum, Median, TrimmedMean
 from fedge.core.schema import tag
@@ -184,7 +185,7 @@ def batched_of(job: Job) -> Batched:
 
 
 class Federation:
-    """An algorithm on clients in an engine, round by round."""
+    """An algorithm on clients in an engine, round by round. Of the clients the first `num_clients` are registered."""
 
     def __init__(
         self,
@@ -193,20 +194,22 @@ class Federation:
         engine: str = "loop",
         rate: float = 0.1,
         server_rate: float = 1.0,
+        num_clients: int | None = None,
         **options: object,
     ) -> None:
         steps, epochs = options.pop("steps", 3), options.pop("epochs", None)
         self.job = make_job(build, clients, **options)  # type: ignore[arg-type]
         self.engine = make_engine(engine, self.job, lambda: make_job(build, clients, **options))  # type: ignore[arg-type]
         self.state = self.job.algorithm.init(self.job.network.variables)
+        num_clients = len(clients.sizes) if num_clients is None else num_clients
         self.info = Info(
             round=0,
             rate=rate,
             num_steps=None if epochs else steps,  # type: ignore[arg-type]
             num_epochs=epochs,  # type: ignore[arg-type]
-            num_clients=len(clients.sizes),
+            num_clients=num_clients,
             seed=7,
-            cohort=tuple(range(len(clients.sizes))),
+            cohort=tuple(range(num_clients)),
             server_rate=server_rate,
         )
 
@@ -220,6 +223,12 @@ class Federation:
     def rounds(self, number: int) -> "Federation":
         for _ in range(number):
             self.round()
+        return self
+
+    def grow(self, num_clients: int) -> "Federation":
+        """Register more clients, all of which take part from the next round on."""
+        self.state = self.job.algorithm.grow(self.state, self.info.num_clients, num_clients)
+        self.info = self.info._replace(num_clients=num_clients, cohort=tuple(range(num_clients)))
         return self
 
     def everything(self) -> Tree:

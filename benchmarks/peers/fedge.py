@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from fedge.engines.job import Job
 
 from benchmarks.candidate import Rounds, UnavailableError, serve
 from benchmarks.workloads import RATE, WORKLOADS, Workload
 from fedge import config as configuration
-from fedge.core.algorithm import Engine, drive
-from fedge.data.clients import Samples
+from fedge.core.drive import Engine, drive
 from fedge.core.registered import Task
-from fedge.engines.job import Job
+from fedge.data.clients import Samples
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.engine_choice import choose
 from fedge.experiment.setup import Setup, info_of

@@ -12,6 +12,7 @@ from fedge.algorithms.fedopt import FedOpt
 from fedge.algorithms.independent import Independent
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
+from fedge.core.drive import first_exchange
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree, pick
 from fedge.core.reduce import Collect, Median
@@ -114,6 +115,42 @@ def test_the_variate_of_a_cluster_is_the_mean_of_its_clients() -> None:
     assert weights(federation) == pytest.approx([0.25, 3.5], abs=1e-9)
 
 
+# ---------------------------------------------------------------- clients that join
+
+
+def test_who_joins_belongs_to_the_first_cluster() -> None:
+    federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 3, 0.5, 4, 4), num_clients=4, **HALF)
+    federation.round()
+    # c_i = x - y = 3/4 of 1 - b: 0.75, -1.5, 0.375, -2.25
+    assert [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)] == [0.5625, -1.875]
+    federation.grow(5)
+    assert federation.state["members"].tolist() == [0, 1, 0, 1, 0]
+    # cluster 0 has 3 clients now, cluster 1 still 2
+    assert [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)] == [0.375, -1.875]
+    for cohort in ((0, 1, 4), (2, 3, 4), (0, 1, 2, 3, 4)):
+        outcome = federation.round(cohort)
+        assert 4 in outcome.replies[0].ids  # with cluster 0, which is asked first
+        own = [federation.job.kept.read(client)["kept.c_i"].item() for client in range(5)]
+        found = [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)]
+        assert found == pytest.approx([(own[0] + own[2] + own[4]) / 3, (own[1] + own[3]) / 2], abs=1e-15)
+    federation.rounds(30)
+    assert weights(federation) == pytest.approx([1.5, 3.5], abs=1e-9)  # (0 + 0.5 + 4)/3 and (3 + 4)/2
+
+
+def test_clients_that_join_before_the_division_are_divided_with_the_others() -> None:
+    federation = four(when=2, num_clients=1).rounds(1).grow(4)
+    assert federation.state["members"].tolist() == [0]
+    federation.round()
+    assert federation.state["members"].tolist() == [0, 1, 1, 1]  # client 0 alone has reached 1/4: all others pull up
+
+
+def test_before_the_division_the_first_cluster_grows_by_all() -> None:
+    federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 4), **HALF)
+    before = federation.state | {"0.c": torch.tensor([6.0]), "1.c": torch.tensor([6.0])}
+    after = federation.job.algorithm.grow(before, 2, 3)
+    assert [after[name].tolist() for name in ("members", "0.c", "1.c")] == [[0], [4], [6]]
+
+
 # ---------------------------------------------------------------- before the division
 
 
@@ -140,7 +177,7 @@ def same(one: Tree, other: Tree) -> None:
 def test_a_division_that_nobody_answered_is_made_up_for() -> None:
     federation = four(when=2).rounds(1)
     later = federation.info._replace(round=5, cohort=(0,))
-    exchange = next(federation.job.algorithm.round(federation.state, later))
+    exchange = first_exchange(federation.job.algorithm, federation.state, later)
     assert tuple(exchange.cohort) == (0, 1, 2, 3)
     assert exchange.reduce is Collect
 

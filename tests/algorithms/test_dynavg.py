@@ -7,8 +7,8 @@ import pytest
 from federation import Federation, Handmade, Losing, points, slope
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg import DynAvg
-from fedge.core.algorithm import Outcome
 from fedge.core.codecs.chain import CodecOptions
+from fedge.core.drive import Outcome
 from fedge.core.errors import ConfigError
 from fedge.core.keys import generator
 

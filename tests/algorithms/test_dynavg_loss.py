@@ -127,6 +127,52 @@ def test_a_mean_that_nobody_hears_is_the_servers_all_the_same() -> None:
     assert own == pytest.approx([1, 1, 3])  # all go on from where they are
 
 
+# ---------------------------------------------------------------- clients that join
+
+
+def joining(num_clients: int) -> tuple[Federation, Scripted]:
+    """Losses 1, 2 and 3; the first of them are there from the start."""
+    build = DynAvgLoss(epochs=6).build
+    federation = Federation(build, points(*EVERYONE), make=slope, num_clients=num_clients)
+    federation.engine = scripted = Scripted(lambda t, client: client + 1.0)
+    return federation, scripted
+
+
+def entries(federation: Federation) -> list[list[float]]:
+    return [federation.state[name].tolist() for name in ("loss", "E_k", "last")]
+
+
+def test_who_joins_is_unknown_and_talks_at_once() -> None:
+    federation, scripted = joining(2)
+    federation.rounds(2)
+    # R = 5, E_k = 1, 5, every 5, 1 epochs: client 0 talked in epoch 1, client 1 in epoch 2
+    assert entries(federation) == [[1, 2], [1, 5], [1, 2]]
+    federation.grow(3)
+    assert entries(federation) == [[1, 2, 0], [1, 5, 0], [1, 2, -6]]
+    federation.rounds(4)
+    assert [scripted.talked[t] for t in range(3, 7)] == [
+        [1, 2],  # R = 4, E_k = 1, 4, every 4, 1; client 2 is not known
+        [0, 2],  # q' = 0, 1/2, 1; R = 3, E_k = 1, 2, 3, every 3, 2, 1; last 1, 3, 3
+        [1, 2],  # R = 2, E_k = 1, 1, 2, every 2, 2, 1; last 4, 3, 4
+        [0, 1, 2],
+    ]
+
+
+def test_the_entry_of_a_single_client_stays_its_own() -> None:
+    federation, _ = joining(1)
+    federation.rounds(1).grow(3)
+    assert entries(federation) == [[1, 0, 0], [0, 0, 0], [1, -6, -6]]
+
+
+def test_one_entry_for_all_is_one_for_more() -> None:
+    federation, scripted = joining(2)
+    federation.grow(3)
+    assert entries(federation) == [[0], [0], [-6]]
+    federation.round()
+    assert entries(federation) == [[1, 2, 3], [0, 0, 0], [1, 1, 1]]
+    assert scripted.talked[1] == [0, 1, 2]
+
+
 # ---------------------------------------------------------------- what they talk about
 
 

@@ -161,6 +161,28 @@ def test_who_comes_later_is_measured_then() -> None:
     assert federation.state["q"].tolist() == [0, 1, 2]
 
 
+def test_who_joins_is_measured_then() -> None:
+    federation = Federation(DynAvgSvd(epochs=6).build, points(*EVERYONE), make=slope, num_clients=2)
+    federation.engine = scripted = Scripted(q=(0, 4, 2))
+    federation.rounds(2)
+    assert [scripted.talked[t] for t in (1, 2)] == [[1], [1]]  # E_k = 1, 6
+    federation.grow(3)
+    assert federation.state["q"].tolist() == [0, 4, -1]
+    assert federation.state["last"].tolist() == [-6, 2, -6]
+    federation.rounds(4)
+    assert federation.state["q"].tolist() == [0, 4, 2]
+    # E_k = 1, 6, 3: client 2 is due in epochs 2, 4 and 6, and was away in the first of them
+    assert [scripted.talked[t] for t in range(3, 7)] == [[1, 2], [1, 2], [1], [0, 1, 2]]
+
+
+def test_the_q_of_a_single_client_stays_its_own() -> None:
+    federation = Federation(DynAvgSvd(epochs=6).build, points(*EVERYONE), make=slope, num_clients=1)
+    federation.engine = Scripted(q=(5,))
+    federation.rounds(1).grow(3)
+    assert federation.state["q"].tolist() == [5, -1, -1]
+    assert federation.state["last"].tolist() == [1, -6, -6]
+
+
 def losing(silent: Callable[[str, int], Sequence[int]], rounds: int) -> tuple[Federation, Scripted]:
     federation = Federation(DynAvgSvd(epochs=6).build, points(*EVERYONE), make=slope)
     scripted = Scripted(q=EVERYONE)

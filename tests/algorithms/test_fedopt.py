@@ -9,6 +9,7 @@ import torch
 from federation import Federation, Handmade, mixed, points, slope
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.fedopt import FedAdam, FedAdamKDecay, FedOpt
+from fedge.core.drive import first_exchange
 
 HALF = {"make": slope, "rate": 0.5, "steps": 2}
 
@@ -100,7 +101,7 @@ def test_how_clients_weigh_in_the_change(kind: type[FedOpt], q: float, crowd: Ca
 
 def test_statistics_stay_on_the_server() -> None:
     federation = Federation(FedOpt().build, points(0), make=slope)
-    exchange = next(federation.job.algorithm.round(federation.state, federation.info))
+    exchange = first_exchange(federation.job.algorithm, federation.state, federation.info)
     assert exchange.down.keys() == {"x", "stats"}
 
 

@@ -81,6 +81,19 @@ def test_c_is_the_mean_of_all_variates(option: str) -> None:
     assert federation.state["c"].abs().max() > 0.01
 
 
+def test_c_stays_the_mean_when_a_client_joins() -> None:
+    federation = Federation(Scaffold().build, points(0, 4, 1.75), num_clients=2, **HALF)
+    federation.round()
+    assert variates(federation) == [-0.75, 0.75, -2.25, 0]  # as above, of two clients
+    federation.grow(3)
+    assert variates(federation) == [-0.5, 0.75, -2.25, 0]  # (0.75 - 2.25 + 0)/3
+    federation.round()
+    # x = 1.75 and c_i - c = 1.25, -1.75, 0.5, so f = 1.25, 2.25, 2.25 and x - y = 3/4 of 0.5, -0.5, -0.5
+    assert federation.weight() == pytest.approx(1.75 + 0.375 / 3, abs=1e-15)
+    # c_i - c + x - y: 1.25 + 0.375, -1.75 - 0.375, 0.5 - 0.375
+    assert variates(federation) == pytest.approx([-0.125, 1.625, -2.125, 0.125], abs=1e-15)
+
+
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_without_variates_it_is_fedavg(option: str) -> None:
     scaffold = Federation(Scaffold(option=option).build, mixed(), make=normed).rounds(1)

@@ -5,7 +5,8 @@ import torch
 
 from federation import BUILDS, Federation, batched_of, dense, mixed
 from fedge.algorithms.fedavg import FedAvg
-from fedge.core.algorithm import Algorithm, Context, Engine, drive
+from fedge.core.algorithm import Algorithm, Context
+from fedge.core.drive import Engine, drive
 from fedge.core.layout import Layout, Tree
 from fedge.engines.block import Block
 from fedge.engines.pool import Pool

@@ -93,6 +93,39 @@ def test_state_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
         _assert_same(undisturbed.everything(), second.everything())
 
 
+@pytest.mark.parametrize("name", BUILDS)
+def test_engines_agree_when_clients_join(name: str) -> None:
+    """Two rounds of three clients, then one with two more."""
+    federations = [Federation(BUILDS[name], mixed((6, 9, 9, 1, 5)), engine, num_clients=3) for engine in ENGINES]
+    for federation in federations:
+        outcome = federation.rounds(2).grow(5).round()
+        assert {client for reply in outcome.replies for client in reply.ids} == set(range(5))
+    loop, wire, block = (federation.everything() for federation in federations)
+    _assert_same(loop, wire)
+    if name in ROUNDED:
+        _assert_close(loop, block, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_growing_in_steps_is_growing_at_once(name: str) -> None:
+    federation = Federation(BUILDS[name], mixed((6, 9, 9)))
+    grow, fresh = federation.job.algorithm.grow, federation.state
+    for state in (fresh, federation.rounds(2).state):
+        before = {key: value.clone() for key, value in state.items()}
+        _assert_same(grow(state, 3, 3), state)
+        _assert_close(grow(grow(state, 3, 4), 4, 7), grow(state, 3, 7), rtol=1e-14, atol=0)
+        _assert_same(before, state)
+
+
+@pytest.mark.parametrize("name", [name for name in BUILDS if "scaffold" in name and "clustered" not in name])
+def test_wrappers_forward_growth(name: str) -> None:
+    """SCAFFOLD's c is a sum over clients, divided by their number."""
+    federation = Federation(BUILDS[name], mixed((6, 9, 9))).rounds(2)
+    grown = federation.job.algorithm.grow(federation.state, 3, 6)
+    assert federation.state["c"].any()
+    assert torch.equal(grown["c"], federation.state["c"] / 2)
+
+
 def _keeping(federation: Federation, kept: object) -> Federation:
     federation.job = federation.job._replace(kept=kept)
     federation.engine = type(federation.engine)(federation.job)

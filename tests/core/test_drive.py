@@ -1,12 +1,16 @@
 """The only code that advances the server halves."""
 
+import ast
 from collections.abc import Generator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from fedge.core.algorithm import Algorithm, Costs, Exchange, Info, Reply, drive, moved
+import fedge
+from fedge.core.algorithm import Algorithm, Costs, Exchange, Info, Reply
+from fedge.core.drive import drive, first_exchange, map_exchanges
 from fedge.core.layout import Tree
 
 INFO = Info(round=1, rate=0.1, num_steps=1, num_epochs=None, num_clients=9, seed=0)
@@ -26,7 +30,12 @@ class Asking:
     def __init__(self, optional: bool = False) -> None:
         self.optional = optional
         self.closed: list[tuple[int, ...]] = []
-        self.algorithm = Algorithm({}, init=dict, keep=dict, works={}, round=self.round, model=lambda s, v: s)
+        self.started: list[Generator[Exchange, Reply, Tree]] = []  # held, so that nothing but `close` closes them
+        self.algorithm = Algorithm({}, init=dict, keep=dict, works={}, round=self.start, model=lambda s, v: s)
+
+    def start(self, state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
+        self.started.append(self.round(state, info))
+        return self.started[-1]
 
     def round(self, state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
         total = state["total"]
@@ -117,13 +126,87 @@ def test_every_state_needs_its_info() -> None:
         drive(Answering(), Asking().algorithm, [state(1), state(1)], infos((1,)))
 
 
-@pytest.mark.parametrize(
-    ("decay", "drift", "expected"),
-    [(1.0, None, [0.5, 3.0]), (0.5, None, [0.0, 1.0]), (1.0, [1.0, -1.0], [1.5, 2.0]), (0.5, [1.0, -1.0], [1.0, 0.0])],
-)
-def test_an_affine_step_by_hand(decay: float, drift: list[float] | None, expected: list[float]) -> None:
-    # decay*y + drift - 0.25*gradient with y = (1, 4), gradient = (2, 4)
-    y = torch.tensor([1.0, 4.0])
-    after = moved(y, torch.tensor([2.0, 4.0]), (decay, None if drift is None else torch.tensor(drift), 0.25))
-    assert after.tolist() == expected
-    assert y.tolist() == [1, 4]
+# ---------------------------------------------------------------- parts of a round
+
+
+def test_the_first_exchange_of_a_round_that_is_abandoned() -> None:
+    asking, before = Asking(), state(2)
+    exchange = first_exchange(asking.algorithm, before, INFO._replace(cohort=(3, 4)))
+    assert (exchange.work, exchange.cohort) == ("work 0", (3, 4))
+    assert asking.closed == [(3, 4)]
+    assert float(before["total"]) == 0
+
+
+def test_a_round_that_asks_nothing_has_no_first_exchange() -> None:
+    with pytest.raises(ValueError, match="round 1 asks its clients nothing"):
+        first_exchange(Asking().algorithm, state(0), INFO)
+
+
+def renamed(asking: Asking) -> Algorithm:
+    """The same rounds with other names of works."""
+
+    def change(exchange: Exchange) -> Exchange:
+        return exchange._replace(work=exchange.work.upper())
+
+    inner = asking.algorithm.round
+    return asking.algorithm._replace(round=lambda state, info: map_exchanges(inner(state, info), change))
+
+
+def test_every_exchange_is_changed_and_every_reply_passes() -> None:
+    engine = Answering()
+    changed, nothing = drive(engine, renamed(Asking()), [state(2, total=1), state(0, total=5)], infos((3, 4), ()))
+    assert engine.calls == [[("WORK 0", (3, 4))], [("WORK 1", (3, 4))]]
+    assert [float(outcome.state["total"]) for outcome in (changed, nothing)] == [1 + 7 + 7, 5]
+
+
+def test_a_round_with_changed_exchanges_is_closed_at_once() -> None:
+    asking = Asking()
+    engine = Answering(silent={7: 1}, asking=asking)
+    void, _ = drive(engine, renamed(asking), [state(3), state(3)], infos((7,), (1,)))
+    assert void.void
+    assert asking.closed == [(7,)]
+    assert engine.closed == [0, 0, 1]
+
+
+# ---------------------------------------------------------------- nobody else does it
+
+
+def undelegated(source: str) -> list[int]:
+    """Lines that start a round, `x.round(state, info)`, without delegating all of it.
+
+    A generator can only be advanced by code that has it, and delegating code does not have it.
+    """
+    nodes = list(ast.walk(ast.parse(source)))
+    delegated = [node.value for node in nodes if isinstance(node, ast.YieldFrom)]
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "map_exchanges":
+            delegated += node.args
+    return sorted(
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "round"
+        and len(node.args) + len(node.keywords) == 2
+        and node not in delegated
+    )
+
+
+def test_no_other_package_advances_a_round() -> None:
+    root = Path(fedge.__file__).parent
+    found = {path.relative_to(root): undelegated(path.read_text()) for path in root.rglob("*.py")}
+    assert {path: lines for path, lines in found.items() if lines and path.parts[0] != "core"} == {}
+    assert len(found[Path("core/drive.py")]) == 2  # the check sees `drive` and `first_exchange`
+
+
+def test_a_round_that_is_advanced_is_seen() -> None:
+    source = """
+exchange = next(algorithm.round(state, info))
+rounds = job.algorithm.round(state, info=info)
+rounds.send(reply)
+changed = map_exchanges(one.round(state, info), change)
+def round(state, info):
+    state = yield from one.round(state, info)
+    return {**state, "t": state["t"].round(), "x": round(x, 2)}
+"""
+    assert undelegated(source) == [2, 3]

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from federation import BUILDS, Federation, make_job, mixed, normed
 from fedge.algorithms.scaffold import Scaffold
-from fedge.core.algorithm import Build, Costs, Outcome, Reply, drive
+from fedge.core.algorithm import Build, Costs, Reply
+from fedge.core.drive import Outcome, drive
 from fedge.core.layout import Tree
 from fedge.core.slots import Slot
 from fedge.edge.clock import Norms

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.core.algorithm import Costs, Late, Reply
+from fedge.core.algorithm import Costs, Late, Rejected, Reply
 from fedge.edge.ledger import COSTS, Ledger
 from fedge.edge.world import Spent
 
@@ -84,6 +84,23 @@ def test_what_came_too_late_is_charged_all_the_same() -> None:
         {"client": 0, "rounds": 1, "communications": 1, "bytes_down": 100, "bytes_up": 10, "energy_j": 1.0},
         {"client": 5, "rounds": 1, "communications": 0, "bytes_down": 100, "bytes_up": 30, "energy_j": 2.0},
     ]
+
+
+def test_what_was_rejected_is_charged_all_the_same() -> None:
+    ledger = Ledger()
+    rejected = Rejected((3, 5), costs_of(100, [30, 7]), ("'y' is not finite", "no weight"))
+    answered = reply((0,), 100, [10], late=Late((4,), costs_of(100, [2])))._replace(rejected=rejected)
+    record = ledger.charge([answered], spent(1.0, 0.0, 0.0, 0.0, {3: 2.0}))
+    assert {name: record[name] for name in ("messages", "bytes_down", "bytes_up", "local_steps", "flops")} == {
+        "messages": 8,
+        "bytes_down": 400,
+        "bytes_up": 10 + 2 + 30 + 7,
+        "local_steps": 12,
+        "flops": 4000,
+    }
+    # a rejected upload is no communication
+    accounts = [(row["client"], row["rounds"], row["communications"], row["bytes_up"]) for row in ledger.clients()]
+    assert accounts == [(0, 1, 1, 10), (3, 1, 0, 30), (4, 1, 0, 2), (5, 1, 0, 7)]
 
 
 def test_a_round_without_any_exchange() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from federation import BUILDS, Federation, batched_of, mixed, points, slope
 from fedge.algorithms.dynavg import DynAvg
 from fedge.algorithms.fedavg import FedAvg
-from fedge.core.algorithm import Admission, Build, Costs, Outcome, drive
+from fedge.core.algorithm import Build, Costs
+from fedge.core.drive import Admission, Outcome, drive
 from fedge.core.layout import Tree
 from fedge.engines.pool import Pool
 

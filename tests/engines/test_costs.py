@@ -7,7 +7,8 @@ from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.mfl import FedAvgAdam
 from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.algorithms.scaffold import Scaffold
-from fedge.core.algorithm import Build, Costs, Outcome
+from fedge.core.algorithm import Build, Costs
+from fedge.core.drive import Outcome
 from fedge.engines import wire
 
 F = 100  # FLOPs of one sample's gradient, as `make_job` says

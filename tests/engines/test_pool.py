@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from federation import BUILDS, Federation, Handmade, batched_of, make_job, mixed
-from fedge.core.algorithm import Build, Exchange, Info, Reply, drive
+from fedge.core.algorithm import Build, Exchange, Info, Reply
+from fedge.core.drive import drive
 from fedge.core.errors import ConfigError, DataError, FedgeError, StorageError, TrainingError
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples

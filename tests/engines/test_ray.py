@@ -20,7 +20,8 @@ from torch import Tensor
 
 import federation
 from federation import BUILDS, Federation, Handmade, batched_of, make_job, mixed
-from fedge.core.algorithm import Build, Reply, drive
+from fedge.core.algorithm import Build, Reply
+from fedge.core.drive import drive
 from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.layout import Tree
 from fedge.core.userfile import load_function

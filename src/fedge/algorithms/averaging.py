@@ -105,6 +105,20 @@ def meet(state: Tree, talkers: Sequence[int]) -> Generator[Exchange, Reply, tupl
     return {**state, **mean}, met
 
 
+def growing(unknown: Tree) -> Callable[[Tree, int, int], Tree]:
+    """The `grow` of a state with entries per client: of each name, new clients get the value of an unknown client.
+
+    A state may still have one entry for all clients, with these very values; with several clients it keeps that.
+    """
+
+    def grow(state: Tree, num_before: int, num_after: int) -> Tree:
+        entries = {name: state[name] for name in unknown if len(state[name]) == num_before}
+        added = num_after - num_before
+        return {**state, **{name: torch.cat([v, unknown[name].expand(added)]) for name, v in entries.items()}}
+
+    return grow
+
+
 def epoch_of(round: int, last: Tensor, epochs: int) -> tuple[int, Tensor]:
     """Where a round is in its period of so many: (t from 1 on, the epoch of each client's last talk in it, or 0)."""
     t = (round - 1) % epochs + 1

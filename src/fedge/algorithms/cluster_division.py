@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
+import torch
 from msgspec import Meta
 from numpy.typing import NDArray
 
@@ -60,6 +61,20 @@ def beside(work: Work, own: str) -> Work:
         return upload, {own: kept[own], **nest("kept", after)}
 
     return work._replace(init=lambda down, kept, ctx: work.init(down, pick("kept", kept), ctx), final=final)
+
+
+def join(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
+    """The `final` of a client that gets to know its cluster."""
+    return {}, {**kept, "cluster": down["cluster"]}
+
+
+def grow_first(algorithm: Algorithm, state: Tree, num_before: int, num_after: int) -> Tree:
+    """The state with new clients in cluster 0, as their private state says; clients not yet divided are all in it."""
+    members, added = state["members"], num_after - num_before
+    num_first = int((members.expand(num_before) == 0).sum())
+    first = algorithm.grow(pick("0", state), num_first, num_first + added)
+    members = members if len(members) == 1 else torch.cat([members, members.new_zeros(added)])
+    return {**state, "members": members, **nest("0", first)}
 
 
 def divide(changes: NDArray[np.float64], count: int) -> NDArray[np.int64]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 
 import numpy as np
 import torch
 
-from fedge.algorithms.cluster_division import beside, check_divisible, divide, members_only, updates
-from fedge.algorithms.one_client import ask, tell
-from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info, Reply, Work
+from fedge.algorithms.cluster_division import beside, check_divisible, divide, grow_first, join, members_only, updates
+from fedge.algorithms.one_client import tell
+from fedge.core.algorithm import Algorithm, Build, Exchange, Info, Reply, Work
+from fedge.core.drive import first_exchange
 from fedge.core.layout import Layout, Tree, nest, pick
 from fedge.core.reduce import Collect, average
 from fedge.core.slots import Slot
@@ -39,7 +41,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
 
         def split(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
             before = pick("0", state)
-            exchange = ask(one, before, info)
+            exchange = first_exchange(one, before, info)
             reply = yield exchange._replace(reduce=Collect)
             found = divide(updates(one, exchange, reply), count)
             members = torch.zeros(info.num_clients, dtype=torch.int64)
@@ -61,9 +63,6 @@ def clustered(inner: Build, count: int, when: int) -> Build:
             own = {name: rows[kept["cluster"].squeeze(-1)] for name, rows in pick("clusters", variables).items()}
             return one.personal(own, pick("kept", kept)) if one.personal else own
 
-        def join(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            return {}, {**kept, "cluster": down["cluster"]}
-
         works = {name: beside(work, "cluster") for name, work in one.works.items()}
         return one._replace(
             slots={**one.slots, "members": Slot("scalar", merge="max"), "cluster": Slot("scalar")},
@@ -73,6 +72,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
             round=round,
             model=model,
             personal=personal,
+            grow=partial(grow_first, one),
         )
 
     return build

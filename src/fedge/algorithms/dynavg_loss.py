@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 
-from fedge.algorithms.averaging import AveragingOptions, Talk, epoch_of, federate, meet, share_out
+from fedge.algorithms.averaging import AveragingOptions, Talk, epoch_of, federate, growing, meet, share_out
 from fedge.algorithms.options import Count
 from fedge.core.algorithm import Algorithm, Exchange, Info
 from fedge.core.layout import Layout, Tree
@@ -26,9 +26,7 @@ class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
     freeze_after: Annotated[Count | None, Meta(description="epoch after which new losses change no E_k")] = None
 
     def build(self, layout: Layout) -> Algorithm:
-        def init(variables: Tree) -> Tree:
-            loss = torch.zeros(1, dtype=torch.float64)
-            return {**variables, "loss": loss, "E_k": torch.tensor([0]), "last": torch.tensor([-self.epochs])}
+        unknown = {"loss": torch.zeros(1).double(), "E_k": torch.tensor([0]), "last": torch.tensor([-self.epochs])}
 
         def round(state: Tree, info: Info) -> Talk:
             reply = yield Exchange("train", {}, info.cohort)
@@ -50,4 +48,6 @@ class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
             return {"q": state["loss"].where(state["last"] > 0, torch.nan), "E_k": state["E_k"].double()}
 
         merges = {"loss": Slot("scalar", merge="sum")} | dict.fromkeys(("E_k", "last"), Slot("scalar", merge="max"))
-        return federate(self, round, works={}, slots=merges)._replace(init=init, notes=notes)
+        return federate(self, round, works={}, slots=merges)._replace(
+            init=lambda variables: {**variables, **unknown}, notes=notes, grow=growing(unknown)
+        )

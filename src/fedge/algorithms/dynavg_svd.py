@@ -8,7 +8,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from fedge.algorithms.averaging import AveragingOptions, Talk, epoch_of, federate, meet, nothing, share_out
+from fedge.algorithms.averaging import AveragingOptions, Talk, epoch_of, federate, growing, meet, nothing, share_out
 from fedge.algorithms.spectrum import Method, find_q
 from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Work
 from fedge.core.layout import Layout, Tree
@@ -31,6 +31,8 @@ class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
     oversampling: Annotated[int, Meta(ge=0, description="further directions that these are looked for in")] = 10
 
     def build(self, layout: Layout) -> Algorithm:
+        unknown = {"q": torch.tensor([-1]), "last": torch.tensor([-self.epochs])}
+
         def look(inputs: Tensor) -> Tree:
             squared = self.energy == "squared"
             q = find_q(inputs, self.energy_share, squared, self.method, self.rank, self.oversampling)
@@ -38,9 +40,6 @@ class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
 
         def measure(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
             return {"q": local["q"]}, kept
-
-        def init(variables: Tree) -> Tree:
-            return {**variables, "q": torch.tensor([-1]), "last": torch.tensor([-self.epochs])}
 
         def round(state: Tree, info: Info) -> Talk:
             reply = yield Exchange("train", {}, info.cohort)
@@ -65,4 +64,6 @@ class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
 
         slots = dict.fromkeys(("q", "last"), Slot("scalar", merge="max"))
         works = {"measure": Work(nothing, measure, look=look)}
-        return federate(self, round, works, slots)._replace(init=init, notes=notes)
+        return federate(self, round, works, slots)._replace(
+            init=lambda variables: {**variables, **unknown}, notes=notes, grow=growing(unknown)
+        )

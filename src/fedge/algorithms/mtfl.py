@@ -10,6 +10,7 @@ from __future__ import annotations
 from fedge.algorithms import one_client as alone
 from fedge.algorithms.private import Private, private_part, put, take
 from fedge.core.algorithm import Algorithm, Build, Context, Work
+from fedge.core.drive import first_exchange
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Kind, Layout, Tree, nest, pick
 
@@ -32,7 +33,7 @@ def mtfl(inner: Build, private: Private) -> Build:
             return {name: put(layout, ours, shared_tree[name], mine, own_tree[name], kinds[name]) for name in own_tree}
 
         def whole(down: Tree, kept: Tree, ctx: Context) -> Tree:
-            return join(down, alone.ask(own, pick("own", kept), alone.info_of_one(ctx)).down)
+            return join(down, first_exchange(own, pick("own", kept), alone.info_of_one(ctx)).down)
 
         def wrap(work: Work, shared_work: Work) -> Work:
             def init(down: Tree, kept: Tree, ctx: Context) -> Tree:
@@ -62,6 +63,7 @@ def mtfl(inner: Build, private: Private) -> Build:
             personal=personal,
             adapt=full.adapt,
             travels=ours,
+            grow=shared.grow,
         )
 
     return build

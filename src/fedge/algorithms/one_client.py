@@ -1,30 +1,35 @@
-"""One round of a server half whose only exchange is answered on the spot, without an engine."""
+"""One round of a server half whose only exchange has a reply already, without any client work."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from fedge.core.algorithm import Algorithm, Context, Costs, Exchange, Info, Reply
+from fedge.core.drive import drive
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree
 
 _FREE = Costs(*[np.zeros(1, np.int64)] * len(Costs._fields))
 
 
-def ask(algorithm: Algorithm, state: Tree, info: Info) -> Exchange:
-    """What the server half would ask."""
-    return next(algorithm.round(state, info))
+class _Answered:
+    """An engine for a round of one exchange, whose reply is known."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._replies = [reply]
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
+        if not self._replies:
+            raise ConfigError("personal, cluster: need an algorithm with one exchange a round; this one has more")
+        return [self._replies.pop()]
 
 
 def tell(algorithm: Algorithm, state: Tree, info: Info, reply: Reply) -> Tree:
-    """The server half's state after this reply."""
-    rounds = algorithm.round(state, info)
-    next(rounds)
-    try:
-        rounds.send(reply)
-    except StopIteration as end:
-        return dict(end.value)
-    raise ConfigError("personal, cluster: work around algorithms with one exchange a round; this one has more")
+    """Return the server half's state after this reply. Raises ConfigError if the round then asks again."""
+    (outcome,) = drive(_Answered(reply), algorithm, [state], [info])
+    return dict(outcome.state)
 
 
 def info_of_one(ctx: Context) -> Info:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from fedge.core.algorithm import Algorithm, Build, Exchange, Info, Reply
-from fedge.core.layout import Layout, Tree
+from fedge.core.algorithm import Algorithm, Build, Exchange
+from fedge.core.drive import map_exchanges
+from fedge.core.layout import Layout
 from fedge.core.reduce import Krum, Mean, Median, Reduce, TrimmedMean
 from fedge.core.schema import Options
 
@@ -66,19 +66,11 @@ ReduceOptions = ByMean | ByMedian | ByTrimmedMean | ByKrum
 def reduced(inner: Build, reduce: Reduce) -> Build:
     """The algorithm with every mean over clients replaced."""
 
+    def replace_mean(exchange: Exchange) -> Exchange:
+        return exchange._replace(reduce=reduce) if exchange.reduce is Mean else exchange
+
     def build(layout: Layout) -> Algorithm:
         algorithm = inner(layout)
-
-        def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
-            rounds = algorithm.round(state, info)
-            try:
-                exchange = next(rounds)
-                while True:
-                    reply = yield exchange._replace(reduce=reduce) if exchange.reduce is Mean else exchange
-                    exchange = rounds.send(reply)
-            except StopIteration as end:
-                return dict(end.value)
-
-        return algorithm._replace(round=round)
+        return algorithm._replace(round=lambda state, info: map_exchanges(algorithm.round(state, info), replace_mean))
 
     return build

@@ -52,6 +52,9 @@ class Scaffold(TrainingOptions, tag="scaffold"):
                 "stats": reply.value["stats"],
             }
 
+        def grow(state: Tree, num_before: int, num_after: int) -> Tree:
+            return {**state, "c": state["c"] * (num_before / num_after)}  # the c_i of new clients are 0
+
         slots = {
             "x": Slot("params"),
             "c": Slot("params", merge="sum"),
@@ -60,4 +63,4 @@ class Scaffold(TrainingOptions, tag="scaffold"):
             "stats": Slot("stats", anchor="stats", weight=self.weighting),
         }
         works = {"train": Work(start, final, affine=affine, flops_per_param=4)}
-        return Algorithm(slots, init, keep, works, round, global_model)
+        return Algorithm(slots, init, keep, works, round, global_model, grow=grow)

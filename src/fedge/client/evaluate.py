@@ -22,7 +22,9 @@ PIECE = 1024  # samples that are looked at in one go
 def measure(side: ClientSide, client: int, question: Question, info: Info) -> Sums | None:
     """Return a client's answer to a question; None if it has no such data."""
     if question.measure == "train":
-        return score(side.network, question.down, side.data.train(client, info.round)) if has_data(side, client) else None
+        return (
+            score(side.network, question.down, side.data.train(client, info.round)) if has_data(side, client) else None
+        )
     test = side.data.test(client, info.round)
     if not len(test):
         return None

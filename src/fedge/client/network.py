@@ -14,8 +14,8 @@ from fedge.core.algorithm import Penalty
 from fedge.core.errors import ModelError
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Layout, Tree
-from fedge.data.clients import Samples
 from fedge.core.registered import Task
+from fedge.data.clients import Samples
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _EVALUATION_BATCH = 2048

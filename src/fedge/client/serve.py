@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import torch
+from typing import NamedTuple
 
 from fedge.client.answer import answer
 from fedge.client.client_side import ClientSide
@@ -12,7 +10,7 @@ from fedge.client.evaluate import measure
 from fedge.core import message
 from fedge.core.algorithm import Info
 from fedge.core.layout import Tree
-from fedge.core.question import Question
+from fedge.core.question import Question, write_sums
 
 
 class Served(NamedTuple):
@@ -30,10 +28,6 @@ def serve(side: ClientSide, client: int, request: bytes) -> Served:
         down = codec.decode(down, {})
     if "measure" in meta:
         question = Question(meta.pop("measure"), down, (client,), work)
-        return Served(_pack_sums(client, measure(side, client, question, Info(**meta))))
+        return Served(message.pack({"client": client}, write_sums(measure(side, client, question, Info(**meta)))))
     given, kept = answer(side, client, work, down, Info(**meta))
     return Served(message.pack(given.meta(), given.upload), kept)
-
-
-def _pack_sums(client: int, sums: Any) -> bytes:
-    return message.pack({"client": client}, {name: torch.tensor([value], dtype=torch.float64) for name, value in (sums or {}).items()})

@@ -1,7 +1,7 @@
 """An algorithm has two halves, and neither knows how it is run.
 
 The client half is a set of `Work`: pure functions on vectors. The server half is a generator that asks (`Exchange`)
-and is told (`Reply`). An engine stands between them; `drive` is the only code that advances the generators.
+and is told (`Reply`). An engine stands between them (`core/drive.py`).
 
 Every function works on one client (`[P]`) and on a block of clients as rows (`[C, P]`) alike: it is elementwise in
 its vectors, reduces over the last dimension only, never mutates an input and never branches on a tensor's value.
@@ -10,7 +10,6 @@ its vectors, reduces over the last dimension only, never mutates an input and ne
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +18,6 @@ from torch import add as torch_add
 
 from fedge.core.codecs.codec import Codec
 from fedge.core.layout import Layout, Tree
-from fedge.core.question import Question, Sums
 from fedge.core.reduce import Mean, Reducer
 from fedge.core.slots import Slot
 
@@ -82,7 +80,7 @@ class Work(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What the server says of a round; all but the cohort travels with every request."""
+    """The server's settings for a round; all but the cohort travel with every request."""
 
     round: int
     rate: float
@@ -94,12 +92,12 @@ class Info(NamedTuple):
     server_rate: float = 1.0
 
     def told(self) -> dict[str, Any]:
-        """What travels, by name."""
+        """Return the fields that travel, by name."""
         return {name: value for name, value in self._asdict().items() if name != "cohort"}
 
 
 class Costs(NamedTuple):
-    """What an exchange cost, one value for each client of `Reply.ids`, or of `Late.ids`."""
+    """What an exchange cost, one value for each client: of `Reply.ids`, `Late.ids` or `Rejected.ids`."""
 
     bytes_down: np.ndarray
     bytes_up: np.ndarray
@@ -110,10 +108,7 @@ class Costs(NamedTuple):
 
 
 Admit = Callable[[tuple[int, ...], Costs], np.ndarray]
-"""(ids in client order, what their answers cost) -> which of them are in time."""
-
-Admission = Callable[[int, tuple[int, ...], Costs], np.ndarray]
-"""The same of several states that are driven at once, by the number of the state."""
+"""(ids in client order, costs of their answers) -> which of them are in time."""
 
 
 class Exchange(NamedTuple):
@@ -124,22 +119,22 @@ class Exchange(NamedTuple):
     cohort: Sequence[int]
     reduce: Callable[[Mapping[str, Slot]], Reducer] = Mean
     admit: Admit | None = None  # set by `drive` alone; None: all are in time
-    optional: bool = False  # the round goes on though nobody answers; the reply has no value then
+    optional: bool = False  # the round continues if nobody answers; the reply then has no value
 
 
 class Late(NamedTuple):
-    """Clients whose answers came too late: nothing is made of them, but the work was done."""
+    """Clients whose answers came too late: they are not reduced, but the work was done and is charged."""
 
     ids: tuple[int, ...]
     costs: Costs
 
 
 class Rejected(NamedTuple):
-    """Clients whose answers were rejected, each for a reason: nothing is made of them, but the work was done."""
+    """Clients whose answers the gate rejected, in client order: not reduced, but charged like any other work."""
 
     ids: tuple[int, ...]
     costs: Costs
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # one for each client
 
 
 class Reply(NamedTuple):
@@ -148,13 +143,18 @@ class Reply(NamedTuple):
     value: Tree
     ids: tuple[int, ...]
     samples: np.ndarray
-    missing: tuple[int, ...]  # late and rejected clients too
+    missing: tuple[int, ...]  # all others of the cohort: silent, late or rejected
     costs: Costs
     losses: np.ndarray  # of each client's first step; NaN where nothing was trained
     communicated: bool  # the uploads carried model-sized vectors
     cosine_distance: float | None = None  # between the clients' updates, mean over pairs; None: not measured
     late: Late | None = None
     rejected: Rejected | None = None
+
+
+def unchanged(state: Tree, num_before: int, num_after: int) -> Tree:
+    """The `grow` of a server state that is independent of the number of clients."""
+    return state
 
 
 class Algorithm(NamedTuple):
@@ -170,6 +170,7 @@ class Algorithm(NamedTuple):
     adapt: Work | None = None  # what a client does with those before UA, down and upload being variables
     travels: Layout | None = None  # the layout of what travels, if not the model's
     notes: Callable[[Tree], Tree] | None = None  # state -> what it says of each client, or NaN; one for all at first
+    grow: Callable[[Tree, int, int], Tree] = unchanged  # (state, N, N') -> state when N clients have become N' >= N
 
 
 Build = Callable[[Layout], Algorithm]
@@ -182,66 +183,8 @@ class Kept(Protocol):
     def write(self, client: int, tree: Tree) -> None: ...
 
 
-class Engine(Protocol):
-    """A way of running client work. All exchanges of one moment come in one call."""
-
-    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> Sequence[Reply]: ...
-
-    def evaluate(self, question: Question, info: Info) -> Mapping[int, Sums]:
-        """Return the answer of each client, in client order; clients without such data are left out."""
-
-    def test(self, variables: Tree) -> Sums:
-        """Return the sums of a model over the server's own test set, which must exist."""
-
-
-class Outcome(NamedTuple):
-    """What a round came to. A void round leaves the state as it was."""
-
-    state: Tree
-    replies: Sequence[Reply]
-    void: bool = False
-
-
-def drive(
-    engine: Engine,
-    algorithm: Algorithm,
-    states: Sequence[Tree],
-    infos: Sequence[Info],
-    admit: Admission | None = None,
-) -> list[Outcome]:
-    """One round of each state with its own cohort. An exchange that nobody answers in time makes its round void,
-    unless it is optional.
-
-    `admit` says of an exchange of the state with that number who is in time; without it, all are.
-    """
-    replies: list[list[Reply]] = [[] for _ in states]
-    outcomes: dict[int, Outcome] = {}
-    rounds = [algorithm.round(state, info) for state, info in zip(states, infos, strict=True)]
-    asked: dict[int, Exchange] = {}
-
-    def advance(i: int, reply: Reply | None) -> None:
-        try:
-            exchange = next(rounds[i]) if reply is None else rounds[i].send(reply)
-            asked[i] = exchange if admit is None else exchange._replace(admit=partial(admit, i))
-        except StopIteration as end:
-            outcomes[i] = Outcome(end.value, replies[i])
-
-    for i in range(len(states)):
-        advance(i, None)
-    while asked:
-        pending, asked = asked, {}
-        for i, reply in zip(pending, engine.run(list(pending.values()), [infos[i] for i in pending]), strict=True):
-            replies[i].append(reply)
-            if reply.ids or pending[i].optional:
-                advance(i, reply)
-            else:
-                rounds[i].close()
-                outcomes[i] = Outcome(states[i], replies[i], void=True)
-    return [outcomes[i] for i in range(len(states))]
-
-
 def next_move(work: Work, local: Tree, ctx: Context) -> Affine:
-    """How y moves in the next step. That does not hang on where y is: an engine may not have it at hand."""
+    """How y moves in the next step. That does not depend on y itself, which an engine may not have at hand."""
     assert work.affine is not None
     return work.affine({name: value for name, value in local.items() if name != "y"}, ctx)
 

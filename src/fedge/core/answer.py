@@ -39,7 +39,6 @@ class Answer(NamedTuple):
         told = {"client": self.client, "samples": self.samples, **self.effort._asdict()}
         return told | {"problem": self.problem} if self.problem else told
 
-
     @staticmethod
     def read(meta: dict[str, Any], upload: Tree) -> Answer:
         """Return the answer that travelled."""

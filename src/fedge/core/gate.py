@@ -65,8 +65,8 @@ class Gate:
     def believable(self, answer: Answer) -> Effort:
         """Return the effort that an answer claims, as far as it was asked for."""
         most = self._most_effort(answer.client)
-        counts = [min(max(0, getattr(answer.effort, name)), getattr(most, name)) for name in _COUNTS]
-        return Effort(*counts, answer.effort.loss)
+        counts = {name: min(max(0, getattr(answer.effort, name)), getattr(most, name)) for name in _COUNTS}
+        return answer.effort._replace(**counts)
 
     def _problem_of_claims(self, answer: Answer) -> str | None:
         """Return what is wrong with what a client says of itself: its samples, its effort."""

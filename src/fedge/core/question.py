@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import torch
+
+from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
 
 Measure = Literal["test", "train", "user", "trained"]
@@ -41,3 +44,16 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
     """Return accuracy, where there is one, and loss over all samples that were counted."""
     found = {"accuracy": sums["correct"] / sums["count"]} if "correct" in sums else {}
     return found | {"loss": sums["loss"] / sums["count"]}
+
+
+def write_sums(sums: Mapping[str, float] | None) -> Tree:
+    """Return an answer as it travels: a number each; nothing if there is no answer."""
+    return {name: torch.tensor([value], dtype=torch.float64) for name, value in (sums or {}).items()}
+
+
+def read_sums(tree: Tree) -> Sums | None:
+    """Return the answer that travelled; a StreamError if it is not made of numbers in float64."""
+    for name, value in tree.items():
+        if value.dtype != torch.float64 or value.shape != (1,):
+            raise StreamError(f"expected the sum {name!r} as float64[1], got {value.dtype} of shape {list(value.shape)}")
+    return {name: float(value) for name, value in tree.items()} or None

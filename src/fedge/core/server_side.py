@@ -23,6 +23,9 @@ class Limits(NamedTuple):
     on_bad: OnBad = "stop"
 
 
+_NO_LIMITS = Limits()
+
+
 @dataclass(frozen=True)
 class ServerSide:
     """An algorithm for a model, the clients as they registered, and what their work costs."""
@@ -35,7 +38,7 @@ class ServerSide:
     flops_per_sample: int
     drop_single: bool = False  # clients drop a last batch of one sample, as models with BatchNorm need it
     compare_updates: bool = False  # measure the cosine distance between a cohort's updates
-    limits: Limits = Limits()
+    limits: Limits = _NO_LIMITS
     rehearsals: dict[str, Rehearsed] = field(default_factory=dict, compare=False)  # of each work, made when needed
 
     def present(self, exchange: Exchange) -> list[int]:
@@ -52,7 +55,11 @@ class ServerSide:
         if name not in self.rehearsals:
             try:
                 found = self._rehearse(exchange, info, "meta")
-            except (RuntimeError, TypeError, NotImplementedError):  # some work needs values, such as a codec's residuals
+            except (
+                RuntimeError,
+                TypeError,
+                NotImplementedError,
+            ):  # some work needs values, such as a codec's residuals
                 found = self._rehearse(exchange, info, "cpu")
             self.rehearsals[name] = found._replace(
                 local={}, kept={}, upload={key: value.to("meta") for key, value in found.upload.items()}

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedge.core.registered import Registered
 
+
 class Samples(NamedTuple):
     """Inputs `[n, ...]` and targets: class numbers `[n]`, or `[n, k]` labels or values."""
 

@@ -19,8 +19,8 @@ from torch.nn.functional import affine_grid, grid_sample
 
 from fedge.core.errors import DataError
 from fedge.core.keys import generator
-from fedge.core.schema import Options
 from fedge.core.registered import Task
+from fedge.core.schema import Options
 from fedge.data.dealing import choose_clients, nearest_whole
 
 Hands = Sequence[np.ndarray]

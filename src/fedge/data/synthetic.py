@@ -9,9 +9,9 @@ import torch
 from msgspec import Meta
 
 from fedge.core.keys import generator
+from fedge.core.registered import Task
 from fedge.core.schema import Options
 from fedge.data.clients import Samples
-from fedge.core.registered import Task
 from fedge.data.dealing import MAX_ALPHA, MIN_ALPHA, draw_proportions
 
 MAX_POOLED = 100

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedge.core import message
-from fedge.core.algorithm import Outcome
+from fedge.core.drive import Outcome
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.reduce import average
 from fedge.core.slots import Slot

@@ -19,7 +19,7 @@ _CLIENT = ("rounds", "communications", "bytes_down", "bytes_up")
 class Ledger:
     """Charges rounds, keeps the totals, and remembers what each client had to do with it.
 
-    What a client did too late is charged like anything else.
+    What a client did too late, or what was rejected, is charged like anything else.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,8 @@ class Ledger:
 
 
 def _parties(reply: Reply) -> Iterator[tuple[tuple[int, ...], Costs, bool]]:
-    """(clients, what they cost, whether they communicated): those in time, and those too late."""
+    """(clients, their costs, whether they communicated) for answers that were accepted, too late, and rejected."""
     yield reply.ids, reply.costs, reply.communicated
-    if reply.late:
-        yield *reply.late, False
+    for party in (reply.late, reply.rejected):
+        if party:
+            yield party.ids, party.costs, False

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedge.core.algorithm import Admission, Costs, Reply
+from fedge.core.algorithm import Costs, Reply
+from fedge.core.drive import Admission
 from fedge.core.keys import generator
 from fedge.core.layout import Tree
 from fedge.edge.clock import Clock, Participants, Phases, Places

@@ -17,8 +17,8 @@ from fedge.core.effort import num_steps
 from fedge.core.layout import Tree
 from fedge.core.reduction import PartialReply, Reduction
 from fedge.core.server_side import ServerSide
-from fedge.engines.both_sides import BothSides
 from fedge.engines import block_work
+from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 
 
@@ -122,9 +122,7 @@ def divide(clients: ClientSide, work: Work, ids: Sequence[int], info: Info, size
     return blocks
 
 
-def answer(
-    sides: BothSides, batched: Batched, requests: Mapping[int, Request], block: Rows, kept: Tree
-) -> Found:
+def answer(sides: BothSides, batched: Batched, requests: Mapping[int, Request], block: Rows, kept: Tree) -> Found:
     """A block's part in each exchange, and what its clients keep."""
     clients, first = sides.clients, requests[block.asked[0]]
     work, down, info = first.exchange.work, first.exchange.down, first.info

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedge.client.client_side import ClientSide
 from fedge.client.evaluate import PIECE, has_data, reached, score_piece, sums
-from fedge.core.algorithm import Info, Work
+from fedge.core.algorithm import Info
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree
 from fedge.core.question import Question, Sums, add_up

@@ -127,7 +127,7 @@ class Ray(TaskQueue[_Task]):
             ray.util.deregister_serializer(Tensor)
         # Of these every worker has tensors of its own: modules count batches in some of theirs.
         server, clients, _ = self._sides
-        parts = ray.put((server, clients._replace(data=None, kept=None)))
+        parts = ray.put((server, {**clients._asdict(), "data": None, "kept": None}))
         make = ray.remote(num_cpus=1)(_Actor).remote
         return lambda: make(parts, data)
 
@@ -209,11 +209,11 @@ class Ray(TaskQueue[_Task]):
 class _Actor:
     """A worker, where it works."""
 
-    def __init__(self, parts: tuple[ServerSide, ClientSide], data: tuple[Clients, Samples | None]) -> None:
+    def __init__(self, parts: tuple[ServerSide, dict[str, Any]], data: tuple[Clients, Samples | None]) -> None:
         keep_freed_memory()
         torch.set_num_threads(1)
         server, clients = parts
-        self._sides = BothSides(server, clients._replace(data=data[0]), data[1])
+        self._sides = BothSides(server, ClientSide(**{**clients, "data": data[0]}), data[1])
         self._batched = _batched(self._sides)
 
     def versions(self) -> dict[str, str]:

@@ -42,7 +42,9 @@ SomeTask = TypeVar("SomeTask", bound=Task)
 class TaskQueue(ABC, Generic[SomeTask]):
     """Runs exchanges in blocks of at most `num_rows` clients, on `num_workers` workers. They start when needed."""
 
-    def __init__(self, sides: BothSides, num_rows: int, masks: bool, num_workers: int, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, sides: BothSides, num_rows: int, masks: bool, num_workers: int, notice: Callable[[str], None]
+    ) -> None:
         """`notice` is told what a person should know, such as that a worker was replaced."""
         self._sides, self._num_workers, self._notice = sides, num_workers, notice
         self.num_rows, self.masks = num_rows, masks

@@ -7,7 +7,7 @@ not the clients' private state, which is read and written in one place only and 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NoReturn
 
@@ -22,11 +22,11 @@ from fedge.core.effort import Effort
 from fedge.core.errors import FedgeError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.reduce import Collect, Mean, Partial
+from fedge.core.reduction import Bad, PartialReply, Reduction
 from fedge.engines import evaluate
 from fedge.engines.blocks import Content, Found, Rows, Workers, answer, read_kept, run_in_blocks
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
-from fedge.core.reduction import Bad, PartialReply, Reduction
 
 Meta = Mapping[str, Any]
 """Plain values: numbers, texts, and lists and dicts of them."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedge.client.evaluate import score
 from fedge.client.private_state import HeldState
 from fedge.client.serve import serve
 from fedge.core import message
 from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.layout import Tree
-from fedge.core.question import Question, Sums
+from fedge.core.question import Question, Sums, read_sums
 from fedge.core.reduction import Reduction
 from fedge.engines.both_sides import BothSides
 from fedge.engines.evaluate import needed
@@ -44,8 +45,9 @@ class Wire:
     def evaluate(self, question: Question, info: Info) -> dict[int, Sums]:
         coded = question.down if question.coded is None else question.coded
         data = message.pack({**question.told(), **info.told()}, coded)
-        found = {client: read_sums(serve(self._clients, client, data).data) for client in question.clients}
-        return {client: sums for client, sums in found.items() if sums}
+        answers = {client: serve(self._clients, client, data).data for client in question.clients}
+        found = {client: read_sums(message.unpack(answer)[1]) for client, answer in answers.items()}
+        return {client: sums for client, sums in found.items() if sums is not None}
 
     def test(self, variables: Tree) -> Sums:
         return score(self._clients.network, variables, needed(self._test))

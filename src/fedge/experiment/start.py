@@ -18,8 +18,8 @@ from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
-from fedge.experiment.simulation import Simulation
 from fedge.experiment.setup import Setup
+from fedge.experiment.simulation import Simulation
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, seed_path
 from fedge.runs.read import Run

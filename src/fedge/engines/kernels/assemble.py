@@ -10,8 +10,8 @@ from torch import Tensor
 from fedge.client.network import Network
 from fedge.core.algorithm import Affine, Penalty
 from fedge.core.layout import Layout, Tree
-from fedge.data.clients import Samples
 from fedge.core.registered import Task
+from fedge.data.clients import Samples
 from fedge.engines.kernels.convolution import swap_pool
 from fedge.engines.kernels.functional import try_functional
 from fedge.engines.kernels.layer import Batch, Into, Layer, Pass, Stepped, Weights, Written
