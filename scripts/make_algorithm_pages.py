@@ -200,8 +200,8 @@ def _cells(forecast: Forecast, setup: Setup) -> Iterator[str]:
     vectors = (quote.bytes_down / size, quote.bytes_up / size, quote.kept, quote.memory)
     yield from (f"{round(vector, 2 if vector >= 0.1 else 3):g}" for vector in vectors)
     yield str(max(work.flops_per_param for work in works if work.trains))
-    yield str(sum(part.step_gradients for part in parts))
-    yield str(sum(part.full_gradients for part in parts))
+    yield str(sum(part.gradients.step for part in parts))
+    yield str(sum(part.gradients.full for part in parts))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

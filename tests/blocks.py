@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from fedge.client.network import Network
 from fedge.core.algorithm import Affine, Penalty, moved
-from fedge.data.clients import Samples
 from fedge.core.registered import Task
+from fedge.data.clients import Samples
 from fedge.engines.kernels.assemble import Batched, Kernels, assemble
 from fedge.engines.kernels.layer import Batch, Weights
 

@@ -28,17 +28,19 @@ from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.algorithms.periodic import Periodic
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
+from fedge.client.client_side import ClientSide
 from fedge.client.network import Network
 from fedge.core.algorithm import Build, Costs, Exchange, Info, Reply
 from fedge.core.codecs.chain import CodecOptions
 from fedge.core.drive import Engine, Outcome, drive
 from fedge.core.layout import Tree
 from fedge.core.reduce import Krum, Median, TrimmedMean
+from fedge.core.registered import RegisteredClients, Task
 from fedge.core.schema import tag
+from fedge.core.server_side import ServerSide
 from fedge.data.clients import Samples
-from fedge.core.registered import Task
 from fedge.engines.block import Block
-from fedge.engines.job import Job
+from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.loop import Loop
 from fedge.engines.wire import Wire
@@ -157,29 +159,41 @@ def dense() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
 
 
-def make_job(
+def make_sides(
     build: Build,
     clients: Handmade,
     make: Callable[[], nn.Module] = normed,
     batch_size: int = 4,
     dtype: torch.dtype = torch.float64,
-) -> Job:
+    **server: Any,
+) -> BothSides:
+    """Server and clients; options of the server go by the names of its fields."""
     network = Network(make, 1, clients.task, dtype)
     algorithm = build(network.layout)
-    return Job(algorithm, network, clients, KeptStore(algorithm.keep(network.variables), None), batch_size, 100)
+    kept = KeptStore(algorithm.keep(network.variables), None)
+    registered = RegisteredClients.of(clients)
+    return BothSides(
+        ServerSide(
+            algorithm, network.layout, network.variables, registered, batch_size, 100, network.has_norm, **server
+        ),
+        ClientSide(algorithm, network, clients, kept, batch_size),
+        clients.pooled_test(),
+    )
 
 
-def make_engine(name: str, job: Job, make_client_job: Callable[[], Job], num_rows: int = 2) -> Engine:
+def make_engine(name: str, sides: BothSides, make_anew: Callable[[], BothSides], num_rows: int = 2) -> Engine:
+    """With `wire` the clients have an algorithm and a model of their own, which are made anew."""
     if name == "loop":
-        return Loop(job)
+        return Loop(sides)
     if name == "wire":
-        return Wire(job, make_client_job)
-    return Block(job, batched_of(job), num_rows)
+        anew = make_anew().clients._replace(kept=sides.clients.kept, data=sides.clients.data)
+        return Wire(sides._replace(clients=anew))
+    return Block(sides, batched_of(sides), num_rows)
 
 
-def batched_of(job: Job) -> Batched:
+def batched_of(sides: BothSides) -> Batched:
     """The model for blocks of clients, which it must have."""
-    batched = assemble(job.network, job.probe())
+    batched = assemble(sides.clients.network, sides.clients.probe())
     assert not isinstance(batched, str), batched
     return batched
 
@@ -198,9 +212,9 @@ class Federation:
         **options: object,
     ) -> None:
         steps, epochs = options.pop("steps", 3), options.pop("epochs", None)
-        self.job = make_job(build, clients, **options)  # type: ignore[arg-type]
-        self.engine = make_engine(engine, self.job, lambda: make_job(build, clients, **options))  # type: ignore[arg-type]
-        self.state = self.job.algorithm.init(self.job.network.variables)
+        self.sides = make_sides(build, clients, **options)  # type: ignore[arg-type]
+        self.engine = make_engine(engine, self.sides, lambda: make_sides(build, clients, **options))  # type: ignore[arg-type]
+        self.state = self.clients.algorithm.init(self.clients.network.variables)
         num_clients = len(clients.sizes) if num_clients is None else num_clients
         self.info = Info(
             round=0,
@@ -213,10 +227,14 @@ class Federation:
             server_rate=server_rate,
         )
 
+    @property
+    def clients(self) -> ClientSide:
+        return self.sides.clients
+
     def round(self, cohort: Sequence[int] | None = None) -> Outcome:
         self.info = self.info._replace(round=self.info.round + 1)
         info = self.info if cohort is None else self.info._replace(cohort=tuple(cohort))
-        (outcome,) = drive(self.engine, self.job.algorithm, [self.state], [info])
+        (outcome,) = drive(self.engine, self.clients.algorithm, [self.state], [info])
         self.state = outcome.state
         return outcome
 
@@ -227,20 +245,20 @@ class Federation:
 
     def grow(self, num_clients: int) -> "Federation":
         """Register more clients, all of which take part from the next round on."""
-        self.state = self.job.algorithm.grow(self.state, self.info.num_clients, num_clients)
+        self.state = self.clients.algorithm.grow(self.state, self.info.num_clients, num_clients)
         self.info = self.info._replace(num_clients=num_clients, cohort=tuple(range(num_clients)))
         return self
 
     def everything(self) -> Tree:
         """Server state and all kept state, by name."""
         found = dict(self.state)
-        for client in range(len(self.job.clients.sizes)):
-            found |= {f"{client}/{name}": value for name, value in self.job.kept.read(client).items()}
+        for client in range(len(self.clients.data.sizes)):
+            found |= {f"{client}/{name}": value for name, value in self.clients.kept.read(client).items()}
         return found
 
     def weight(self) -> float:
         """The global model's only weight, for the federations made of `points` and `slope`."""
-        return float(self.job.algorithm.model(self.state, self.job.network.variables)["x"])
+        return float(self.clients.algorithm.model(self.state, self.clients.network.variables)["x"])
 
 
 class Losing:

@@ -7,20 +7,22 @@ from federation import BUILDS, Federation, mixed, points, slope
 from fedge.algorithms.adapted import adaptation, fine_tuned
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.mtfl import mtfl
+from fedge.client.perform import perform
 from fedge.core.algorithm import Build
+from fedge.core.effort import Effort
 from fedge.core.layout import Tree
-from fedge.engines.loop import perform
-from fedge.engines.reduction import Effort
 
 
 def adapted(federation: Federation, client: int) -> tuple[Tree, Effort]:
     """The model with which a client's own accuracy is measured, and what it took."""
-    algorithm, variables = federation.job.algorithm, federation.job.network.variables
+    algorithm, variables = federation.clients.algorithm, federation.clients.network.variables
     assert algorithm.adapt is not None
     model = algorithm.model(federation.state, variables)
     if algorithm.personal:
-        model = algorithm.personal(model, federation.job.kept.read(client))
-    found, kept, effort = perform(federation.job, algorithm.adapt, client, model, {}, federation.info, purpose="adapt")
+        model = algorithm.personal(model, federation.clients.kept.read(client))
+    found, kept, effort = perform(
+        federation.clients, algorithm.adapt, client, model, {}, federation.info, purpose="adapt"
+    )
     assert kept == {}
     return found, effort
 
@@ -53,9 +55,9 @@ def test_the_steps_are_those_it_is_given() -> None:
 
 def test_batchnorm_statistics_adapt_too() -> None:
     federation = Federation(fine_tuned(FedAvg().build, 2), mixed())
-    before = federation.job.network.variables["stats"]
+    before = federation.clients.network.variables["stats"]
     assert not torch.equal(adapted(federation, 0)[0]["stats"], before)
-    assert torch.equal(federation.job.network.variables["stats"], before)
+    assert torch.equal(federation.clients.network.variables["stats"], before)
 
 
 @pytest.mark.parametrize("build", [FedAvg().build, BUILDS["scaffold"], BUILDS["mtfl(fedavg_adam, bn)"]])

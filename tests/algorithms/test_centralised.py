@@ -17,7 +17,7 @@ AMOUNTS = {"steps": {"steps": 5}, "epochs": {"epochs": 2}}
 def test_one_client_is_centralised_sgd(make: object, amount: str) -> None:
     # 9 samples in batches of 4: steps straddle permutations, epochs end in a batch of one, dropped with BatchNorm
     federation = Federation(FedAvg().build, mixed((9,)), make=make, rate=0.1, dtype=torch.float32, **AMOUNTS[amount])
-    job = federation.job
+    job = federation.clients
     initial = Network(make, 1, task="classes")  # type: ignore[arg-type]
     module = initial.trained(initial.variables).train()
     for parameter in module.parameters():

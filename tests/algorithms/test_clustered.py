@@ -31,10 +31,10 @@ def weights(federation: Federation) -> list[float]:
 
 def personal(federation: Federation, client: int) -> float:
     """The weight with which a client's own accuracy is measured."""
-    algorithm, variables = federation.job.algorithm, federation.job.network.variables
+    algorithm, variables = federation.clients.algorithm, federation.clients.network.variables
     assert algorithm.personal is not None
     model = algorithm.model(federation.state, variables)
-    return algorithm.personal(model, federation.job.kept.read(client))["x"].item()
+    return algorithm.personal(model, federation.clients.kept.read(client))["x"].item()
 
 
 # ---------------------------------------------------------------- by hand
@@ -108,7 +108,7 @@ def test_the_variate_of_a_cluster_is_the_mean_of_its_clients() -> None:
     federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 3, 0.5, 4), **HALF)
     for cohort in ((0, 1, 2, 3), (0, 1), (2, 3), (0, 1, 2, 3)):
         federation.round(cohort)
-        own = [federation.job.kept.read(client)["kept.c_i"].item() for client in range(4)]
+        own = [federation.clients.kept.read(client)["kept.c_i"].item() for client in range(4)]
         found = [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)]
         assert found == pytest.approx([(own[0] + own[2]) / 2, (own[1] + own[3]) / 2], abs=1e-15)
     federation.rounds(20)
@@ -130,7 +130,7 @@ def test_who_joins_belongs_to_the_first_cluster() -> None:
     for cohort in ((0, 1, 4), (2, 3, 4), (0, 1, 2, 3, 4)):
         outcome = federation.round(cohort)
         assert 4 in outcome.replies[0].ids  # with cluster 0, which is asked first
-        own = [federation.job.kept.read(client)["kept.c_i"].item() for client in range(5)]
+        own = [federation.clients.kept.read(client)["kept.c_i"].item() for client in range(5)]
         found = [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)]
         assert found == pytest.approx([(own[0] + own[2] + own[4]) / 3, (own[1] + own[3]) / 2], abs=1e-15)
     federation.rounds(30)
@@ -147,7 +147,7 @@ def test_clients_that_join_before_the_division_are_divided_with_the_others() -> 
 def test_before_the_division_the_first_cluster_grows_by_all() -> None:
     federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 4), **HALF)
     before = federation.state | {"0.c": torch.tensor([6.0]), "1.c": torch.tensor([6.0])}
-    after = federation.job.algorithm.grow(before, 2, 3)
+    after = federation.clients.algorithm.grow(before, 2, 3)
     assert [after[name].tolist() for name in ("members", "0.c", "1.c")] == [[0], [4], [6]]
 
 
@@ -163,8 +163,8 @@ def test_before_the_division_it_is_the_inner_algorithm(name: str) -> None:
         plain.round(cohort)
     same(pick("0", wrapped.state), plain.state)
     for client in range(4):
-        same(pick("kept", wrapped.job.kept.read(client)), plain.job.kept.read(client))
-    models = [f.job.algorithm.model(f.state, f.job.network.variables) for f in (wrapped, plain)]
+        same(pick("kept", wrapped.clients.kept.read(client)), plain.clients.kept.read(client))
+    models = [f.clients.algorithm.model(f.state, f.clients.network.variables) for f in (wrapped, plain)]
     same({name: models[0][name] for name in ("x", "stats")}, models[1])
 
 
@@ -177,7 +177,7 @@ def same(one: Tree, other: Tree) -> None:
 def test_a_division_that_nobody_answered_is_made_up_for() -> None:
     federation = four(when=2).rounds(1)
     later = federation.info._replace(round=5, cohort=(0,))
-    exchange = first_exchange(federation.job.algorithm, federation.state, later)
+    exchange = first_exchange(federation.clients.algorithm, federation.state, later)
     assert tuple(exchange.cohort) == (0, 1, 2, 3)
     assert exchange.reduce is Collect
 

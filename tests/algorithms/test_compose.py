@@ -46,14 +46,14 @@ def test_private_tensors() -> None:
     federation = Federation(compose(FedAvg(), ByMean(), personal=Personal(private=["*"])), points(0, 4), **HALF)
     federation.round()
     assert federation.weight() == 1
-    assert [federation.job.kept.read(client)["own.x"].item() for client in (0, 1)] == [0.25, 3.25]
+    assert [federation.clients.kept.read(client)["own.x"].item() for client in (0, 1)] == [0.25, 3.25]
 
 
 def test_a_codec_sees_shared_tensors_only() -> None:
     codec = CodecOptions(up=["fp16"])
     build = compose(FedAvg(), ByMean(), personal=Personal(private="bn"), codec=codec)
     federation = Federation(build, mixed(), make=normed, dtype=torch.float32)
-    assert federation.job.algorithm.works["train"].codec is not None
+    assert federation.clients.algorithm.works["train"].codec is not None
     (coded,) = federation.round().replies
     (plain,) = Federation(FedAvg().build, mixed(), make=normed, dtype=torch.float32).round().replies
     # 69 of 81 parameters at 2 bytes instead of 4: at least 69*2 + 12*4 + 12*4 less, but for the header

@@ -63,12 +63,12 @@ def test_error_feedback_by_hand(engine: str) -> None:
     federation = Federation(build, crossed(), engine, make=pair, rate=0.1, steps=1)
     federation.round()
     assert_weights(federation, 0.9, 0.9)
-    residuals = [federation.job.kept.read(client)["residual.y"].tolist() for client in (0, 1)]
+    residuals = [federation.clients.kept.read(client)["residual.y"].tolist() for client in (0, 1)]
     np.testing.assert_allclose(residuals, [(0, -0.1), (-0.1, 0)], **FAIR)
     federation.round()
     # changes (-0.14, -0.07) and (-0.07, -0.14); with what was left (-0.14, -0.17) and (-0.17, -0.14): -0.17 travels
     assert_weights(federation, 0.9 - 0.17 / 2, 0.9 - 0.17 / 2)
-    residuals = [federation.job.kept.read(client)["residual.y"].tolist() for client in (0, 1)]
+    residuals = [federation.clients.kept.read(client)["residual.y"].tolist() for client in (0, 1)]
     np.testing.assert_allclose(residuals, [(-0.14, 0), (0, -0.14)], **FAIR)
 
 
@@ -87,7 +87,7 @@ def test_clients_work_from_what_they_were_sent(engine: str) -> None:
 
 def test_scaffold_has_two_changes_and_two_residuals() -> None:
     federation = Federation(chain(Scaffold().build, "error_feedback", "sparsify(0.5)"), mixed()).rounds(1)
-    kept = federation.job.kept.read(0)
+    kept = federation.clients.kept.read(0)
     assert set(kept) == {"c_i", "residual.dy", "residual.dc"}
     assert all(kept[name].count_nonzero() > 0 for name in kept)
 
@@ -125,7 +125,7 @@ def test_bytes_are_those_expected() -> None:
     bytes_up = federation.round().replies[0].costs.bytes_up
     assert up is not None
     # beside the stream, a message has a header of some 150 bytes
-    stream = expected_bits(up, federation.job.network.layout) / 8
+    stream = expected_bits(up, federation.clients.network.layout) / 8
     assert ((bytes_up > 0.95 * stream) & (bytes_up < 1.02 * stream + 200)).all()
 
 
@@ -160,7 +160,7 @@ def test_compression_inside_mtfl_is_that_outside(inner: str, engine: str, codec:
         assert one.costs.bytes_down.tolist() == other.costs.bytes_down.tolist()
         assert_same(inside.state, outside.state)
         for client in range(4):
-            kept = (pick("own", federation.job.kept.read(client)) for federation in (inside, outside))
+            kept = (pick("own", federation.clients.kept.read(client)) for federation in (inside, outside))
             assert_same(*kept)
 
 
@@ -214,11 +214,11 @@ def test_decoded_and_residual_add_up_to_the_changes(
     federation = Federation(spied, mixed(), engine)
     for cohort in ((0, 1, 2, 3), (1, 3), (0, 1, 2)):
         federation.round(cohort)
-    full, travels = federation.job.network.layout, spies[0].codec.layout
+    full, travels = federation.clients.network.layout, spies[0].codec.layout
     assert set(spies[0].given) == ({"y"} if inner == "FedAvg" else {"dy", "dc"})
     for name, given in spies[0].given.items():
         key = f"kept.residual.{name}" if order == "mtfl outside" else f"residual.{name}"
-        residual = sum(federation.job.kept.read(client)[key] for client in range(4))
+        residual = sum(federation.clients.kept.read(client)[key] for client in range(4))
         if order == "mtfl outside":
             residual = full.take(residual, travels, "params")
         assert residual.count_nonzero() > 0

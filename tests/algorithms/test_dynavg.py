@@ -22,7 +22,7 @@ def dynavg(clients: Handmade, **options: object) -> Federation:
 
 def local(federation: Federation, name: str = "y") -> list[float]:
     """The clients' own models, or their references."""
-    return [federation.job.kept.read(client)[name].item() for client in range(len(federation.job.clients.sizes))]
+    return [federation.clients.kept.read(client)[name].item() for client in range(len(federation.clients.data.sizes))]
 
 
 def server(federation: Federation) -> dict[str, float]:
@@ -179,9 +179,9 @@ def test_after_it_distances_are_those_from_the_new_reference() -> None:
 
 def test_users_have_their_local_models() -> None:
     federation = dynavg(points(0, 4), delta=HUGE).rounds(1)
-    personal = federation.job.algorithm.personal
+    personal = federation.clients.algorithm.personal
     assert personal is not None
-    own = [personal(federation.job.network.variables, federation.job.kept.read(client)) for client in (0, 1)]
+    own = [personal(federation.clients.network.variables, federation.clients.kept.read(client)) for client in (0, 1)]
     assert [variables["x"].item() for variables in own] == [0.5, 2.5]
 
 

@@ -123,7 +123,7 @@ def test_a_mean_that_nobody_hears_is_the_servers_all_the_same() -> None:
     federation.engine = Losing(federation.engine, lambda work, info: EVERYONE if work == "push" else ())
     assert not federation.round().void
     assert federation.weight() == pytest.approx(5 / 3)
-    own = [federation.job.kept.read(client)["y"].item() for client in EVERYONE]
+    own = [federation.clients.kept.read(client)["y"].item() for client in EVERYONE]
     assert own == pytest.approx([1, 1, 3])  # all go on from where they are
 
 
@@ -185,13 +185,13 @@ def test_the_mean_is_of_those_who_talk_and_goes_back_to_them_only() -> None:
     assert [reply.ids for reply in outcome.replies] == [(0, 1, 2), (2,), (2,)]
     assert [reply.communicated for reply in outcome.replies] == [False, True, False]
     assert federation.weight() == pytest.approx((5 / 3 + 5) / 2)
-    own = [federation.job.kept.read(client)["y"].item() for client in EVERYONE]
+    own = [federation.clients.kept.read(client)["y"].item() for client in EVERYONE]
     assert own == pytest.approx([(5 / 3 + 1) / 2, (5 / 3 + 1) / 2, (5 / 3 + 5) / 2])
 
 
 def test_notes_have_the_last_reported_loss_and_the_plan() -> None:
     federation, _ = play(2, constant, lambda t: (1, 2), epochs=6)
-    notes = federation.job.algorithm.notes
+    notes = federation.clients.algorithm.notes
     assert notes is not None
     found = notes(federation.state)
     assert math.isnan(found["q"][0])

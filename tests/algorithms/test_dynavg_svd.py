@@ -238,7 +238,7 @@ def test_every_engine_shows_clients_their_own_inputs(engine: str) -> None:
 def test_the_mean_is_of_those_who_talk_and_goes_back_to_them_only() -> None:
     federation = Federation(DynAvgSvd(epochs=6).build, spread(), make=line)
     federation.rounds(3)  # E_k = 1, 2, 6: client 1 talks in the third with client 2
-    own = [federation.job.kept.read(client)["y"] for client in EVERYONE]
+    own = [federation.clients.kept.read(client)["y"] for client in EVERYONE]
     assert torch.equal(own[1], federation.state["x"])
     assert torch.equal(own[2], federation.state["x"])
     assert not torch.equal(own[0], federation.state["x"])
@@ -252,7 +252,7 @@ def test_q_is_not_compressed() -> None:
 def test_notes_have_q_and_the_number_of_talks() -> None:
     federation = Federation(DynAvgSvd(epochs=6).build, spread(), make=line)
     federation.round((0, 2))
-    notes = federation.job.algorithm.notes
+    notes = federation.clients.algorithm.notes
     assert notes is not None
     found = notes(federation.state)
     assert [math.isnan(value[1]) for value in found.values()] == [True, True]

@@ -95,14 +95,14 @@ def test_the_statistics_track_the_mean_of_all_gradients(
     options = FedGbo(optimiser=optimiser, beta=0.5, beta2=0.5)
     federation = Federation(options.build, mixed(), make=dense, steps=5, dtype=dtype).rounds(2)
     before, gradients = federation.state, []
-    gradient = federation.job.network.gradient
+    gradient = federation.clients.network.gradient
 
     def note(*given: object) -> tuple[Tensor, Tensor, Tensor]:
         found = gradient(*given)  # type: ignore[arg-type]
         gradients.append(found[1])
         return found
 
-    monkeypatch.setattr(federation.job.network, "gradient", note)
+    monkeypatch.setattr(federation.clients.network, "gradient", note)
     federation.round()
     assert len(gradients) == 4 * 5
     mean = torch.stack(gradients).double().mean(0).to(dtype)
@@ -143,13 +143,13 @@ def test_private_statistics_track_the_clients_own_gradients() -> None:
     federation = Federation(build, clients, make=Pair, rate=1.0, steps=2)
     federation.round()
     assert scalars(federation) == {"x": 1.75, "m": -0.375}  # shared: the test by hand above
-    own = [pick("own", federation.job.kept.read(client)) for client in (0, 1)]
+    own = [pick("own", federation.clients.kept.read(client)) for client in (0, 1)]
     assert [kept["x"].item() for kept in own] == [0.25, 3.25]
     assert [kept["m"].item() for kept in own] == [0.375, -1.125]  # half of the means of 1, 0.5 and of -3, -1.5
     federation.round(cohort=(0,))
     # shared: gradients 1.75, 1.0625 as above, of client 0 alone: m = -0.1875 + 1.40625/2
     assert scalars(federation) == {"x": 0.71875, "m": 0.515625}
     # own: y -= 0.1875 + g/2: g 0.25, y -0.0625; g -0.0625, y -0.21875; m = 0.1875 + 0.09375/2
-    own = [pick("own", federation.job.kept.read(client)) for client in (0, 1)]
+    own = [pick("own", federation.clients.kept.read(client)) for client in (0, 1)]
     assert [kept["x"].item() for kept in own] == [-0.21875, 3.25]
     assert [kept["m"].item() for kept in own] == [0.234375, -1.125]

@@ -101,7 +101,7 @@ def test_how_clients_weigh_in_the_change(kind: type[FedOpt], q: float, crowd: Ca
 
 def test_statistics_stay_on_the_server() -> None:
     federation = Federation(FedOpt().build, points(0), make=slope)
-    exchange = first_exchange(federation.job.algorithm, federation.state, federation.info)
+    exchange = first_exchange(federation.clients.algorithm, federation.state, federation.info)
     assert exchange.down.keys() == {"x", "stats"}
 
 

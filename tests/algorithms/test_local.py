@@ -120,7 +120,7 @@ def test_weight_decay_by_hand() -> None:
 def test_a_round_is_one_of_torch_sgd(options: dict[str, float], theirs: dict[str, float]) -> None:
     """With a new optimiser, without momentum, in every round; prox is part of the gradient that it is given."""
     federation = Federation(trained(FedAvg(**options)), mixed((10,)), make=dense, steps=4)
-    job, no_stats = federation.job, torch.zeros(0, dtype=torch.float64)
+    job, no_stats = federation.clients, torch.zeros(0, dtype=torch.float64)
     y = torch.nn.Parameter(job.network.variables["x"].clone())
     samples = job.samples(0, round=1)
     for number in range(1, 4):
@@ -147,8 +147,8 @@ def test_every_change_of_the_step_has_its_price(wrap: Callable[[Build], Build], 
 
 
 def test_work_that_trains_nothing_stays_as_it_is() -> None:
-    plain = Federation(BUILDS["dynavg"], mixed()).job.algorithm.works
-    wrapped = Federation(maxent(prox(momentum(BUILDS["dynavg"], 0.9)), 0.1), mixed()).job.algorithm.works
+    plain = Federation(BUILDS["dynavg"], mixed()).clients.algorithm.works
+    wrapped = Federation(maxent(prox(momentum(BUILDS["dynavg"], 0.9)), 0.1), mixed()).clients.algorithm.works
     assert {name for name, work in wrapped.items() if work.penalty} == {"train"}
     assert {name for name, work in wrapped.items() if work.flops_per_param != plain[name].flops_per_param} == {"train"}
 
@@ -157,7 +157,7 @@ def test_work_that_trains_nothing_stays_as_it_is() -> None:
 
 
 def test_the_divergence_by_hand() -> None:
-    penalty = Federation(trained(FedMax(maxent=2.0)), mixed(), make=dense).job.algorithm.works["train"].penalty
+    penalty = Federation(trained(FedMax(maxent=2.0)), mixed(), make=dense).clients.algorithm.works["train"].penalty
     assert penalty is not None
     # softmax is (1/4, 3/4): KL = log(2)/2 + log(2/3)/2; equal features have none
     found = penalty(torch.tensor([[0.0, log(3)], [5.0, 5.0]], dtype=torch.float64))
@@ -179,7 +179,7 @@ def written_out(x: Tensor, samples: Samples, alpha: float) -> Tensor:
 @pytest.mark.parametrize("engine", ["loop", "block"])
 def test_fedmax_follows_the_gradient_of_its_loss(engine: str) -> None:
     federation = Federation(trained(FedMax(maxent=0.5)), mixed((4,)), engine, make=dense, steps=2)
-    samples, x = federation.job.samples(0, round=1), federation.job.network.variables["x"]
+    samples, x = federation.clients.samples(0, round=1), federation.clients.network.variables["x"]
     federation.round()
     for _ in range(2):  # the batch is all four samples
         x = x - 0.1 * written_out(x, samples, 0.5)

@@ -105,7 +105,7 @@ def test_fedavg_adam_weighs_by_samples(crowd: Callable[..., Handmade]) -> None:
 def test_one_client_is_torch_adam() -> None:
     """Over three rounds: moments and step count go on where they were."""
     federation = Federation(FedAvgAdam().build, mixed((10,)), make=dense, rate=0.01, steps=4)
-    job = federation.job
+    job = federation.clients
     theirs = torch.nn.Parameter(job.network.variables["x"].clone())
     adam = torch.optim.Adam([theirs], lr=0.01, betas=(0.9, 0.999), eps=1e-7)
     samples, no_stats = job.samples(0, round=1), torch.zeros(0, dtype=torch.float64)
@@ -139,7 +139,7 @@ def test_the_step_count_stays_an_integer(crowd: Callable[..., Handmade]) -> None
 def test_a_second_moment_is_never_negative() -> None:
     """A lossy codec may say it is."""
     federation = Federation(FedAvgAdam().build, points(0), make=slope)
-    rounds = federation.job.algorithm.round(federation.state, federation.info)
+    rounds = federation.clients.algorithm.round(federation.state, federation.info)
     next(rounds)
     value = {name: torch.tensor([-0.5]) for name in ("y", "m", "v", "t")} | {"stats": torch.zeros(0)}
     nothing = torch.zeros(1).numpy()

@@ -78,8 +78,8 @@ def test_mimexlite_takes_that_of_the_first_minibatch(uneven: Handmade) -> None:
         federation = Federation(build, uneven, make=slope, batch_size=1, steps=3)
         federation.info = federation.info._replace(round=number)  # other batches
         (reply,) = federation.round().replies
-        work = federation.job.algorithm.works["train"]
-        first, *_ = federation.job.steps(work, 0, federation.info)
+        work = federation.clients.algorithm.works["train"]
+        first, *_ = federation.clients.steps(work, 0, federation.info)
         gradient = 1 if first[0].item() == 0 else -5
         assert reply.value["g"].item() == gradient
         assert federation.state["m"].item() == gradient / 2
@@ -109,11 +109,11 @@ def test_flops(optimiser: str, crowd: Callable[..., Handmade]) -> None:
 def test_private_statistics_track_the_clients_own_gradient() -> None:
     federation = Federation(mtfl(Mimelite(optimiser="sgdm", beta=0.5).build, ["*"]), points(0, 4), **TWO)
     federation.round()
-    own = [pick("own", federation.job.kept.read(client)) for client in (0, 1)]
+    own = [pick("own", federation.clients.kept.read(client)) for client in (0, 1)]
     assert [kept["x"].item() for kept in own] == [0.25, 3.25]
     assert [kept["m"].item() for kept in own] == [0.5, -1.5]  # half of 1 and of -3
     federation.round(cohort=(0,))
     # y -= 0.25 + g/2: the distance to -0.5 is halved twice; m = 0.25 + 0.25/2, the gradient at 0.25
-    own = [pick("own", federation.job.kept.read(client)) for client in (0, 1)]
+    own = [pick("own", federation.clients.kept.read(client)) for client in (0, 1)]
     assert [kept["x"].item() for kept in own] == [-0.3125, 3.25]
     assert [kept["m"].item() for kept in own] == [0.375, -1.5]

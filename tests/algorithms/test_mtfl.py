@@ -13,6 +13,8 @@ from fedge.algorithms.independent import Independent
 from fedge.algorithms.mfl import FedAvgAdam
 from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.scaffold import Scaffold
+from fedge.client.client_side import ClientSide
+from fedge.client.serve import Served
 from fedge.core.errors import ConfigError
 from fedge.core.layout import pick
 from fedge.engines import wire
@@ -23,7 +25,7 @@ COHORTS = ((0, 1, 2, 3), (1, 3), (0, 2))
 
 def own(federation: Federation, client: int) -> dict[str, Tensor]:
     """The state of a client's federation of one."""
-    return pick("own", federation.job.kept.read(client))
+    return pick("own", federation.clients.kept.read(client))
 
 
 # ---------------------------------------------------------------- by hand
@@ -42,11 +44,11 @@ def test_private_and_shared_weights_by_hand() -> None:
 
 def test_what_is_evaluated() -> None:
     federation = Federation(mtfl(FedAvg().build, ["own"]), pairs(0, 4), make=Pair, rate=0.5, steps=2).rounds(1)
-    algorithm, variables = federation.job.algorithm, federation.job.network.variables
+    algorithm, variables = federation.clients.algorithm, federation.clients.network.variables
     model = algorithm.model(federation.state, variables)
     assert model["x"].tolist() == [1.75, 1]  # CA: private tensors as they were at the start
     assert algorithm.personal is not None
-    personal = [algorithm.personal(model, federation.job.kept.read(client))["x"].tolist() for client in (0, 1)]
+    personal = [algorithm.personal(model, federation.clients.kept.read(client))["x"].tolist() for client in (0, 1)]
     assert personal == [[1.75, 0.25], [1.75, 3.25]]  # UA: each with its own
 
 
@@ -91,9 +93,9 @@ def test_private_tensors_have_their_own_adam() -> None:
 @pytest.mark.parametrize("name", INNER)
 def test_an_absent_client_keeps_its_private_state(name: str) -> None:
     federation = Federation(mtfl(BUILDS[name], "bn"), mixed()).rounds(2)
-    before = federation.job.kept.read(2)
+    before = federation.clients.kept.read(2)
     federation.round(cohort=(0, 1, 3))
-    after = federation.job.kept.read(2)
+    after = federation.clients.kept.read(2)
     assert before.keys() == after.keys()
     for key, value in before.items():
         assert torch.equal(value, after[key]), key
@@ -111,8 +113,8 @@ def test_with_nothing_private_it_is_the_inner_algorithm(name: str) -> None:
         plain.round(cohort)
     same(wrapped.state, plain.state)
     for client in range(4):
-        same(pick("kept", wrapped.job.kept.read(client)), plain.job.kept.read(client))
-    models = [f.job.algorithm.model(f.state, f.job.network.variables) for f in (wrapped, plain)]
+        same(pick("kept", wrapped.clients.kept.read(client)), plain.clients.kept.read(client))
+    models = [f.clients.algorithm.model(f.state, f.clients.network.variables) for f in (wrapped, plain)]
     same(*models)
 
 
@@ -120,14 +122,14 @@ def test_with_nothing_private_it_is_the_inner_algorithm(name: str) -> None:
 def test_with_all_private_it_is_independent_training(name: str) -> None:
     wrapped, alone = after_all_private(BUILDS[name])
     for client in range(4):
-        same(own(wrapped, client), alone.job.kept.read(client))
+        same(own(wrapped, client), alone.clients.kept.read(client))
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_with_all_private_scaffold_is_independent_training_to_rounding(option: str) -> None:
     wrapped, alone = after_all_private(Scaffold(option=option).build)
     for client in range(4):
-        for name, value in alone.job.kept.read(client).items():
+        for name, value in alone.clients.kept.read(client).items():
             torch.testing.assert_close(own(wrapped, client)[name], value, rtol=0, atol=1e-5)
 
 
@@ -161,9 +163,10 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Every message that crosses the wire, both ways."""
     messages: list[bytes] = []
 
-    def serve(job: object, client: int, request: bytes) -> bytes:
-        messages.extend((request, original(job, client, request)))  # type: ignore[arg-type]
-        return messages[-1]
+    def serve(side: ClientSide, client: int, request: bytes) -> Served:
+        served = original(side, client, request)
+        messages.extend((request, served.data))
+        return served
 
     original = wire.serve
     monkeypatch.setattr(wire, "serve", serve)
@@ -203,14 +206,14 @@ def test_no_byte_of_a_private_tensor_travels(name: str, private: str | list[str]
             # not v: where no gradient came, it is a power of beta2 for private and shared tensors alike
             secrets += [value for key, value in own(federation, client).items() if key not in ("v", "t")]
             if name == "independent":  # keeps its whole model itself
-                secrets += pick("kept", federation.job.kept.read(client)).values()
+                secrets += pick("kept", federation.clients.kept.read(client)).values()
         assert len(traffic) == 8 * number
     assert occurrences(secrets, traffic) == 0
 
 
 def test_the_search_finds_what_does_travel(traffic: list[bytes]) -> None:
     federation = Federation(FedAvg().build, mixed((9,)), "wire", make=distinctive, dtype=torch.float32)
-    initial = federation.job.network.variables["x"]
+    initial = federation.clients.network.variables["x"]
     federation.round()
     vectors = [initial, federation.state["x"], federation.state["stats"]]
     assert occurrences(vectors, traffic) == len({value for vector in vectors for value in vector.tolist() if value})

@@ -12,7 +12,7 @@ def test_the_state_after_a_reply() -> None:
     federation = Federation(FedOpt(optimiser="sgdm", beta=0.5).build, points(3), make=slope)
     before = federation.state
     reply = reply_of_one({"q": torch.tensor([0.5], dtype=torch.float64), "stats": torch.zeros(0)})
-    after = tell(federation.job.algorithm, before, federation.info, reply)
+    after = tell(federation.clients.algorithm, before, federation.info, reply)
     assert after["m"].item() == 0.25  # (1 - 0.5)*0.5
     assert after["x"].item() == 0.75  # 1 - m
     assert before["x"].item() == 1
@@ -22,4 +22,4 @@ def test_a_round_that_asks_again_is_refused() -> None:
     federation = Federation(DynAvg(delta=0).build, points(3), make=slope)
     reply = reply_of_one({"flag": torch.ones(1, 1)})  # who has moved is asked for its model
     with pytest.raises(ConfigError, match="personal, cluster: need an algorithm with one exchange a round"):
-        tell(federation.job.algorithm, federation.state, federation.info, reply)
+        tell(federation.clients.algorithm, federation.state, federation.info, reply)

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 from federation import BUILDS, Federation, mixed
+from fedge.client.client_side import ClientSide
+from fedge.client.serve import Served
 from fedge.engines import wire
 
 NUM_PARAMS = 303  # 100*3 + 3
@@ -45,9 +47,10 @@ def test_vectors_in_an_upload(name: str, vectors: int, monkeypatch: pytest.Monke
     uploads: list[bytes] = []
     serve = wire.serve
 
-    def note(*given: object) -> bytes:
-        uploads.append(serve(*given))  # type: ignore[arg-type]
-        return uploads[-1]
+    def note(side: ClientSide, client: int, request: bytes) -> Served:
+        served = serve(side, client, request)
+        uploads.append(served.data)
+        return served
 
     monkeypatch.setattr(wire, "serve", note)
     federation = Federation(BUILDS[name], mixed((5, 6), features=100), "wire", make=wide, dtype=torch.float32)

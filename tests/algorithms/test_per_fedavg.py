@@ -49,7 +49,7 @@ def test_first_order_drops_the_hessian() -> None:
 
 @pytest.mark.parametrize(("hessian", "num_batches"), [("first_order", 2), ("free", 3)])
 def test_every_gradient_has_its_own_batch(hessian: str, num_batches: int) -> None:
-    algorithm = Federation(PerFedAvg(hessian=hessian).build, points(0), make=slope).job.algorithm
+    algorithm = Federation(PerFedAvg(hessian=hessian).build, points(0), make=slope).clients.algorithm
     assert algorithm.works["train"].batches_per_step == num_batches
     seen = []
 
@@ -65,7 +65,7 @@ def test_every_gradient_has_its_own_batch(hessian: str, num_batches: int) -> Non
 
 
 def test_a_user_adapts_by_one_step_of_size_alpha() -> None:
-    adapt = Federation(PerFedAvg(alpha=0.3).build, points(0), make=slope).job.algorithm.adapt
+    adapt = Federation(PerFedAvg(alpha=0.3).build, points(0), make=slope).clients.algorithm.adapt
     assert adapt is not None
     assert adapt.num_steps == 1
     assert adapt.affine is not None

@@ -12,7 +12,7 @@ STEP = {"make": slope, "rate": 0.5, "steps": 1}
 
 def local(federation: Federation, name: str = "y") -> list[float]:
     """What each client has kept."""
-    return [federation.job.kept.read(client)[name].item() for client in range(len(federation.job.clients.sizes))]
+    return [federation.clients.kept.read(client)[name].item() for client in range(len(federation.clients.data.sizes))]
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
@@ -24,7 +24,7 @@ def test_every_round_it_is_fedavg(weighting: str) -> None:
     for name in ("x", "stats"):
         assert torch.equal(periodic.state[name], fedavg.state[name])
         own = "y" if name == "x" else name
-        assert all(torch.equal(periodic.job.kept.read(client)[own], fedavg.state[name]) for client in range(4))
+        assert all(torch.equal(periodic.clients.kept.read(client)[own], fedavg.state[name]) for client in range(4))
 
 
 def test_between_averages_clients_keep_their_work() -> None:
@@ -41,9 +41,9 @@ def test_between_averages_clients_keep_their_work() -> None:
 
 def test_users_have_their_own_models() -> None:
     federation = Federation(Periodic(period=2).build, points(0, 4), **STEP).rounds(1)
-    personal = federation.job.algorithm.personal
+    personal = federation.clients.algorithm.personal
     assert personal is not None
-    own = [personal(federation.job.network.variables, federation.job.kept.read(client)) for client in (0, 1)]
+    own = [personal(federation.clients.network.variables, federation.clients.kept.read(client)) for client in (0, 1)]
     assert [variables["x"].item() for variables in own] == [0.5, 2.5]
 
 
@@ -97,6 +97,6 @@ def test_adam_is_that_of_torch() -> None:
 
 
 def test_plain_sgd_keeps_nothing_but_its_model_and_may_be_fused() -> None:
-    algorithm = Federation(Periodic().build, points(0, 4), **STEP).job.algorithm
+    algorithm = Federation(Periodic().build, points(0, 4), **STEP).clients.algorithm
     assert set(algorithm.keep({"x": torch.ones(1), "stats": torch.zeros(0)})) == {"y", "stats"}
     assert algorithm.works["train"].affine is not None

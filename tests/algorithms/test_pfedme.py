@@ -16,10 +16,10 @@ QUARTER = {"make": slope, "rate": 0.25}
 
 def personal(federation: Federation, client: int) -> float:
     """The weight with which a client's own accuracy is measured."""
-    algorithm, variables = federation.job.algorithm, federation.job.network.variables
+    algorithm, variables = federation.clients.algorithm, federation.clients.network.variables
     assert algorithm.personal is not None
     model = algorithm.model(federation.state, variables)
-    return algorithm.personal(model, federation.job.kept.read(client))["x"].item()
+    return algorithm.personal(model, federation.clients.kept.read(client))["x"].item()
 
 
 def test_one_step_by_hand() -> None:
@@ -64,13 +64,13 @@ def test_an_absent_client_keeps_its_personal_model() -> None:
 
 def test_batchnorm_statistics_are_personal_too() -> None:
     federation = Federation(PFedMe(**INNER).build, mixed()).rounds(1)
-    means = [federation.job.kept.read(client)["stats"] for client in range(4)]
+    means = [federation.clients.kept.read(client)["stats"] for client in range(4)]
     assert not torch.equal(means[0], means[1])
     assert not torch.equal(means[0], federation.state["stats"])
 
 
 def test_the_inner_steps_see_one_batch() -> None:
-    gradient = Federation(PFedMe(**INNER).build, points(0), make=slope).job.algorithm.works["train"].gradient
+    gradient = Federation(PFedMe(**INNER).build, points(0), make=slope).clients.algorithm.works["train"].gradient
     assert gradient is not None
     seen = []
 

@@ -14,7 +14,7 @@ HALF = {"make": slope, "rate": 0.5, "steps": 2}
 
 def variates(federation: Federation) -> list[float]:
     """c, then every c_i."""
-    own = [federation.job.kept.read(client)["c_i"].item() for client in range(len(federation.job.clients.sizes))]
+    own = [federation.clients.kept.read(client)["c_i"].item() for client in range(len(federation.clients.data.sizes))]
     return [federation.state["c"].item(), *own]
 
 
@@ -76,7 +76,7 @@ def test_c_is_the_mean_of_all_variates(option: str) -> None:
     federation = Federation(Scaffold(option=option).build, mixed(), make=dense)
     for cohort in ((0, 1), (2,), (1, 2, 3), (0, 3), (0, 1, 2, 3)):
         federation.round(cohort)
-        own = torch.stack([federation.job.kept.read(client)["c_i"] for client in range(4)])
+        own = torch.stack([federation.clients.kept.read(client)["c_i"] for client in range(4)])
         torch.testing.assert_close(federation.state["c"], own.mean(0), rtol=0, atol=1e-14)
     assert federation.state["c"].abs().max() > 0.01
 

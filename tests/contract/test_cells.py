@@ -30,7 +30,7 @@ def play(federation: Federation, engine: Engine) -> Tree:
     states = [{name: near(value) for name, value in federation.state.items()} for _ in COHORTS]
     for round in (1, 2):
         infos = [federation.info._replace(round=round, cohort=cohort) for cohort in COHORTS]
-        states = [outcome.state for outcome in drive(engine, federation.job.algorithm, states, infos)]
+        states = [outcome.state for outcome in drive(engine, federation.clients.algorithm, states, infos)]
     left = {f"cell {i}: {name}": value for i, state in enumerate(states) for name, value in state.items()}
     return left | {name: value for name, value in federation.everything().items() if "/" in name}
 
@@ -44,7 +44,7 @@ def test_blocks_that_span_cells_agree_with_loop(name: str) -> None:
     """In epochs, so that the rows of a cell are not side by side."""
     loop, block = Federation(BUILDS[name], mixed(SIZES), epochs=1), in_blocks(name)
     expected = play(loop, loop.engine)
-    found = play(block, Block(block.job, batched_of(block.job), NUM_ROWS))
+    found = play(block, Block(block.sides, batched_of(block.sides), NUM_ROWS))
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value, rtol=1e-9, atol=1e-12, msg=lambda text, key=key: f"{key}: {text}")
@@ -54,8 +54,8 @@ def test_blocks_that_span_cells_agree_with_loop(name: str) -> None:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_workers_give_the_bits_of_block(name: str, num_workers: int) -> None:
     block, pooled = in_blocks(name), in_blocks(name)
-    expected = play(block, Block(block.job, batched_of(block.job), NUM_ROWS))
-    with Pool(pooled.job, batched_of(pooled.job), NUM_ROWS, num_workers) as pool:
+    expected = play(block, Block(block.sides, batched_of(block.sides), NUM_ROWS))
+    with Pool(pooled.sides, batched_of(pooled.sides), NUM_ROWS, num_workers) as pool:
         found = play(pooled, pool)
     assert found.keys() == expected.keys()
     for key, value in expected.items():
@@ -71,17 +71,18 @@ def test_a_block_is_filled_from_several_cells() -> None:
         work = algorithm.works["train"]
 
         def init(down: Tree, kept: Tree, ctx: Context) -> Tree:
-            seen.append((ctx.client.tolist(), list(down["x"].shape)))
+            if ctx.client.dim() == 2:  # not the rehearsal, which is of one client
+                seen.append((ctx.client.tolist(), list(down["x"].shape)))
             return work.init(down, kept, ctx)
 
         return algorithm._replace(works={"train": work._replace(init=init)})
 
     federation = Federation(build, mixed((8,) * 7), "block", make=dense, steps=1)
-    engine = Block(federation.job, batched_of(federation.job), NUM_ROWS)
-    size = federation.job.network.layout.num_params
+    engine = Block(federation.sides, batched_of(federation.sides), NUM_ROWS)
+    size = federation.clients.network.layout.num_params
     infos = [federation.info._replace(round=1, cohort=cohort) for cohort in COHORTS]
-    drive(engine, federation.job.algorithm, [federation.state] * 3, infos)
+    drive(engine, federation.clients.algorithm, [federation.state] * 3, infos)
     assert seen == [([[0], [4], [1], [2]], [4, size]), ([[5], [3], [6]], [3, size])]
     seen.clear()
-    drive(engine, federation.job.algorithm, [federation.state] * 2, [infos[0], infos[1]._replace(rate=0.5)])
+    drive(engine, federation.clients.algorithm, [federation.state] * 2, [infos[0], infos[1]._replace(rate=0.5)])
     assert seen == [([[0], [4]], [size]), ([[1], [2], [5]], [size])]  # told other things, they are not trained together

@@ -77,7 +77,7 @@ def test_order_of_cohort_does_not_matter(name: str, engine: str) -> None:
 def test_state_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
     undisturbed = Federation(BUILDS[name], mixed()).rounds(3)
     first = Federation(BUILDS[name], mixed())
-    template = first.job.algorithm.keep(first.job.network.variables)
+    template = first.clients.algorithm.keep(first.clients.network.variables)
     with RunDirectory.create(tmp_path / "run", {"name": "x"}, {}) as directory:
         first = _keeping(first, directory.kept_store(template))
         first.rounds(2)
@@ -109,7 +109,7 @@ def test_engines_agree_when_clients_join(name: str) -> None:
 @pytest.mark.parametrize("name", BUILDS)
 def test_growing_in_steps_is_growing_at_once(name: str) -> None:
     federation = Federation(BUILDS[name], mixed((6, 9, 9)))
-    grow, fresh = federation.job.algorithm.grow, federation.state
+    grow, fresh = federation.clients.algorithm.grow, federation.state
     for state in (fresh, federation.rounds(2).state):
         before = {key: value.clone() for key, value in state.items()}
         _assert_same(grow(state, 3, 3), state)
@@ -121,14 +121,14 @@ def test_growing_in_steps_is_growing_at_once(name: str) -> None:
 def test_wrappers_forward_growth(name: str) -> None:
     """SCAFFOLD's c is a sum over clients, divided by their number."""
     federation = Federation(BUILDS[name], mixed((6, 9, 9))).rounds(2)
-    grown = federation.job.algorithm.grow(federation.state, 3, 6)
+    grown = federation.clients.algorithm.grow(federation.state, 3, 6)
     assert federation.state["c"].any()
     assert torch.equal(grown["c"], federation.state["c"] / 2)
 
 
 def _keeping(federation: Federation, kept: object) -> Federation:
-    federation.job = federation.job._replace(kept=kept)
-    federation.engine = type(federation.engine)(federation.job)
+    federation.sides = federation.sides._replace(clients=federation.clients._replace(kept=kept))
+    federation.engine = type(federation.engine)(federation.sides)
     return federation
 
 

@@ -39,7 +39,7 @@ def test_one_affine_step() -> None:
     assert done.upload["y"].tolist() == [2.5, 2.0]
     assert done.kept["seen"].tolist() == [6]  # one step
     assert done.kept["seen"].dtype == torch.float64  # that of the gradient
-    assert (done.full_gradients, done.step_gradients) == (0, 1)
+    assert done.gradients == (0, 1, 0)
 
 
 def test_the_raw_gradient_is_seen_and_not_left_behind() -> None:
@@ -59,7 +59,7 @@ def test_gradients_are_counted_by_kind() -> None:
         return sum((ctx.grad_at(local["y"], batch) for batch in batches), torch.zeros(2))
 
     done = perform(Work(init, final, affine=descend, gradient=gradient, batches_per_step=3))
-    assert (done.full_gradients, done.step_gradients) == (1, 3)
+    assert done.gradients == (1, 3, 0)
     assert done.local["y"].tolist() == [1.5, 0]  # 3 - 3*(1, 2)/2
 
 
@@ -72,7 +72,7 @@ def test_work_without_training_sees_inputs_of_the_right_shape() -> None:
 
     done = perform(Work(lambda down, kept, ctx: {}, upload, look=look), input_shape=(2, 28, 28))
     assert done.upload["size"].tolist() == [1, 2, 28, 28]
-    assert (done.full_gradients, done.step_gradients) == (0, 0)
+    assert done.gradients == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("field", "expected"), [("round", 4), ("rate", 0.5), ("num_clients", 7), ("step", 0)])

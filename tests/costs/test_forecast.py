@@ -207,7 +207,7 @@ def test_table_b_2(algorithm: str, optimiser: str | None, published: float) -> N
     config = parse({"data": data, "model": "femnist_cnn", "algorithm": chosen})
     setup = Setup.of(config, 1)
     network = setup.network
-    found = Forecast(config, 1, setup).quote()
+    found = Forecast(setup).quote()
     # digits have 10 classes: what 52 more add to the last layer, of 128 inputs, is added by hand
     features = network.layout.params[-2].shape[1]
     gradient = 3 * 52 * features

@@ -27,13 +27,13 @@ from fedge.cli.errors import EXIT_CODES
 from fedge.config import EngineOptions, parse
 from fedge.core import message
 from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info
+from fedge.core.answer import Request
 from fedge.core.errors import TrainingError
 from fedge.core.layout import Layout, Tree
+from fedge.core.reduction import Answer, Effort
 from fedge.core.schema import read, tag
 from fedge.core.slots import Slot
 from fedge.data import DATASETS, PARTITIONS
-from fedge.engines.job import Request
-from fedge.engines.reduction import Answer, Effort
 from fedge.models import MODELS
 from fedge.runs.environment import environment
 

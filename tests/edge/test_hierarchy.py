@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from federation import BUILDS, Federation, make_job, mixed, normed
+from federation import BUILDS, Federation, make_sides, mixed, normed
 from fedge.algorithms.scaffold import Scaffold
 from fedge.core.algorithm import Build, Costs, Reply
 from fedge.core.drive import Outcome, drive
@@ -81,10 +81,10 @@ def test_of_one_state_it_is_that_one() -> None:
 @pytest.mark.parametrize("name", BUILDS)
 def test_merging_equal_states_changes_nothing(name: str) -> None:
     """Bit for bit, whatever the weights and however many they are, in the dtype of each slot."""
-    job = make_job(BUILDS[name], mixed(), normed, dtype=torch.float32)
-    state = job.algorithm.init(job.network.variables)
+    server = make_sides(BUILDS[name], mixed(), normed, dtype=torch.float32).server
+    state = server.algorithm.init(server.variables)
     for participants in ([1, 1], [3, 1, 7]):
-        assert_same(merge(job.algorithm.slots, state, [state] * len(participants), participants), state)
+        assert_same(merge(server.algorithm.slots, state, [state] * len(participants), participants), state)
 
 
 # ---------------------------------------------------------------- several rounds
@@ -215,7 +215,7 @@ class Cells:
 
     def __init__(self, build: Build, num_cells: int) -> None:
         self.federation = Federation(build, mixed(SIZES))
-        self.hierarchy = Hierarchy(self.federation.job.algorithm.slots, self.federation.state, num_cells)
+        self.hierarchy = Hierarchy(self.federation.clients.algorithm.slots, self.federation.state, num_cells)
 
     def round(self, where: Sequence[int], asked: Sequence[int] | None = None) -> None:
         """All clients, or those asked, learn in the cells in which they are."""
@@ -227,10 +227,10 @@ class Cells:
             cohorts.setdefault(where[client], []).append(client)
         infos = [made.info._replace(cohort=tuple(cohort)) for cohort in cohorts.values()]
         states = [self.hierarchy.states[cell] for cell in cohorts]
-        self.hierarchy.take(list(cohorts), drive(made.engine, made.job.algorithm, states, infos))
+        self.hierarchy.take(list(cohorts), drive(made.engine, made.clients.algorithm, states, infos))
 
     def kept(self) -> list[Tree]:
-        return [self.federation.job.kept.read(client) for client in range(len(SIZES))]
+        return [self.federation.clients.kept.read(client) for client in range(len(SIZES))]
 
 
 ROUNDS = st.lists(

@@ -40,7 +40,7 @@ def everybody(number: int, ids: tuple[int, ...], costs: Costs) -> np.ndarray:
 def play(federation: Federation, admit: Admission) -> Outcome:
     """One round in which some may be late."""
     federation.info = federation.info._replace(round=federation.info.round + 1)
-    job = federation.job
+    job = federation.clients
     (outcome,) = drive(federation.engine, job.algorithm, [federation.state], [federation.info], admit)
     federation.state = outcome.state
     return outcome
@@ -59,7 +59,7 @@ def federate() -> Iterator[Callable[..., Federation]]:
     def make(build: Build, engine: str, **options: object) -> Federation:
         made = Federation(build, mixed(SIZES), "block" if engine == "pool" else engine, **options)  # type: ignore[arg-type]
         if engine == "pool":
-            opened.append(Pool(made.job, batched_of(made.job), num_rows=2, num_workers=2))
+            opened.append(Pool(made.sides, batched_of(made.sides), num_rows=2, num_workers=2))
             made.engine = opened[-1]
         return made
 
@@ -69,7 +69,7 @@ def federate() -> Iterator[Callable[..., Federation]]:
 
 
 def kept(federation: Federation, client: int) -> Tree:
-    return federation.job.kept.read(client)
+    return federation.clients.kept.read(client)
 
 
 def assert_same(found: Tree, expected: Tree) -> None:
@@ -191,7 +191,7 @@ def test_a_round_of_several_exchanges_goes_on_with_those_in_time() -> None:
         asked.append(ids)
         return np.isin(ids, (0, 1, 3) if len(asked) == 1 else (0, 1, 2))
 
-    federation.job.kept.write(1, {**kept(federation, 1), "r": torch.tensor([-1.0], dtype=torch.float64)})
+    federation.clients.kept.write(1, {**kept(federation, 1), "r": torch.tensor([-1.0], dtype=torch.float64)})
     outcome = play(federation, admit)
     assert not outcome.void
     assert asked == [(0, 1, 2, 3), (1, 3), (1,)]
@@ -203,8 +203,7 @@ def test_a_round_of_several_exchanges_goes_on_with_those_in_time() -> None:
 def test_the_distance_between_updates_is_that_of_those_in_time() -> None:
     """From 1 two clients go up and one goes down. Of all the mean of 1 - u.v over pairs is (0 + 2 + 2)/3."""
     for engine in ("loop", "block"):
-        federation = Federation(FedAvg().build, points(2, 3, -4), engine, make=slope)
-        federation.job = federation.engine._job = federation.job._replace(compare_updates=True)
+        federation = Federation(FedAvg().build, points(2, 3, -4), engine, make=slope, compare_updates=True)
         assert play(federation, everybody).replies[0].cosine_distance == pytest.approx(4 / 3)
         assert play(federation, only(0, 1)).replies[0].cosine_distance == pytest.approx(0)
         assert play(federation, only(2)).replies[0].cosine_distance is None
@@ -220,9 +219,9 @@ def test_exchanges_of_one_call_are_admitted_each_on_its_own(engine: str, federat
     made, apart = federate(BUILDS["scaffold"], engine).rounds(1), federate(BUILDS["scaffold"], engine).rounds(1)
     cohorts = (0, 1, 2), (2, 3, 4)
     infos = [made.info._replace(round=2, cohort=cohort) for cohort in cohorts]
-    found = drive(made.engine, made.job.algorithm, [made.state] * 2, infos, admit)
+    found = drive(made.engine, made.clients.algorithm, [made.state] * 2, infos, admit)
     expected = [
-        drive(apart.engine, apart.job.algorithm, [apart.state], [info._replace(cohort=cohort)])[0]
+        drive(apart.engine, apart.clients.algorithm, [apart.state], [info._replace(cohort=cohort)])[0]
         for info, cohort in zip(infos, ((0, 1), (2, 3)), strict=True)
     ]
     for one, other in zip(found, expected, strict=True):

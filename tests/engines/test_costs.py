@@ -7,11 +7,13 @@ from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.mfl import FedAvgAdam
 from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.algorithms.scaffold import Scaffold
+from fedge.client.client_side import ClientSide
+from fedge.client.serve import Served
 from fedge.core.algorithm import Build, Costs
 from fedge.core.drive import Outcome
 from fedge.engines import wire
 
-F = 100  # FLOPs of one sample's gradient, as `make_job` says
+F = 100  # FLOPs of one sample's gradient, as `make_sides` says
 P = 8 * 6 + 6 + 6 * 3 + 3  # parameters of `dense`
 B, K = 4, 3
 
@@ -75,10 +77,10 @@ NAMES = (
 def test_bytes_are_the_lengths_of_the_messages(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[tuple[int, int]] = []
 
-    def serve(job: object, client: int, request: bytes) -> bytes:
-        response = original(job, client, request)  # type: ignore[arg-type]
-        lengths.append((len(request), len(response)))
-        return response
+    def serve(side: ClientSide, client: int, request: bytes) -> Served:
+        served = original(side, client, request)
+        lengths.append((len(request), len(served.data)))
+        return served
 
     original = wire.serve
     monkeypatch.setattr(wire, "serve", serve)

@@ -20,20 +20,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from federation import BUILDS, Federation, Handmade, batched_of, make_job, mixed
+from federation import BUILDS, Federation, Handmade, batched_of, make_sides, mixed
 from fedge.core.algorithm import Build, Exchange, Info, Reply
+from fedge.core.answer import Answer, Request
 from fedge.core.drive import drive
+from fedge.core.effort import Effort
 from fedge.core.errors import ConfigError, DataError, FedgeError, StorageError, TrainingError
 from fedge.core.layout import Tree
+from fedge.core.reduction import Bad, PartialReply
 from fedge.data.clients import Samples
 from fedge.engines import pool as pools
 from fedge.engines import tasks
 from fedge.engines.arena import Arena, Entries
-from fedge.engines.block import Block, disjoint
-from fedge.engines.job import Job, Request
+from fedge.engines.block import Block
+from fedge.engines.blocks import disjoint
+from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.pool import Pool
-from fedge.engines.reduction import Answer, Effort, PartialReply
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
 NUM_ROWS = 2
@@ -59,7 +62,7 @@ def pooled() -> Iterator[Callable[..., Federation]]:
         **options: object,
     ) -> Federation:
         made = federation(build, clients, **options)
-        made.engine = Pool(made.job, batched_of(made.job), NUM_ROWS, num_workers, notice)
+        made.engine = Pool(made.sides, batched_of(made.sides), NUM_ROWS, num_workers, notice)
         opened.append(made.engine)
         return made
 
@@ -105,14 +108,14 @@ def assert_same_replies(found: Sequence[Reply], expected: Sequence[Reply]) -> No
 def test_every_algorithm_gives_the_bits_of_block(name: str) -> None:
     """In the second round, when there is state, kept and on the server."""
     made = federation(BUILDS[name], mixed((6, 9, 1)), steps=1).rounds(1)
-    kept = [made.job.kept.read(client) for client in range(3)]
+    kept = [made.clients.kept.read(client) for client in range(3)]
     before, info = made.state, made.info
     expected = made.round()
     after = made.everything()
     made.state, made.info = before, info
     for client, tree in enumerate(kept):
-        made.job.kept.write(client, tree)
-    with Pool(made.job, batched_of(made.job), NUM_ROWS, num_workers=2) as pool:
+        made.clients.kept.write(client, tree)
+    with Pool(made.sides, batched_of(made.sides), NUM_ROWS, num_workers=2) as pool:
         made.engine = pool
         assert_same_replies(made.round().replies, expected.replies)
         assert_same(made.everything(), after)
@@ -135,7 +138,7 @@ def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], pooled: Cal
         states = [{name: value + i for name, value in made.state.items()} for i in range(len(cohorts))]
         for round in (1, 2):
             infos = [made.info._replace(round=round, cohort=tuple(cohort)) for cohort in cohorts]
-            found = drive(made.engine, made.job.algorithm, states, infos)
+            found = drive(made.engine, made.clients.algorithm, states, infos)
             states = [outcome.state for outcome in found]
         outcomes.append((found, made.everything()))
     (expected, kept), (found, found_kept) = outcomes
@@ -147,11 +150,11 @@ def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], pooled: Cal
 
 def test_measured_updates_and_absent_clients() -> None:
     """One worker has two slots: they are used again while the directions of the first blocks are still needed."""
-    job = make_job(BUILDS["fedavg"], mixed((6, 0, 9, 4, 5, 7, 12, 3)))._replace(compare_updates=True)
+    sides = make_sides(BUILDS["fedavg"], mixed((6, 0, 9, 4, 5, 7, 12, 3)), compare_updates=True)
     info = Info(1, 0.1, 3, None, 8, seed=7)
-    exchange = Exchange("train", job.algorithm.init(job.network.variables), range(8))
-    expected = Block(job, batched_of(job), NUM_ROWS).run([exchange], [info])
-    with Pool(job, batched_of(job), NUM_ROWS, num_workers=1) as pool:
+    exchange = Exchange("train", sides.server.algorithm.init(sides.server.variables), range(8))
+    expected = Block(sides, batched_of(sides), NUM_ROWS).run([exchange], [info])
+    with Pool(sides, batched_of(sides), NUM_ROWS, num_workers=1) as pool:
         assert_same_replies(pool.run([exchange], [info]), expected)
         assert pool.shared_bytes <= pool.most_shared_bytes()
     assert expected[0].cosine_distance is not None
@@ -340,7 +343,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Callable[[tasks.Task], None]:
     return lambda function: monkeypatch.setitem(tasks.TASKS, "test", function)
 
 
-def double(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
+def double(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
     time.sleep(meta["pause_s"])
     return {"number": meta["number"], "pid": os.getpid()}, {"x": 2 * tensors["x"] + shared["one"]}
 
@@ -408,7 +411,7 @@ def test_one_thing_at_a_time(make_pool: Callable[..., Pool], task: Callable[[tas
 
 
 def test_the_first_error_in_order_is_raised(make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]) -> None:
-    def refuse(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
+    def refuse(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
         time.sleep(meta["pause_s"])
         raise DataError(f"number {meta['number']}")
 
@@ -418,7 +421,7 @@ def test_the_first_error_in_order_is_raised(make_pool: Callable[..., Pool], task
 
 
 def test_private_state_is_not_for_workers(make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]) -> None:
-    task(lambda job, batched, shared, meta, tensors: ({}, job.kept.read(5)))
+    task(lambda sides, batched, shared, meta, tensors: ({}, sides.clients.kept.read(5)))
     with pytest.raises(RuntimeError, match="cannot read what client 5 keeps: hand it over"):
         list(make_pool().map("test", {}, items([0.0])))
 
@@ -426,7 +429,7 @@ def test_private_state_is_not_for_workers(make_pool: Callable[..., Pool], task: 
 def test_a_worker_computes_on_one_thread_and_leaves_ctrl_c_to_its_parent(
     make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]
 ) -> None:
-    def look(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
+    def look(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
         os.kill(os.getpid(), signal.SIGINT)
         return {"threads": torch.get_num_threads(), "parent": os.getppid()}, {}
 
@@ -455,13 +458,16 @@ def test_a_part_outlives_the_memory_in_which_it_travelled() -> None:
     """Of what it holds, merging copies the means alone."""
     answers = [Answer(client, 5, Effort(steps=1, loss=0.5), {}) for client in (3, 1)]
     uploads = [{"x": torch.tensor([1.0, 2.0])}, {"x": torch.tensor([3.0, 4.0])}]
-    part = PartialReply(answers, [10, 20], True, None, uploads, torch.tensor([0.6, 0.8]), 1)
+    part = PartialReply(
+        answers, [10, 20], True, None, uploads, torch.tensor([0.6, 0.8]), 1, [Bad(answers[0], 5, "why")]
+    )
     meta, tensors = tasks.write_part(part)
     found = tasks.read_part(msgspec.msgpack.decode(msgspec.msgpack.encode(meta)), tensors)
     for value in tensors.values():
         value.zero_()
     assert found.answers == answers
     assert found.bytes_up == [10, 20]
+    assert found.bad == bad
     assert (found.communicated, found.mean, found.num_directions) == (True, None, 1)
     assert [upload["x"].tolist() for upload in found.uploads] == [[1, 2], [3, 4]]
     assert found.directions is not None
@@ -491,14 +497,14 @@ def test_a_closed_pool_has_no_processes_and_no_files(pooled: Callable[..., Feder
     made.engine.close()
     assert active_children() == []
     gc.collect()
-    made.job.kept.close()  # type: ignore[attr-defined]
+    made.clients.kept.close()  # type: ignore[attr-defined]
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_workers_of_a_forgotten_pool_end(task: Callable[[tasks.Task], None]) -> None:
     task(double)
-    job = make_job(BUILDS["fedavg"], mixed())
-    pool = Pool(job, batched_of(job), NUM_ROWS, num_workers=2)
+    sides = make_sides(BUILDS["fedavg"], mixed())
+    pool = Pool(sides, batched_of(sides), NUM_ROWS, num_workers=2)
     list(pool.map("test", {"one": torch.ones(3)}, items([0.0] * 3)))
     workers = active_children()
     del pool
@@ -543,14 +549,14 @@ class Parent:
         for stream in (1, 2):  # whatever is printed is heard, too
             os.dup2(pipe, stream)
 
-        def report(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
+        def report(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
             os.write(pipe, b"w")
             time.sleep(meta["pause_s"])
             return {}, {}
 
         tasks.TASKS["test"] = report
-        job = make_job(BUILDS["fedavg"], mixed())
-        life(Pool(job, batched_of(job), NUM_ROWS, num_workers=2), pipe)
+        sides = make_sides(BUILDS["fedavg"], mixed())
+        life(Pool(sides, batched_of(sides), NUM_ROWS, num_workers=2), pipe)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import federation
-from federation import BUILDS, Federation, Handmade, batched_of, make_job, mixed
+from federation import BUILDS, Federation, Handmade, batched_of, make_sides, mixed
 from fedge.core.algorithm import Build, Reply
 from fedge.core.drive import drive
 from fedge.core.errors import ConfigError, DataError, TrainingError
@@ -29,7 +29,7 @@ from fedge.data.clients import Samples
 from fedge.engines import ray as engine
 from fedge.engines import tasks
 from fedge.engines.block import Block
-from fedge.engines.job import Job
+from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.ray import Ray
 
@@ -135,14 +135,14 @@ def leave(folder: Path) -> None:
 EVENTS = {each.__name__: each for each in (fall, linger, linger_there, interrupt, refuse, blunder, leave)}
 
 
-def double(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
+def double(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
     time.sleep(meta["pause_s"])
     return {"number": meta["number"], "pid": os.getpid()}, {"x": 2 * tensors["x"] + shared["one"]}
 
 
-def locate(job: Job, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
+def locate(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
     time.sleep(0.2)  # so that every worker gets to do it
-    places = {"x": job.clients.train(0, 1).x, "shared": shared["one"], "model": job.network.variables["x"]}
+    places = {"x": sides.clients.data.train(0, 1).x, "shared": shared["one"], "model": sides.server.variables["x"]}
     found = {name: where(value) for name, value in places.items()}
     return {"pid": os.getpid(), "threads": torch.get_num_threads(), **found}, {}
 
@@ -177,7 +177,7 @@ def only_one(cluster: Any, folder: Path) -> Iterator[tuple[Federation, list[str]
     """Workers take seconds to start: tests that do not need their own share these."""
     notices: list[str] = []
     made = federate(BUILDS["scaffold"], Haunted(folder, mixed(SIZES, features=8)))
-    made.engine = Ray(made.job, NUM_ROWS, 2, notices.append)
+    made.engine = Ray(made.sides, NUM_ROWS, 2, notices.append)
     yield made, notices
     made.engine.close()
 
@@ -190,7 +190,7 @@ def distribute(only_one: tuple[Federation, list[str]], notices: list[str]) -> It
 
     def make(build: Build, clients: Handmade | None = None, num_workers: int = 2, **options: object) -> Federation:
         made = federate(build, clients, **options)
-        made.engine = Ray(made.job, NUM_ROWS, num_workers, notices.append)
+        made.engine = Ray(made.sides, NUM_ROWS, num_workers, notices.append)
         opened.append(made.engine)
         return made
 
@@ -204,9 +204,9 @@ def haunted(only_one: tuple[Federation, list[str]]) -> Federation:
     """SCAFFOLD with two workers, before its first round."""
     made, notices = only_one
     notices.clear()
-    made.state, made.info = made.job.algorithm.init(made.job.network.variables), made.info._replace(round=0)
+    made.state, made.info = made.clients.algorithm.init(made.clients.network.variables), made.info._replace(round=0)
     for client in range(len(SIZES)):
-        made.job.kept.write(client, made.job.algorithm.keep(made.job.network.variables))
+        made.clients.kept.write(client, made.clients.algorithm.keep(made.clients.network.variables))
     return made
 
 
@@ -217,8 +217,8 @@ def told(haunted: Federation, only_one: tuple[Federation, list[str]]) -> list[st
 
 
 def bid(made: Federation, client: int, *events: str) -> None:
-    assert isinstance(made.job.clients, Haunted)
-    made.job.clients.bid(client, *events)
+    assert isinstance(made.clients.data, Haunted)
+    made.clients.data.bid(client, *events)
 
 
 def pids_of(made: Federation, num_workers: int = 2) -> list[int]:
@@ -316,9 +316,10 @@ def test_a_model_of_a_users_file(tmp_path: Path, distribute: Callable[..., Feder
 def test_every_algorithm_travels(name: str, ray: Any) -> None:
     """Also what it knows by identity, such as ALL."""
     expected, found = (federate(BUILDS[name], mixed((4, 3)), steps=1) for _ in range(2))
-    kept, found.job = found.job.kept, found.job._replace(kept=None)
-    found.job = ray.cloudpickle.loads(ray.cloudpickle.dumps(found.job))._replace(kept=kept)
-    found.engine = Block(found.job, batched_of(found.job), NUM_ROWS)
+    kept, bare = found.clients.kept, found.sides._replace(clients=found.clients._replace(kept=None))
+    travelled = ray.cloudpickle.loads(ray.cloudpickle.dumps(bare))
+    found.sides = travelled._replace(clients=travelled.clients._replace(kept=kept))
+    found.engine = Block(found.sides, batched_of(found.sides), NUM_ROWS)
     assert_same(found.rounds(1).everything(), expected.rounds(1).everything())
 
 
@@ -331,7 +332,7 @@ def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], haunted: Fe
         states = [{name: value + i for name, value in made.state.items()} for i in range(len(cohorts))]
         for round in (1, 2):
             infos = [made.info._replace(round=round, cohort=tuple(cohort)) for cohort in cohorts]
-            found = drive(made.engine, made.job.algorithm, states, infos)
+            found = drive(made.engine, made.clients.algorithm, states, infos)
             states = [outcome.state for outcome in found]
         outcomes.append((found, made.everything()))
     (expected, kept), (found, found_kept) = outcomes
@@ -527,11 +528,11 @@ for module in (federation, sys.modules["test_ray"]):
 folder = Path(sys.argv[1])
 (folder / "driver").write_text(str(os.getpid()))
 made = federate(federation.BUILDS["fedavg"], Haunted(folder, federation.mixed()))
-with Ray(made.job, 2, 1) as engine:
+with Ray(made.sides, 2, 1) as engine:
     made.engine = engine
     made.round()
     (folder / "session").write_text(ray.get_runtime_context().gcs_address)
-    made.job.clients.bid(2, "interrupt")
+    made.clients.data.bid(2, "interrupt")
     try:
         made.round()
     except KeyboardInterrupt:
@@ -594,7 +595,7 @@ def test_an_address_where_no_cluster_is(address: str, problem: str) -> None:
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"engine.name: ray needs .* pip install 'fedge\[ray\]'"):
-        Ray(make_job(BUILDS["fedavg"], mixed()), NUM_ROWS, 1)
+        Ray(make_sides(BUILDS["fedavg"], mixed()), NUM_ROWS, 1)
 
 
 def test_nodes_with_other_versions() -> None:

@@ -3,19 +3,20 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from federation import Federation, Handmade, dense, make_job, mixed
+from federation import Federation, Handmade, dense, make_sides, mixed
 from fedge.algorithms.fedavg import FedAvg
 from fedge.config import EngineOptions
 from fedge.core.errors import ConfigError
 from fedge.data.clients import Samples
 from fedge.engines import auto
 from fedge.engines.auto import Auto, suggest_rows
-from fedge.engines.job import Job
+from fedge.engines.both_sides import BothSides
 from fedge.experiment.engine_choice import Chosen, check_device, choose
 
 
@@ -27,12 +28,14 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "_cache_bytes", lambda: 8 << 20)
 
 
-def job_of(make: Callable[[], nn.Module] = dense, num_samples: int = 3) -> Job:
-    return make_job(FedAvg().build, mixed((num_samples,) * 4), make, dtype=torch.float32)
+def sides_of(make: Callable[[], nn.Module] = dense, num_samples: int = 3) -> BothSides:
+    return make_sides(FedAvg().build, mixed((num_samples,) * 4), make, dtype=torch.float32)
 
 
-def chosen(options: EngineOptions, job: Job, notices: list[str] | None = None, rows: int | None = None) -> Chosen:
-    return choose(options, job, 4, lambda: job, rows, (notices if notices is not None else []).append)
+def chosen(
+    options: EngineOptions, sides: BothSides, notices: list[str] | None = None, rows: int | None = None
+) -> Chosen:
+    return choose(options, sides, 4, rows, (notices if notices is not None else []).append)
 
 
 @pytest.mark.parametrize(
@@ -41,45 +44,46 @@ def chosen(options: EngineOptions, job: Job, notices: list[str] | None = None, r
     [(1, 64), (20_000, 13), (300_000, 1)],
 )
 def test_a_block_fits_into_the_cache(width: int, num_rows: int) -> None:
-    assert suggest_rows(job_of(lambda: nn.Linear(8, width, bias=False)), 100) == num_rows
+    assert suggest_rows(sides_of(lambda: nn.Linear(8, width, bias=False)).server, 100) == num_rows
 
 
 def test_heavy_work_gives_every_core_a_block() -> None:
-    job = job_of()  # 4 clients with 3 samples each, 100 FLOPs a sample: far from heavy
-    assert suggest_rows(job, 7) == 64
-    assert suggest_rows(job._replace(flops_per_sample=10**8), 7) == 4  # 2.1 GFLOPs on two cores
-    assert suggest_rows(job._replace(flops_per_sample=10**8), 1000) == 64
+    sides = sides_of()  # 4 clients with 3 samples each, 100 FLOPs a sample: far from heavy
+    assert suggest_rows(sides.server, 7) == 64
+    assert suggest_rows(replace(sides.server, flops_per_sample=10**8), 7) == 4  # 2.1 GFLOPs on two cores
+    assert suggest_rows(replace(sides.server, flops_per_sample=10**8), 1000) == 64
 
 
 def test_rows_do_not_hang_on_workers() -> None:
-    facts = [chosen(EngineOptions(name="pool", workers=workers), job_of()).facts["rows"] for workers in (1, 2, 5)]
+    facts = [chosen(EngineOptions(name="pool", workers=workers), sides_of()).facts["rows"] for workers in (1, 2, 5)]
     assert facts == [64, 64, 64]
 
 
 def test_rows_do_not_hang_on_the_share_of_a_run_in_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    heavy = job_of()._replace(flops_per_sample=10**8)
+    plain = sides_of()
+    heavy = plain._replace(server=replace(plain.server, flops_per_sample=10**8))
     found = []
     for share in ("1", "2"):
         monkeypatch.setenv("FEDGE_CORES", share)
-        found.append(suggest_rows(heavy, 7))
+        found.append(suggest_rows(heavy.server, 7))
     assert found == [4, 4]
 
 
 @pytest.mark.parametrize("given", [None, 5])
 def test_rows_that_were_asked_for_come_before_those_of_a_resumed_run(given: int | None) -> None:
-    assert chosen(EngineOptions(name="block", rows=given), job_of(), rows=7).facts["rows"] == (given or 7)
+    assert chosen(EngineOptions(name="block", rows=given), sides_of(), rows=7).facts["rows"] == (given or 7)
 
 
 @pytest.mark.parametrize("name", ["loop", "wire", "block", "pool"])
 def test_the_engine_that_was_asked_for(name: str) -> None:
-    found = chosen(EngineOptions(name=name), job_of())  # type: ignore[arg-type]
+    found = chosen(EngineOptions(name=name), sides_of())  # type: ignore[arg-type]
     assert type(found.engine).__name__.lower() == name
     assert found.facts["engine"] == name
     found.close()
 
 
 def test_one_core_needs_no_workers() -> None:
-    assert chosen(EngineOptions(workers=1), job_of()).facts["engine"] == "block"
+    assert chosen(EngineOptions(workers=1), sides_of()).facts["engine"] == "block"
 
 
 class Undecided(nn.Module):
@@ -95,14 +99,16 @@ class Undecided(nn.Module):
 
 def test_a_model_without_a_batched_form_runs_in_the_loop_and_says_why() -> None:
     notices: list[str] = []
-    assert chosen(EngineOptions(name="auto"), job_of(Undecided), notices).facts == {"engine": "loop"}
+    assert chosen(EngineOptions(name="auto"), sides_of(Undecided), notices).facts == {"engine": "loop"}
     assert len(notices) == 1
     assert notices[0].startswith("engine: clients run one at a time (loop), because Undecided")
 
 
 def test_a_model_without_kernels_runs_through_torch_func_and_says_why() -> None:
     notices: list[str] = []
-    found = chosen(EngineOptions(name="block"), job_of(lambda: nn.Sequential(nn.Linear(8, 3), nn.Softplus())), notices)
+    found = chosen(
+        EngineOptions(name="block"), sides_of(lambda: nn.Sequential(nn.Linear(8, 3), nn.Softplus())), notices
+    )
     assert found.facts["engine"] == "block"
     assert notices == ["engine: torch.func, because Softplus has no batched kernel"]
 
@@ -130,7 +136,7 @@ def test_auto_takes_what_was_faster_and_says_so(here_s: float, elsewhere_s: floa
     expected = Federation(FedAvg().build, Slow(0, 0), "block", make=dense).rounds(6).everything()
     federation = Federation(FedAvg().build, Slow(here_s, elsewhere_s), "block", make=dense)
     notices: list[str] = []
-    found = chosen(EngineOptions(rows=2), federation.job, notices)
+    found = chosen(EngineOptions(rows=2), federation.sides, notices)
     assert isinstance(found.engine, Auto)
     federation.engine = found.engine
     federation.rounds(6)
@@ -144,7 +150,7 @@ def test_auto_does_not_try_workers_on_what_is_quick(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(auto, "_WORTH_TRYING_S", 1e6)  # so that this is quick on a busy machine too
     federation = Federation(FedAvg().build, mixed(), "block", make=dense)
     notices: list[str] = []
-    found = chosen(EngineOptions(), federation.job, notices)
+    found = chosen(EngineOptions(), federation.sides, notices)
     federation.engine = found.engine
     federation.rounds(5)
     assert notices == []

@@ -33,13 +33,13 @@ def traced(federation: Federation, trace: TraceOptions) -> list[Line]:
     """One more round, and what is seen inside it."""
     replays = replay(federation, trace)
     federation.round()
-    return list(Tracer(trace).lines(federation.job, federation.state, federation.info, replays))
+    return list(Tracer(trace, federation.clients).lines(federation.state, federation.info, replays))
 
 
 def replay(federation: Federation, trace: TraceOptions) -> list[Replay]:
     """What clients are about to do in the next round."""
     coming = federation.info._replace(round=federation.info.round + 1)
-    return Tracer(trace).replay(federation.job, federation.state, coming)
+    return Tracer(trace, federation.clients).replay(federation.state, coming)
 
 
 def only(*switches: str) -> TraceOptions:
@@ -118,7 +118,7 @@ def test_gradient_and_loss_are_those_of_the_step() -> None:
 def test_layers_of_a_gradient_make_up_all_of_it() -> None:
     federation = Federation(FedAvg().build, mixed(), make=dense, rate=0.5, steps=1)
     lines = traced(federation, only("gradients"))
-    before = federation.job.network.variables["x"]
+    before = federation.clients.network.variables["x"]
     for line in lines:
         alone = Federation(FedAvg().build, mixed(), make=dense, rate=0.5, steps=1)
         alone.round(cohort=(line["client"],))
@@ -223,9 +223,9 @@ def test_a_replay_is_what_the_client_then_does(build: Build) -> None:
     federation.info = federation.info._replace(cohort=(1,))
     (found,) = replay(federation, TraceOptions())
     federation.round()
-    model = federation.job.algorithm.model(federation.state, federation.job.network.variables)
-    if federation.job.algorithm.personal:
-        model = federation.job.algorithm.personal(model, federation.job.kept.read(1))
+    model = federation.clients.algorithm.model(federation.state, federation.clients.network.variables)
+    if federation.clients.algorithm.personal:
+        model = federation.clients.algorithm.personal(model, federation.clients.kept.read(1))
     assert torch.equal(found.model["x"], model["x"])
     assert torch.equal(found.model["stats"], model["stats"])
 

@@ -10,7 +10,6 @@ import numpy as np
 from fedge.client.network import Network
 from fedge.core.algorithm import Algorithm, Info, Kept, Work
 from fedge.core.keys import generator
-from fedge.core.layout import Tree
 from fedge.data.clients import Clients, Samples
 from fedge.data.feed import Steps, plan
 
@@ -50,9 +49,3 @@ class ClientSide(NamedTuple):
             batches_per_step=work.batches_per_step,
             drop_single=self.network.has_norm,
         )
-
-
-def check_stats(tree: Tree, network: Network, where: str) -> None:
-    """Refuse work that drops BatchNorm statistics: it would continue with stale ones without a word."""
-    if network.layout.num_stats and not any(name.rpartition(".")[2] == "stats" for name in tree):
-        raise TypeError(f"{where} must pass on 'stats': the model has BatchNorm statistics")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedge.client.client_side import ClientSide, check_stats
-from fedge.core.algorithm import ALL, Batch, Context, Info, Work, moved, next_move
+from fedge.client.client_side import ClientSide
+from fedge.core.algorithm import ALL, Batch, Context, Info, Work, check_stats, moved, next_move
 from fedge.core.effort import Effort, num_batches
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Tree
@@ -64,7 +64,7 @@ def perform(
             local = {**local, **work.look(gradients.samples.x)}
         steps = side.steps(work, client, info, purpose)
         if work.trains:
-            check_stats(local, side.network, "init")
+            check_stats(local, side.network.layout, "init")
             gradients.stats = local["stats"]
             if observe:
                 observe(LocalStep(0, local))
@@ -82,7 +82,7 @@ def perform(
         context = context._replace(num_steps=torch.full_like(context.num_steps, len(steps)))
         upload, kept = work.final(down, local, kept, context)
     if work.trains:
-        check_stats({**upload, **kept}, network, "final")
+        check_stats({**upload, **kept}, network.layout, "final")
     kept = before if kept is given else network.fetch(kept)
     return network.fetch(upload), kept, gradients.effort._replace(steps=len(steps))
 

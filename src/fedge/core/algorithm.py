@@ -197,3 +197,9 @@ def moved(y: Tensor, gradient: Tensor, affine: Affine) -> Tensor:
     if drift is not None:
         y = y + drift
     return y - scale * gradient if isinstance(scale, Tensor) else torch_add(y, gradient, alpha=-scale)
+
+
+def check_stats(tree: Tree, layout: Layout, where: str) -> None:
+    """Refuse work that drops BatchNorm statistics: it would continue with stale ones without a word."""
+    if layout.num_stats and not any(name.rpartition(".")[2] == "stats" for name in tree):
+        raise TypeError(f"{where} must pass on 'stats': the model has BatchNorm statistics")

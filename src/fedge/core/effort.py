@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fedge.core.algorithm import Info, Work
+from fedge.core.rehearsal import Gradients
 
 
 class Effort(NamedTuple):
@@ -38,17 +39,13 @@ def num_batches(num_samples: int, size: int, batch_size: int) -> int:
     return -(-num_samples // min(batch_size, size))
 
 
-def most_effort(
-    work: Work, gradients: tuple[int, int], info: Info, size: int, batch_size: int, drop_single: bool
-) -> Effort:
-    """Return what the work takes a client that uses all its `size` samples: the most that it can claim.
-
-    `gradients`: how many the work takes over all samples, and over a minibatch in every step.
-    """
+def most_effort(work: Work, gradients: Gradients, info: Info, size: int, batch_size: int, drop_single: bool) -> Effort:
+    """Return what the work takes a client that uses all its `size` samples: the most that it can claim."""
     steps, batch = num_steps(work, info, size, batch_size, drop_single), min(batch_size, size)
     drawn = steps * batch
     if work.trains and work.batches_per_step == 1 and work.num_steps is None and info.num_steps is None:
         single = drop_single and size % batch == 1 and batch > 1
         drawn = (info.num_epochs or 0) * (size - single)  # every sample once, so that the last batch may be short
-    full, each = gradients
-    return Effort(steps, full * num_batches(size, size, batch_size) + each * steps, full * size + each * drawn)
+    full = gradients.full + gradients.step_full * steps
+    batches = full * num_batches(size, size, batch_size) + gradients.step * steps
+    return Effort(steps, batches, full * size + gradients.step * drawn)

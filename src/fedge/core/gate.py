@@ -110,9 +110,8 @@ class Gate:
     def _most_effort(self, client: int) -> Effort:
         server, size = self._server, int(self._server.clients.sizes[client])
         if size not in self._most:
-            gradients = self._rehearsed.full_gradients, self._rehearsed.step_gradients
             self._most[size] = most_effort(
-                self._work, gradients, self._info, size, server.batch_size, server.drop_single
+                self._work, self._rehearsed.gradients, self._info, size, server.batch_size, server.drop_single
             )
         return self._most[size]
 

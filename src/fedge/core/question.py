@@ -55,5 +55,7 @@ def read_sums(tree: Tree) -> Sums | None:
     """Return the answer that travelled; a StreamError if it is not made of numbers in float64."""
     for name, value in tree.items():
         if value.dtype != torch.float64 or value.shape != (1,):
-            raise StreamError(f"expected the sum {name!r} as float64[1], got {value.dtype} of shape {list(value.shape)}")
+            raise StreamError(
+                f"expected the sum {name!r} as float64[1], got {value.dtype} of shape {list(value.shape)}"
+            )
     return {name: float(value) for name, value in tree.items()} or None

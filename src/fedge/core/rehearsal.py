@@ -13,8 +13,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedge.core.algorithm import ALL, Batch, Context, Info, Work, moved
+from fedge.core.algorithm import ALL, Batch, Context, Info, Work, check_stats, moved
 from fedge.core.layout import Layout, Tree
+
+
+class Gradients(NamedTuple):
+    """How many gradients a client's work takes."""
+
+    full: int  # over all samples, once
+    step: int  # over a minibatch, in every step
+    step_full: int  # over all samples, in every step
 
 
 class Rehearsed(NamedTuple):
@@ -23,18 +31,18 @@ class Rehearsed(NamedTuple):
     local: Tree  # at the end of training
     upload: Tree  # before its codec
     kept: Tree
-    full_gradients: int  # over all samples
-    step_gradients: int  # over a minibatch, in the one step
+    gradients: Gradients
 
 
 def rehearse(
     work: Work, down: Tree, kept: Tree, info: Info, layout: Layout, input_shape: Sequence[int], gradient: Tensor
 ) -> Rehearsed:
     """Perform one step of the work for client 0, which has one sample; every gradient is the given vector."""
-    calls: Counter[str] = Counter()
+    calls: Counter[tuple[str, bool]] = Counter()
+    phase = "once"
 
     def grad_at(x: Tensor, batch: Batch) -> Tensor:
-        calls["all" if batch is ALL else "batch"] += 1
+        calls[phase, batch is ALL] += 1
         return gradient
 
     one = gradient.new_ones(1)
@@ -53,11 +61,17 @@ def rehearse(
     if work.look:
         local = {**local, **work.look(torch.zeros(1, *input_shape))}
     if work.trains:
+        check_stats(local, layout, "init")
+        phase = "step"
         g = work.gradient(local, batches, context) if work.gradient else grad_at(local["y"], batches[0])
         if work.affine:
             local = {**local, "y": moved(local["y"], g, work.affine(local, context))}
         elif work.step:
             local = work.step({**local, "raw": g}, g, context)
             del local["raw"]  # the gradient itself, which is not counted as memory
+        phase = "once"
     upload, kept = work.final(down, local, kept, context)
-    return Rehearsed(local, upload, kept, calls["all"], calls["batch"])
+    if work.trains:
+        check_stats({**upload, **kept}, layout, "final")
+    gradients = Gradients(calls["once", True], calls["step", False], calls["step", True])
+    return Rehearsed(local, upload, kept, gradients)

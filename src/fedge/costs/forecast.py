@@ -149,5 +149,5 @@ class Forecast:
     def _effort(self, part: RehearsedExchange, size: int, info: Info) -> Effort:
         """Return what a client of that size has to do."""
         server = self._server
-        work, gradients = server.algorithm.works[part.work], (part.full_gradients, part.step_gradients)
-        return most_effort(work, gradients, info, size, server.batch_size, server.drop_single)
+        work = server.algorithm.works[part.work]
+        return most_effort(work, part.gradients, info, size, server.batch_size, server.drop_single)

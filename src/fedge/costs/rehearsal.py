@@ -20,7 +20,7 @@ from fedge.core.drive import drive
 from fedge.core.effort import Effort
 from fedge.core.layout import Tree
 from fedge.core.reduction import Reduction
-from fedge.core.rehearsal import rehearse
+from fedge.core.rehearsal import Gradients, rehearse
 from fedge.core.server_side import ServerSide
 
 _INFO = Info(round=0, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, seed=0, cohort=(0,))
@@ -37,8 +37,7 @@ class RehearsedExchange(NamedTuple):
     vectors_down: float  # as large as the model, before any codec
     vectors_up: float
     memory: float  # vectors that a client works on
-    full_gradients: int  # over all samples
-    step_gradients: int  # over a minibatch, in every step
+    gradients: Gradients
 
 
 def rehearse_round(server: ServerSide, still: bool = False) -> list[RehearsedExchange]:
@@ -85,8 +84,7 @@ class _Rehearsal:
                 vectors_down=self._travelling(exchange.down),
                 vectors_up=self._travelling(plain),
                 memory=count_vectors(done.local, layout.num_params),
-                full_gradients=done.full_gradients,
-                step_gradients=done.step_gradients,
+                gradients=done.gradients,
             )
         )
         reduction = Reduction(server, request)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.client.client_side import ClientSide, check_stats
-from fedge.core.algorithm import ALL, Affine, Batch, Context, Info, Work, moved, next_move
+from fedge.client.client_side import ClientSide
+from fedge.core.algorithm import ALL, Affine, Batch, Context, Info, Work, check_stats, moved, next_move
 from fedge.core.effort import Effort
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Tree
@@ -42,7 +42,7 @@ def perform(
     if work.look:
         local = {**local, **gradients.look(work.look)}
     if work.trains:
-        check_stats(local, network, "init")
+        check_stats(local, network.layout, "init")
         # The engine's own copies: from here on y may be stepped in place.
         local = {
             **local,
@@ -69,7 +69,7 @@ def perform(
     steps = torch.from_numpy(gradients.num_steps).to(whole.num_samples).unsqueeze(1)
     upload, after = work.final(down, local, kept, whole._replace(step=context.step, num_steps=steps))
     if work.trains:
-        check_stats({**upload, **after}, network, "final")
+        check_stats({**upload, **after}, network.layout, "final")
     return network.fetch(upload), before if after is kept else network.fetch(after), gradients.efforts()
 
 

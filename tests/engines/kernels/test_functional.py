@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from blocks import batch_of, check_gradients, check_outputs, check_steps, models_of, network_of
 from fedge.client.network import Network
-from fedge.data.clients import Samples
 from fedge.core.registered import Task
+from fedge.data.clients import Samples
 from fedge.engines.kernels.functional import Functional, try_functional
 
 Make = Callable[[], nn.Module]

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from federation import BUILDS, Federation, Handmade
 from fedge.client.network import Network
 from fedge.core.algorithm import Affine, moved
-from fedge.data.clients import Samples
 from fedge.core.registered import Task
+from fedge.data.clients import Samples
 from fedge.engines.kernels.losses import LOSSES
 from fedge.engines.kernels.span import SpanKernel
 

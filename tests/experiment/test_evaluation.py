@@ -14,12 +14,16 @@ from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.independent import Independent
 from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.per_fedavg import PerFedAvg
+from fedge.client.evaluate import score
+from fedge.client.perform import perform
+from fedge.config import EvaluateOptions
 from fedge.core.algorithm import Build
+from fedge.core.drive import Engine
+from fedge.core.question import Question, add_up, means
 from fedge.data.clients import Samples
-from fedge.engines import evaluate
-from fedge.engines.job import Job
-from fedge.engines.loop import perform
-from fedge.engines.tasks import Here
+from fedge.engines.block import Block
+from fedge.engines.loop import Loop
+from fedge.experiment.evaluation import Evaluation
 
 
 def samples(*pairs: tuple[float, int]) -> Samples:
@@ -47,20 +51,43 @@ def _blocks(request: pytest.FixtureRequest) -> Iterator[None]:
 by_blocks = False
 
 
-def here(job: Job) -> Here:
-    return Here(job, batched_of(job) if by_blocks else None, num_rows=2)
+def engine_of(federation: Federation) -> Engine:
+    sides = federation.sides
+    return Block(sides, batched_of(sides), num_rows=2) if by_blocks else Loop(sides)
+
+
+def evaluation(federation: Federation, **options: bool) -> Evaluation:
+    chosen = EvaluateOptions(user_accuracy=True, **options)
+    return Evaluation(chosen, federation.sides.server, engine_of(federation), has_test=True)
 
 
 def users(federation: Federation, clients: range | None = None) -> dict[int, float]:
-    algorithm, job = federation.job.algorithm, federation.job
-    model = algorithm.model(federation.state, job.network.variables)
-    whose = range(len(job.clients.sizes)) if clients is None else clients
-    return evaluate.users(job, here(job), model, whose, federation.info)
+    measured, info = evaluation(federation), federation.info
+    if clients is not None:
+        measured = Evaluation(
+            EvaluateOptions(user_accuracy=True, users="selected"),
+            federation.sides.server,
+            engine_of(federation),
+            has_test=True,
+        )
+        info = info._replace(cohort=tuple(clients))
+    measured.measure(federation.state, info)
+    return measured.user_accuracies
 
 
 def trained_users(federation: Federation) -> dict[int, float]:
-    job = federation.job
-    return evaluate.trained_users(job, here(job), federation.state, range(len(job.clients.sizes)), federation.info)
+    measured = evaluation(federation)
+    found = measured._ask_trained(federation.state, range(federation.info.num_clients), federation.info)
+    return {client: sums["correct"] / sums["count"] for client, sums in found.items()}
+
+
+def central(federation: Federation) -> dict[str, float]:
+    return means(engine_of(federation).test(federation.clients.network.variables))
+
+
+def training(federation: Federation) -> dict[str, float]:
+    question = Question("train", federation.clients.network.variables, range(federation.info.num_clients))
+    return means(add_up(engine_of(federation).evaluate(question, federation.info._replace(round=1)).values()))
 
 
 # ---------------------------------------------------------------- CA
@@ -68,7 +95,7 @@ def trained_users(federation: Federation) -> dict[int, float]:
 
 def test_central_accuracy_and_loss_by_hand() -> None:
     federation = federation_of(FedAvg().build, RIGHT, HALF, WRONG)
-    metrics = evaluate.central(federation.job, here(federation.job), federation.job.network.variables)
+    metrics = central(federation)
     # 3 of 3, 1 of 2, 0 of 3; the loss is log(1 + exp(-2m)), m = x for class 0 and -x for class 1
     margins = [1, 1, 2, 1, -1, -1, -2, -1]
     assert metrics["accuracy"] == 0.5
@@ -77,7 +104,7 @@ def test_central_accuracy_and_loss_by_hand() -> None:
 
 def test_a_regression_has_a_loss_only() -> None:
     federation = Federation(FedAvg().build, points(0, 4), make=slope)
-    metrics = evaluate.central(federation.job, here(federation.job), federation.job.network.variables)
+    metrics = central(federation)
     assert metrics == {"loss": 2.5}  # (1 + 9)/2/2
 
 
@@ -97,7 +124,7 @@ def labelled(scores: list[list[float]], labels: list[list[int]]) -> tuple[Federa
 def test_of_several_labels_the_recall_at_five() -> None:
     scores = [[7.0, 6, 5, 4, 3, 2, 1], [1.0, 2, 3, 4, 5, 6, 7], [1.0, 2, 3, 4, 5, 6, 7]]
     federation, tests = labelled(scores, [[0, 5, 6], [2, 6], []])
-    metrics = evaluate.score(federation.job, federation.job.network.variables, tests)
+    metrics = means(score(federation.clients.network, federation.clients.network.variables, tests))
     # the likeliest five are 0..4, then 2..6: 1 of 3, 2 of 2, and nothing of nothing counts as 0
     assert metrics["accuracy"] == pytest.approx((1 / 3 + 1 + 0) / 3, abs=1e-15)
     # the sum over labels of log(1 + e^s) - s*label
@@ -108,7 +135,7 @@ def test_of_several_labels_the_recall_at_five() -> None:
 
 def test_of_fewer_than_five_labels_all_are_found() -> None:
     federation, tests = labelled([[1.0, 2, 3], [3.0, 2, 1]], [[0], [0, 2]])
-    assert evaluate.score(federation.job, federation.job.network.variables, tests)["accuracy"] == 1
+    assert means(score(federation.clients.network, federation.clients.network.variables, tests))["accuracy"] == 1
 
 
 # ---------------------------------------------------------------- training data
@@ -123,7 +150,7 @@ class Apart(Handmade):
 
 def test_on_the_training_data_by_hand() -> None:
     federation = Federation(FedAvg().build, Apart([RIGHT, HALF, samples(), WRONG], 2), make=Sign)
-    found = evaluate.training(federation.job, here(federation.job), federation.job.network.variables, round=1)
+    found = training(federation)
     margins = [1, 1, 2, 1, -1, -1, -2, -1]
     assert found["accuracy"] == pytest.approx(4 / 8, abs=1e-15)  # by samples, not by clients
     assert found["loss"] == pytest.approx(sum(log(1 + exp(-2 * m)) for m in margins) / 8, abs=1e-12)
@@ -131,9 +158,7 @@ def test_on_the_training_data_by_hand() -> None:
 
 def test_a_regression_has_a_loss_only_there_too() -> None:
     federation = Federation(FedAvg().build, points(0, 4), make=slope)
-    assert evaluate.training(federation.job, here(federation.job), federation.job.network.variables, round=1) == {
-        "loss": 2.5
-    }
+    assert training(federation) == {"loss": 2.5}
 
 
 # ---------------------------------------------------------------- UA
@@ -158,7 +183,7 @@ def test_users_are_evaluated_with_their_private_state(build: Build) -> None:
     federation.round(cohort=(1,))
     # a large step on samples that are all wrong makes client 1's own weight negative: now they are all right
     assert users(federation) == {0: 1, 1: 1}
-    model = federation.job.algorithm.model(federation.state, federation.job.network.variables)
+    model = federation.clients.algorithm.model(federation.state, federation.clients.network.variables)
     assert model["x"].item() == 1  # the global model still has the initial one
 
 
@@ -177,7 +202,7 @@ def test_per_fedavg_adapts_before_it_is_tested() -> None:
 
 
 def test_the_step_is_alpha_times_the_gradient_of_one_batch() -> None:
-    job = federation_of(PerFedAvg(alpha=0.5).build, samples((1.0, 1))).job
+    job = federation_of(PerFedAvg(alpha=0.5).build, samples((1.0, 1))).clients
     adapt, info = job.algorithm.adapt, Federation(FedAvg().build, points(0), make=slope).info
     assert adapt is not None
     own, _, effort = perform(job, adapt, 0, job.network.variables, {}, info, purpose="adapt")
