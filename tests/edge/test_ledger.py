@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.core.algorithm import Costs, Late, Reply
+from fedge.core.algorithm import Costs, Late, Rejected, Reply
+from fedge.core.world import Spent
 from fedge.edge.ledger import COSTS, Ledger
-from fedge.edge.world import Spent
 
 NO_TIME = Spent()
 
@@ -83,6 +83,18 @@ def test_what_came_too_late_is_charged_all_the_same() -> None:
     assert list(ledger.clients()) == [
         {"client": 0, "rounds": 1, "communications": 1, "bytes_down": 100, "bytes_up": 10, "energy_j": 1.0},
         {"client": 5, "rounds": 1, "communications": 0, "bytes_down": 100, "bytes_up": 30, "energy_j": 2.0},
+    ]
+
+
+def test_what_was_rejected_is_charged_all_the_same() -> None:
+    ledger = Ledger()
+    rejected = Rejected((5,), costs_of(100, [30]), ("not finite",))
+    exchange = reply((0,), 100, [10])._replace(rejected=rejected)
+    record = ledger.charge([exchange], spent(1.0, 0.0, 0.0, 0.0, {0: 1.0, 5: 2.0}))
+    assert [record[name] for name in ("messages", "bytes_down", "bytes_up", "local_steps")] == [4, 200, 40, 6]
+    assert [(row["client"], row["communications"], row["bytes_up"]) for row in ledger.clients()] == [
+        (0, 1, 10),
+        (5, 0, 30),
     ]
 
 

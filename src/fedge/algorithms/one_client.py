@@ -8,7 +8,7 @@ from fedge.core.algorithm import Algorithm, Context, Costs, Exchange, Info, Repl
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree
 
-_FREE = Costs(*[np.zeros(1, np.int64)] * len(Costs._fields))
+_FREE = Costs.free(1)
 
 
 def ask(algorithm: Algorithm, state: Tree, info: Info) -> Exchange:

@@ -97,8 +97,17 @@ class Info(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name != "cohort"}
 
 
+class Phases(NamedTuple):
+    """Seconds of one exchange, one value for each client."""
+
+    down: np.ndarray
+    compute: np.ndarray
+    up: np.ndarray  # on air: an upload may be interrupted
+    finish: np.ndarray  # client completion time: from the start of the exchange until the upload has arrived
+
+
 class Costs(NamedTuple):
-    """What an exchange cost, one value for each client of `Reply.ids`, or of `Late.ids`."""
+    """What an exchange cost, one value for each client of `Reply.ids`, `Late.ids` or `Rejected.ids`."""
 
     bytes_down: np.ndarray
     bytes_up: np.ndarray
@@ -106,13 +115,23 @@ class Costs(NamedTuple):
     batches: np.ndarray  # minibatch gradients; a gradient over all samples counts as its number of minibatches
     flops: np.ndarray
     samples: np.ndarray  # that gradients were taken of, each time anew
+    measured: Phases | None = None  # real seconds; None in simulation, where a clock computes them
+
+    @staticmethod
+    def free(num_clients: int) -> Costs:
+        """Return the costs of clients that did nothing."""
+        none = np.zeros(num_clients, np.int64)
+        return Costs(none, none, none, none, none, none)
 
 
 Admit = Callable[[tuple[int, ...], Costs], np.ndarray]
-"""(ids in client order, what their answers cost) -> which of them are in time."""
+"""(ids in client order, what their answers cost) -> which of them are in time.
+
+An engine calls it once for an exchange, with every client whose answer arrived, rejected ones included.
+"""
 
 Admission = Callable[[int, tuple[int, ...], Costs], np.ndarray]
-"""The same of several states that are driven at once, by the number of the state."""
+"""Like `Admit`, for several states that are driven at once; the first argument is the state's index."""
 
 
 class Exchange(NamedTuple):
@@ -133,18 +152,27 @@ class Late(NamedTuple):
     costs: Costs
 
 
+class Rejected(NamedTuple):
+    """Clients whose answers were refused, with one reason each: like late ones, they are charged and not used."""
+
+    ids: tuple[int, ...]
+    costs: Costs
+    reasons: tuple[str, ...]
+
+
 class Reply(NamedTuple):
     """The cohort's answer, reduced, in client order."""
 
     value: Tree
     ids: tuple[int, ...]
     samples: np.ndarray
-    missing: tuple[int, ...]  # those that were late too
+    missing: tuple[int, ...]  # late and rejected clients too
     costs: Costs
     losses: np.ndarray  # of each client's first step; NaN where nothing was trained
     communicated: bool  # the uploads carried model-sized vectors
     cosine_distance: float | None = None  # between the clients' updates, mean over pairs; None: not measured
     late: Late | None = None
+    rejected: Rejected | None = None
 
 
 class Algorithm(NamedTuple):

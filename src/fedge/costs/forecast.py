@@ -11,9 +11,9 @@ import numpy as np
 from fedge.config import Config
 from fedge.core import message
 from fedge.core.algorithm import Costs, Exchange, Info, Reply
+from fedge.core.world import World
 from fedge.costs.rehearsal import RehearsedExchange, count_vectors, rehearse
 from fedge.edge.ledger import Ledger
-from fedge.edge.world import World
 from fedge.engines.job import Request
 from fedge.engines.reduction import Answer, Effort
 from fedge.experiment.setup import Setup, info_of

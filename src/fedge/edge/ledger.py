@@ -10,7 +10,7 @@ import torch
 
 from fedge.core.algorithm import Costs, Reply
 from fedge.core.layout import Tree
-from fedge.edge.world import Spent
+from fedge.core.world import Spent
 
 COSTS = ("messages", "bytes_down", "bytes_up", "bytes_backhaul", "local_steps", "flops", "sim_seconds", "energy_j")
 _CLIENT = ("rounds", "communications", "bytes_down", "bytes_up")
@@ -19,7 +19,7 @@ _CLIENT = ("rounds", "communications", "bytes_down", "bytes_up")
 class Ledger:
     """Charges rounds, keeps the totals, and remembers what each client had to do with it.
 
-    What a client did too late is charged like anything else.
+    What a client did too late, or what was rejected, is charged like anything else.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,8 @@ class Ledger:
 
 
 def _parties(reply: Reply) -> Iterator[tuple[tuple[int, ...], Costs, bool]]:
-    """(clients, what they cost, whether they communicated): those in time, and those too late."""
+    """(clients, what they cost, whether they communicated): accepted, late and rejected ones."""
     yield reply.ids, reply.costs, reply.communicated
-    if reply.late:
-        yield *reply.late, False
+    for refused in (reply.late, reply.rejected):
+        if refused:
+            yield refused.ids, refused.costs, False

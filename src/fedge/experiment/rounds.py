@@ -18,8 +18,8 @@ from fedge.core.algorithm import Info, Outcome, Reply, drive
 from fedge.core.errors import RunError, VoidError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
+from fedge.core.world import Cohort, World
 from fedge.edge.ledger import Ledger
-from fedge.edge.world import Cohort
 from fedge.engines import evaluate
 from fedge.experiment.engine_choice import choose
 from fedge.experiment.evaluation import Evaluation
@@ -43,7 +43,7 @@ class TrainingRun:
         self._algorithm, self._variables = setup.algorithm, setup.network.variables
         self._job = setup.job(config, directory.kept_store(setup.algorithm.keep(self._variables)))
         evaluate.prepare(self._job)
-        self._world = setup.world(config, seed)
+        self._world: World = setup.world(config, seed)
         self._hierarchy = setup.hierarchy(config)
         self._chosen = choose(
             config.engine,
@@ -121,7 +121,7 @@ class TrainingRun:
         infos = [info._replace(cohort=cohort.present) for cohort in cohorts if cohort.present]
         states = [hierarchy.states[cell] for cell in cells]
         replays = [trace.replay(self._job, *told) for told in zip(states, infos, strict=True)] if trace else []
-        outcomes = drive(self._chosen.engine, self._algorithm, states, infos, self._world.admit(info.round))
+        outcomes = drive(self._chosen.engine, self._algorithm, states, infos, self._world.admit(info.round, cells))
         hierarchy.take(cells, outcomes)
         for cell, own, seen in zip(cells, infos, replays, strict=False):
             if trace and seen:
@@ -136,7 +136,8 @@ class TrainingRun:
         spent = world.spend(self._round, list(outcomes), by_cell, self._hierarchy.num_bytes)
         distance = self._hierarchy.merge(self._weights if edge.divided else None, edge.norms) if merges else None
         if edge.record:
-            self._directory.append_edge({"round": self._round, "merged": merges, **world.describe(), **self._classes()})
+            described = world.describe(self._class_counts)
+            self._directory.append_edge({"round": self._round, "merged": merges, **described})
         world.move(self._round)
         found = {} if distance is None else {"weight_divergence": distance}
         return found | self._ledger.charge(replies, spent)
@@ -144,17 +145,12 @@ class TrainingRun:
     def _weights(self, state: Tree) -> Tensor:
         return self._algorithm.model(state, self._variables)["x"]
 
-    def _classes(self) -> dict[str, list[list[int]]]:
-        """How many training samples of each class the clients of each cell have."""
-        if self._job.clients.task != "classes":
-            return {}
-        counts = np.zeros((self._config.edge.cell_grid.num_cells, self._job.clients.num_outputs), np.int64)
-        np.add.at(counts, self._world.places.cells, self._class_counts)
-        return {"classes": counts.tolist()}
-
     @cached_property
-    def _class_counts(self) -> np.ndarray:
+    def _class_counts(self) -> np.ndarray | None:
+        """How many training samples of each class each client has; None if there are no classes."""
         clients = self._job.clients
+        if clients.task != "classes":
+            return None
         labels = (clients.train(client, 1).y.numpy() for client in range(len(clients.sizes)))
         return np.stack([np.bincount(y, minlength=clients.num_outputs) for y in labels])
 

@@ -12,11 +12,12 @@ from fedge.client.network import Network
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm, Info, Kept
 from fedge.core.errors import ConfigError
+from fedge.core.world import World
 from fedge.data.clients import Clients
 from fedge.data.partition import Spatial
 from fedge.edge.cells import CellClock
 from fedge.edge.hierarchy import Hierarchy
-from fedge.edge.world import World
+from fedge.edge.world import SimulatedWorld
 from fedge.engines.job import Job
 from fedge.experiment.engine_choice import check_device
 from fedge.models.flops import count_flops
@@ -67,7 +68,7 @@ class Setup(NamedTuple):
         return Hierarchy(self.algorithm.slots, state, config.edge.cell_grid.num_cells)
 
     def world(self, config: Config, seed: int) -> World:
-        """The clients' surroundings at the start."""
+        """Return the simulated world at the start of a run."""
         variables, amounts, sizes = self.network.variables, amounts_of(config), self.clients.sizes
 
         def amount(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -76,7 +77,7 @@ class Setup(NamedTuple):
             steps = amounts.work * (-(-num_samples // batch) if amounts.epochs else np.ones_like(num_samples))
             return steps, amounts.work * num_samples if amounts.epochs else steps * batch
 
-        return World(
+        return SimulatedWorld(
             config.edge,
             config.selection,
             len(sizes),
