@@ -23,6 +23,7 @@ from fedge.edge.ledger import Ledger
 from fedge.engines import evaluate
 from fedge.experiment.engine_choice import choose
 from fedge.experiment.evaluation import Evaluation
+from fedge.experiment.records import describe_round
 from fedge.experiment.setup import Setup, info_of
 from fedge.experiment.trace import Tracer
 from fedge.runs.directory import RunDirectory
@@ -100,7 +101,7 @@ class TrainingRun:
         info = self._info(sum(len(cohort.asked) for cohort in cohorts))
         outcomes = self._learn(cohorts, info)
         replies = [reply for outcome in outcomes.values() for reply in outcome.replies]
-        record = _describe(info, cohorts, list(outcomes.values()))
+        record = describe_round(info, cohorts, list(outcomes.values()))
         if config.algorithm.server_rate is not None:
             record["server_learning_rate"] = info.server_rate
         self._void_rounds = self._void_rounds + 1 if "void" in record else 0
@@ -273,31 +274,6 @@ class TrainingRun:
             self._progress.notice(
                 f"data: {small} clients have fewer samples than a batch of {size} and use all they have"
             )
-
-
-def _describe(info: Info, cohorts: Sequence[Cohort], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What a record says of who took part and how much they did."""
-    replies = [reply for outcome in outcomes for reply in outcome.replies]
-    losses = np.concatenate([reply.losses for reply in replies] or [np.zeros(0)])
-    losses = losses[~np.isnan(losses)]
-    first = [outcome.replies[0] for outcome in outcomes]
-    distances = [reply.cosine_distance for reply in first if reply.cosine_distance is not None]
-    measured = {
-        "num_local_steps": info.num_steps,
-        "num_local_epochs": info.num_epochs,
-        "train_loss": float(losses.mean()) if len(losses) else None,
-        "cosine_distance": float(np.mean(distances)) if distances else None,
-        "void": all(outcome.void for outcome in outcomes) or None,
-    }
-    asked, reported = sum(len(cohort.asked) for cohort in cohorts), sum(len(reply.ids) for reply in first)
-    return {
-        "round": info.round,
-        "cohort": asked,
-        "reported": reported,
-        "dropped": asked - reported,
-        "learning_rate": info.rate,
-        **{name: value for name, value in measured.items() if value is not None},
-    }
 
 
 def _explain_silence(config: Config, num_rounds: int) -> str:
