@@ -253,6 +253,15 @@ def test_an_exchange_that_nobody_answered_is_not_admitted_and_has_no_number() ->
     assert world.describe(None)["compute_s"] == [6, 5]
 
 
+def test_the_timelines_of_a_round_are_not_those_of_the_next() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], deadline_s=9))
+    admit = world.admit(1, [0])
+    assert admit is not None
+    admit(0, (0,), costs_of(1))
+    assert world.spend(1, [0], [[reply(0)]], 0).total == 1
+    assert world.spend(2, [0], [[reply(0, batches=4)]], 0).total == 4  # as in a forecast, which admits nobody
+
+
 def test_an_engine_that_asks_about_others_than_it_returns_is_refused() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], deadline_s=4))
     admit = world.admit(1, [0])
