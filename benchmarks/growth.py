@@ -29,7 +29,7 @@ from fedge.core.layout import Layout, Tree
 from fedge.data.clients import Clients
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import Uniform
-from fedge.edge.world import World
+from fedge.edge.world import SimulatedWorld
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.engine_choice import choose
 from fedge.models.flops import count_flops
@@ -98,7 +98,7 @@ def _rounds(
     chosen = choose(engine, job, cohort, lambda: job, None, print)
     state, numbers, num_clients = algorithm.init(network.variables), count(1), len(clients.sizes)
     num_params = network.layout.num_params
-    world = World(
+    world = SimulatedWorld(
         FixedClock(), Uniform(count=cohort), num_clients, num_params, 1, lambda ids: (ids, ids), 4 * num_params
     )
 

@@ -310,7 +310,7 @@ class Scripted:
         elif work == "measure":
             value = {"q": torch.tensor([[self._q[client]] for client in ids])}
         losses = [self._loss(info.round, client) if work == "train" else np.nan for client in ids]
-        costs = Costs(*[np.zeros(len(ids), np.int64)] * len(Costs._fields))
+        costs = Costs.free(len(ids))
         return Reply(value, ids, np.ones(len(ids)), (), costs, np.array(losses), communicated=work == "pull")
 
 

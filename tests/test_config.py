@@ -17,8 +17,8 @@ from fedge.data import DATASETS, PARTITIONS
 from fedge.data.digits import Digits
 from fedge.edge.availability import AvailabilityTrace
 from fedge.edge.cells import CellClock
-from fedge.edge.clock import Clock, FixedClock
-from fedge.edge.quantity import Normal
+from fedge.edge.client_values import Normal
+from fedge.edge.clock import ClockOptions, FixedClock
 from fedge.edge.selection import FedCS, Uniform
 from fedge.models import MODELS
 
@@ -413,4 +413,4 @@ def test_every_kind_is_written_by_its_name() -> None:
     named = {kind for kind in seen if tag(kind)}
     assert len(named) > 50
     assert {kind for kind in named if kind.__struct_config__.tag_field != "name"} == {FixedClock, CellClock}
-    assert Clock.__struct_config__.tag_field == "clock"
+    assert ClockOptions.__struct_config__.tag_field == "clock"

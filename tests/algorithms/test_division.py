@@ -17,7 +17,7 @@ from fedge.core.layout import Layout
 from fedge.core.reduce import Mean, Median
 
 NOTHING = np.zeros(3)
-FREE = Costs(*[NOTHING] * len(Costs._fields))
+FREE = Costs.free(len(NOTHING))
 LAYOUT = Layout(())
 
 

@@ -144,6 +144,6 @@ def test_a_second_moment_is_never_negative() -> None:
     value = {name: torch.tensor([-0.5]) for name in ("y", "m", "v", "t")} | {"stats": torch.zeros(0)}
     nothing = torch.zeros(1).numpy()
     with pytest.raises(StopIteration) as stopped:
-        rounds.send(Reply(value, (0,), nothing, (), Costs(*[nothing] * len(Costs._fields)), nothing, communicated=True))
+        rounds.send(Reply(value, (0,), nothing, (), Costs.free(1), nothing, communicated=True))
     assert stopped.value.value["v"].item() == 0
     assert stopped.value.value["m"].item() == -0.5

@@ -68,7 +68,7 @@ class Answering:
         zeros = np.zeros(len(ids))
         value = {"u": torch.tensor([float(sum(ids))])}
         missing = tuple(client for client in cohort if client not in ids)
-        return Reply(value, tuple(ids), zeros, missing, Costs(*[zeros] * len(Costs._fields)), zeros, communicated=True)
+        return Reply(value, tuple(ids), zeros, missing, Costs.free(len(ids)), zeros, communicated=True)
 
 
 def test_exchanges_of_one_moment_are_one_call() -> None:

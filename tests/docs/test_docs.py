@@ -220,7 +220,7 @@ def test_run_directory_describes_every_field(folder: Path) -> None:
     }
     assert described == {
         "environment.json": {*environment(), "engine"},
-        "rounds.jsonl": {*run.rounds[0], *by_epochs.rounds[0], *by_cells.rounds[0], "void"},
+        "rounds.jsonl": {*run.rounds[0], *by_epochs.rounds[0], *by_cells.rounds[0], "void", "late", "rejected"},
         "edge.jsonl": set(by_cells.edge[0]),
         "clients.jsonl": {*run.clients[0], *by_cells.clients[0]},
         "summary.json": set(run.summary or ()),

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from fedge.core.errors import ConfigError, DataError
 from fedge.core.schema import Options, read
-from fedge.edge.availability import Availability, AvailabilityTrace, Constant, Diurnal
+from fedge.edge.availability import (
+    Availability,
+    AvailabilityTrace,
+    Available,
+    ConstantAvailability,
+    DiurnalAvailability,
+)
 
 MANY = 100_000
 DAY_S = 86_400.0
@@ -19,29 +25,27 @@ DAY_S = 86_400.0
 class Holder(Options, tag=False):
     """Has an availability as the options of a clock have one."""
 
-    availability: Availability = Constant()
+    availability: Availability = ConstantAvailability()
 
 
 def share(availability: Availability, sim_seconds: float = 0.0, round: int = 1, seed: int = 1) -> float:
-    return float(availability.available(MANY, seed, round, sim_seconds).mean())
+    return float(availability.build(MANY, seed)(round, sim_seconds).mean())
 
 
-def trace(folder: Path, *rows: str, repeat_s: float | None = None) -> AvailabilityTrace:
+def trace(folder: Path, *rows: str, repeat_s: float | None = None) -> Available:
     path = folder / "trace.csv"
     path.write_text("\n".join(["client,start,end", *rows]) + "\n")
-    found = AvailabilityTrace(file=str(path), repeat_s=repeat_s)
-    found.check(4)
-    return found
+    return AvailabilityTrace(file=str(path), repeat_s=repeat_s).build(4, seed=1)
 
 
-def asked(availability: AvailabilityTrace, sim_seconds: float) -> list[int]:
-    return np.flatnonzero(availability.available(4, seed=1, round=1, sim_seconds=sim_seconds)).tolist()
+def asked(available: Available, sim_seconds: float) -> list[int]:
+    return np.flatnonzero(available(1, sim_seconds)).tolist()
 
 
 def test_users_choose_by_name() -> None:
     holder = read({"availability": {"name": "constant", "rate": 0.5}}, Holder)
-    assert holder.availability == Constant(rate=0.5)
-    assert read({"availability": "diurnal"}, Holder).availability == Diurnal()
+    assert holder.availability == ConstantAvailability(rate=0.5)
+    assert read({"availability": "diurnal"}, Holder).availability == DiurnalAvailability()
     raw = {"availability": {"name": "trace", "file": "a.csv", "repeat_s": 10}}
     assert read(raw, Holder).availability == AvailabilityTrace(file="a.csv", repeat_s=10)
 
@@ -63,47 +67,51 @@ def test_what_cannot_be(raw: dict[str, object], problem: str) -> None:
 
 
 def test_by_default_everybody_always() -> None:
-    assert Constant().available(MANY, seed=1, round=1, sim_seconds=0).all()
+    assert ConstantAvailability().build(MANY, seed=1)(1, 0.0).all()
 
 
 def test_a_constant_rate_at_any_time() -> None:
     # three standard deviations of a share of 100,000 are 0.0047
-    assert share(Constant(rate=0.3), 0) == pytest.approx(0.3, abs=0.005)
-    assert share(Constant(rate=0.3), DAY_S / 3) == pytest.approx(0.3, abs=0.005)
+    assert share(ConstantAvailability(rate=0.3), 0) == pytest.approx(0.3, abs=0.005)
+    assert share(ConstantAvailability(rate=0.3), DAY_S / 3) == pytest.approx(0.3, abs=0.005)
 
 
-@pytest.mark.parametrize("availability", [Constant(rate=0.5), Diurnal(mean=0.5, amplitude=0)])
+@pytest.mark.parametrize("availability", [ConstantAvailability(rate=0.5), DiurnalAvailability(mean=0.5, amplitude=0)])
 def test_rounds_and_seeds_are_independent_and_repeatable(availability: Availability) -> None:
-    first = availability.available(MANY, seed=1, round=1, sim_seconds=0)
-    assert np.array_equal(first, availability.available(MANY, seed=1, round=1, sim_seconds=0))
-    for other in (availability.available(MANY, 1, 2, 0), availability.available(MANY, 2, 1, 0)):
+    available, other_seed = availability.build(MANY, seed=1), availability.build(MANY, seed=2)
+    first = available(1, 0.0)
+    for again in (available, availability.build(MANY, seed=1)):
+        assert np.array_equal(first, again(1, 0.0))
+    for other in (available(2, 0.0), other_seed(1, 0.0)):
         assert np.mean(first == other) == pytest.approx(0.5, abs=0.005)
 
 
 def test_a_day_that_all_clients_share() -> None:
-    day = Diurnal(mean=0.5, amplitude=0.3, spread=0)
+    day = DiurnalAvailability(mean=0.5, amplitude=0.3, spread=0)
     hours = {0: 0.5, 6: 0.8, 9: 0.5 + 0.3 * math.sqrt(0.5), 12: 0.5, 18: 0.2, 24: 0.5, 30: 0.8}
     assert {hour: share(day, 3600 * hour) for hour in hours} == pytest.approx(hours, abs=0.005)
 
 
 def test_a_day_may_be_short() -> None:
-    assert share(Diurnal(mean=0.5, amplitude=0.5, spread=0, period_s=8), 2) == 1
-    assert share(Diurnal(mean=0.5, amplitude=0.5, spread=0, period_s=8), 6) == 0
+    assert share(DiurnalAvailability(mean=0.5, amplitude=0.5, spread=0, period_s=8), 2) == 1
+    assert share(DiurnalAvailability(mean=0.5, amplitude=0.5, spread=0, period_s=8), 6) == 0
 
 
 def test_around_the_globe_the_share_is_always_the_mean() -> None:
-    day = Diurnal(mean=0.4, amplitude=0.3)
+    day = DiurnalAvailability(mean=0.4, amplitude=0.3)
     assert [share(day, DAY_S * part) for part in (0, 0.25, 0.6)] == pytest.approx([0.4] * 3, abs=0.005)
 
 
 def test_days_begin_over_a_part_of_the_day() -> None:
     # half a day around noon: the mean of the sine over the half that is above zero is 2 / pi
-    assert share(Diurnal(mean=0.5, amplitude=0.5, spread=0.5), 0) == pytest.approx(0.5 + 1 / math.pi, abs=0.005)
+    assert share(DiurnalAvailability(mean=0.5, amplitude=0.5, spread=0.5), 0) == pytest.approx(
+        0.5 + 1 / math.pi, abs=0.005
+    )
 
 
 def test_a_client_keeps_its_time_of_day() -> None:
-    day = Diurnal(mean=0.5, amplitude=0.5, period_s=8)
-    half = [np.mean([day.available(1000, 1, round, 8 * round + at) for round in range(60)], axis=0) for at in (0, 4)]
+    day = DiurnalAvailability(mean=0.5, amplitude=0.5, period_s=8).build(1000, seed=1)
+    half = [np.mean([day(round, 8 * round + at) for round in range(60)], axis=0) for at in (0, 4)]
     # half a day later the probability is one minus what it was; independent draws of the phase would not care
     assert np.corrcoef(half[0], half[1])[0, 1] < -0.9
 
@@ -157,9 +165,9 @@ def test_a_trace_that_cannot_be(tmp_path: Path, row: str, message: str) -> None:
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.csv cannot be read"):
-        AvailabilityTrace(file=str(tmp_path / "none.csv")).check(4)
+        AvailabilityTrace(file=str(tmp_path / "none.csv")).build(4, seed=1)
 
 
-def test_a_new_check_reads_the_file_again(tmp_path: Path) -> None:
-    assert asked(trace(tmp_path, "0,0,1"), 0) == [0]
-    assert asked(trace(tmp_path, "1,0,1"), 0) == [1]
+def test_each_run_has_the_trace_as_it_was_when_the_run_began(tmp_path: Path) -> None:
+    before, after = trace(tmp_path, "0,0,1"), trace(tmp_path, "1,0,1")  # the same file, rewritten
+    assert (asked(before, 0), asked(after, 0), asked(before, 0)) == ([0], [1], [0])

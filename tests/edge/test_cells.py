@@ -11,7 +11,7 @@ from fedge.core.errors import ConfigError, DataError
 from fedge.core.grid import Grid
 from fedge.edge import cells as radio
 from fedge.edge.cells import CellClock
-from fedge.edge.clock import Participants, Places
+from fedge.edge.clock import Clock, Participants, Places
 
 MB = 1_000_000
 DOWN_100M, DOWN_500M = 322.115e6, 147.679e6
@@ -28,26 +28,31 @@ def crew(
     samples: int = 0,
     **options: Any,
 ) -> Participants:
-    """Clients east of their stations, in a federation of 20 with a model of 56,900 parameters."""
+    """Clients east of their stations."""
     number = len(cells)
     places = Places(np.array(cells), np.array([[distance, 0.0] for distance in distances]))
     none = np.zeros(number, np.int64)
     costs = Costs(np.full(number, bytes_down), np.full(number, bytes_up), none, none, none, np.full(number, samples))
     who = np.array(range(number) if ids is None else ids)
-    told = {"slowness": np.ones(number), "seed": 1, "round": 1, "exchange": 0, "guess": True} | options
-    return Participants(who, places, costs, num_clients=20, num_params=56_900, **told)
+    told = {"slowness": np.ones(number), "round": 1, "exchange": 0, "guess": True} | options
+    return Participants(who, places, costs, **told)
+
+
+def built(options: CellClock, num_clients: int = 20, seed: int = 1) -> Clock:
+    """The clock of a run with a model of 56,900 parameters."""
+    return options.build(num_clients, 56_900, seed)
 
 
 # ---------------------------------------------------------------- time
 
 
 def test_the_download_is_as_slow_as_the_worst_of_the_cell() -> None:
-    phases = CellClock(cells=2).phases(crew([0, 0, 1], [100, 500, 100]))
+    phases = built(CellClock(cells=2)).phases(crew([0, 0, 1], [100, 500, 100]))
     assert phases.down == pytest.approx([8e6 / DOWN_500M, 8e6 / DOWN_500M, 8e6 / DOWN_100M], rel=1e-5)
 
 
 def test_uploads_take_turns_in_a_cell_the_shortest_first() -> None:
-    phases = CellClock(cells=2).phases(crew([0, 0, 1], [500, 100, 500], bytes_down=0))
+    phases = built(CellClock(cells=2)).phases(crew([0, 0, 1], [500, 100, 500], bytes_down=0))
     near, far = 8e6 / UP_100M, 8e6 / UP_500M
     assert phases.up == pytest.approx([far, near, far], rel=1e-5)
     assert phases.finish == pytest.approx([near + far, near, far], rel=1e-5)  # nobody waits for another cell
@@ -55,7 +60,7 @@ def test_uploads_take_turns_in_a_cell_the_shortest_first() -> None:
 
 def test_whoever_has_computed_sends_while_others_compute() -> None:
     """The near one would be faster, but computes 50 times longer: 240 samples take it 3.4 s."""
-    clock = CellClock(cells=1, seconds_per_sample_param=5e-9)
+    clock = built(CellClock(cells=1, seconds_per_sample_param=5e-9))
     phases = clock.phases(crew([0, 0], [500, 100], bytes_down=0, samples=240, slowness=np.array([1.0, 50.0])))
     far, near = 0.06828 + 8e6 / UP_500M, 50 * 0.06828 + 8e6 / UP_100M
     assert phases.finish == pytest.approx([far, near], rel=1e-5)
@@ -63,10 +68,11 @@ def test_whoever_has_computed_sends_while_others_compute() -> None:
 
 def test_mean_compute_time_of_the_documents() -> None:
     """240 samples, 56,900 parameters, one epoch, 5e-9 seconds for each of both."""
-    one = CellClock(cells=1, seconds_per_sample_param=5e-9).phases(crew([0], [100], samples=240))
+    one = built(CellClock(cells=1, seconds_per_sample_param=5e-9)).phases(crew([0], [100], samples=240))
     assert one.compute == pytest.approx([0.06828])
     drawn = [
-        CellClock(cells=1).phases(crew([0] * 20, [100] * 20, samples=240, seed=seed)).compute for seed in range(50)
+        built(CellClock(cells=1), seed=seed).phases(crew([0] * 20, [100] * 20, samples=240)).compute
+        for seed in range(50)
     ]
     # 1000 draws with a standard deviation of a fifth of the mean: the standard error is 0.6% of it
     assert np.mean(drawn) == pytest.approx(0.06828, rel=0.03)
@@ -75,7 +81,7 @@ def test_mean_compute_time_of_the_documents() -> None:
 
 def test_a_client_computes_at_the_same_speed_in_every_round() -> None:
     early, late = (
-        CellClock(cells=1).phases(crew([0, 0], [100, 100], ids=[7, 3], samples=9, round=round)).compute
+        built(CellClock(cells=1)).phases(crew([0, 0], [100, 100], ids=[7, 3], samples=9, round=round)).compute
         for round in (1, 9)
     )
     assert early.tolist() == late.tolist()
@@ -83,7 +89,7 @@ def test_a_client_computes_at_the_same_speed_in_every_round() -> None:
 
 
 def test_fading_is_another_in_each_round_exchange_direction_and_for_each_client() -> None:
-    clock = CellClock(cells=2, cell_power_w=1.0, client_power_w=1.0)
+    clock = built(CellClock(cells=2, cell_power_w=1.0, client_power_w=1.0))
 
     def faded(round: int, exchange: int) -> list[float]:
         phases = clock.phases(crew([0, 1], [300, 300], guess=False, round=round, exchange=exchange))
@@ -95,7 +101,7 @@ def test_fading_is_another_in_each_round_exchange_direction_and_for_each_client(
 
 
 def test_fading_does_not_hang_on_who_else_is_asked() -> None:
-    clock = CellClock(cells=3)
+    clock = built(CellClock(cells=3))
     all_three = clock.phases(crew([0, 1, 2], [300] * 3, ids=[4, 9, 12], guess=False))
     alone = clock.phases(crew([1], [300], ids=[9], guess=False))
     assert alone.up.tolist() == all_three.up[1:2].tolist()
@@ -103,7 +109,7 @@ def test_fading_does_not_hang_on_who_else_is_asked() -> None:
 
 def test_fading_is_one_on_average() -> None:
     """Where signals are so weak that the rate is proportional to the gain."""
-    clock = CellClock(cells=1, client_power_w=1e-9, bandwidth_hz=1e9)
+    clock = built(CellClock(cells=1, client_power_w=1e-9, bandwidth_hz=1e9))
     mean = 1 / clock.phases(crew([0], [500])).up
     faded = [1 / clock.phases(crew([0] * 20, [500] * 20, guess=False, round=r)).up for r in range(100)]
     # 2000 draws of an exponential law: the standard error is 2.2% of the mean
@@ -111,7 +117,7 @@ def test_fading_is_one_on_average() -> None:
 
 
 def test_stronger_stations_are_heard_better() -> None:
-    weak, strong = (CellClock(cells=1, cell_power_w=power).phases(crew([0], [500])) for power in (1.0, 10.0))
+    weak, strong = (built(CellClock(cells=1, cell_power_w=power)).phases(crew([0], [500])) for power in (1.0, 10.0))
     assert strong.down < weak.down
     assert strong.up == weak.up
 
@@ -120,9 +126,9 @@ def test_stronger_stations_are_heard_better() -> None:
 
 
 def test_cells_are_filled_one_after_the_other() -> None:
-    assert CellClock(cells=3).place(8, seed=1).cells.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert built(CellClock(cells=3), 8).place().cells.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
     given = CellClock(grid=[1, 3], clients_per_cell=[1, 0, 3])
-    assert given.place(4, seed=1).cells.tolist() == [0, 2, 2, 2]
+    assert built(given, 4).place().cells.tolist() == [0, 2, 2, 2]
 
 
 def test_25_cells_if_nobody_says() -> None:
@@ -131,7 +137,7 @@ def test_25_cells_if_nobody_says() -> None:
 
 
 def test_each_cell_has_its_own_radius() -> None:
-    places = CellClock(cells=2, radius_m=[10, 1000]).place(400, seed=1)
+    places = built(CellClock(cells=2, radius_m=[10, 1000]), 400).place()
     distances = np.hypot(*places.positions.T)
     small, large = distances[:200], distances[200:]
     # uniform in a disc: half of them are beyond 1/sqrt(2) of the radius
@@ -141,45 +147,46 @@ def test_each_cell_has_its_own_radius() -> None:
 
 
 def test_who_moves_gets_another_position_and_others_keep_theirs() -> None:
-    clock = CellClock(cells=4, mobility_rate=0.5)
-    before = clock.place(100, seed=1)
-    after = clock.move(before, STILL.repeat(100), 1, 0.0, seed=1)
+    clock = built(CellClock(cells=4, mobility_rate=0.5), 100)
+    before = clock.place()
+    after = clock.move(before, STILL.repeat(100), 1, 0.0)
     went = before.cells != after.cells
     assert 20 < went.sum() < 80
     assert ((before.positions != after.positions).all(1) == went).all()
-    assert clock.move(before, STILL.repeat(100), 2, 0.0, seed=1).cells.tolist() != after.cells.tolist()
+    assert clock.move(before, STILL.repeat(100), 2, 0.0).cells.tolist() != after.cells.tolist()
 
 
 def test_without_mobility_nobody_moves() -> None:
-    before = CellClock(cells=4).place(100, seed=1)
-    after = CellClock(cells=4).move(before, STILL.repeat(100), 1, 0.0, seed=1)
+    clock = built(CellClock(cells=4), 100)
+    before = clock.place()
+    after = clock.move(before, STILL.repeat(100), 1, 0.0)
     assert after.cells.tolist() == before.cells.tolist()
     assert after.positions.tolist() == before.positions.tolist()
 
 
 def test_devices_have_rates_of_their_own() -> None:
-    clock = CellClock(cells=2, mobility_rate=0.0)
-    places = clock.place(4, seed=1)
-    moved = clock.move(places, np.array([1.0, 0.0, np.nan, 1.0]), 1, 0.0, seed=1)
+    clock = built(CellClock(cells=2, mobility_rate=0.0), 4)
+    moved = clock.move(clock.place(), np.array([1.0, 0.0, np.nan, 1.0]), 1, 0.0)
     assert moved.cells.tolist() == [1, 0, 1, 0]
 
 
 def test_neighbours_only() -> None:
-    clock = CellClock(grid=[1, 5], clients_per_cell=[100, 0, 0, 0, 0], mobility_rate=1.0, move_to="neighbours")
-    moved = clock.move(clock.place(100, seed=1), STILL.repeat(100), 1, 0.0, seed=1)
+    line = CellClock(grid=[1, 5], clients_per_cell=[100, 0, 0, 0, 0], mobility_rate=1.0, move_to="neighbours")
+    clock = built(line, 100)
+    moved = clock.move(clock.place(), STILL.repeat(100), 1, 0.0)
     assert set(moved.cells.tolist()) == {1}
 
 
 @pytest.fixture
 def _no_fading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(radio, "_draw_fading", lambda num_clients, *moment: np.ones(num_clients))
+    monkeypatch.setattr(radio, "_draw_fading", lambda num_clients, *draw: np.ones(num_clients))
 
 
 @pytest.mark.usefixtures("_no_fading")
 def test_positions_stay_unless_they_are_redrawn() -> None:
     def ways(redraw: bool) -> list[float]:
         """Seconds of both ways in three exchanges."""
-        clock = CellClock(cells=1, redraw=redraw)
+        clock = built(CellClock(cells=1, redraw=redraw))
         moments = [(1, 0), (1, 1), (2, 0)]
         crews = [crew([0], [250], round=round, exchange=exchange, guess=False) for round, exchange in moments]
         found = [clock.phases(each) for each in crews]
@@ -192,15 +199,15 @@ def test_positions_stay_unless_they_are_redrawn() -> None:
 @pytest.mark.usefixtures("_no_fading")
 def test_redrawn_positions_lie_in_the_cell_of_the_client() -> None:
     """In a cell of half a metre everybody counts as a metre away from the station."""
-    clock = CellClock(cells=2, redraw=True, radius_m=[0.5, 500])
-    near = CellClock(cells=2).phases(crew([0], [1.0]))
+    clock = built(CellClock(cells=2, redraw=True, radius_m=[0.5, 500]))
+    near = built(CellClock(cells=2)).phases(crew([0], [1.0]))
     phases = clock.phases(crew([0, 1], [400, 400], guess=False))
     assert phases.down[0] == near.down
     assert phases.down[1] > near.down
 
 
 def test_a_prediction_knows_no_positions_to_come() -> None:
-    redrawn, fixed = (CellClock(cells=1, redraw=redraw).phases(crew([0], [250])) for redraw in (True, False))
+    redrawn, fixed = (built(CellClock(cells=1, redraw=redraw)).phases(crew([0], [250])) for redraw in (True, False))
     assert np.array_equal(redrawn, fixed)
 
 
@@ -215,19 +222,19 @@ def write(tmp_path: Path, *rows: str) -> str:
 
 def test_a_trace_says_where_clients_are(tmp_path: Path) -> None:
     file = write(tmp_path, "0,0,2", "1,1.5,0", "0,3,1")
-    clock = CellClock(cells=3, trace=file)
-    places = clock.place(3, seed=1)
+    clock = built(CellClock(cells=3, trace=file), 3)
+    places = clock.place()
     assert places.cells.tolist() == [2, 1, 2]  # client 0 from the start, others as without a trace
     for time, cells in ((1.0, [2, 1, 2]), (1.5, [2, 0, 2]), (100.0, [1, 0, 2])):
-        places = clock.move(places, STILL.repeat(3), 1, time, seed=1)
+        places = clock.move(places, STILL.repeat(3), 1, time)
         assert places.cells.tolist() == cells
 
 
 def test_times_of_a_trace_may_be_rounds(tmp_path: Path) -> None:
-    clock = CellClock(cells=2, trace=write(tmp_path, "0,2,1"), trace_time="rounds")
-    places = clock.place(2, seed=1)
-    assert clock.move(places, STILL.repeat(2), 1, 1e9, seed=1).cells.tolist() == [0, 1]
-    assert clock.move(places, STILL.repeat(2), 2, 0.0, seed=1).cells.tolist() == [1, 1]
+    clock = built(CellClock(cells=2, trace=write(tmp_path, "0,2,1"), trace_time="rounds"), 2)
+    places = clock.place()
+    assert clock.move(places, STILL.repeat(2), 1, 1e9).cells.tolist() == [0, 1]
+    assert clock.move(places, STILL.repeat(2), 2, 0.0).cells.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -243,13 +250,12 @@ def test_a_trace_that_cannot_be_is_refused(tmp_path: Path, rows: list[str], prob
         CellClock(cells=2, trace=write(tmp_path, *rows)).check(4)
 
 
-def test_a_trace_that_changed_is_read_again(tmp_path: Path) -> None:
-    clock = CellClock(cells=2, trace=write(tmp_path, "0,0,1"))
-    clock.check(2)
-    assert clock.place(2, seed=1).cells.tolist() == [1, 1]
+def test_each_run_has_the_trace_as_it_was_when_the_run_began(tmp_path: Path) -> None:
+    options = CellClock(cells=2, trace=write(tmp_path, "0,0,1"))
+    before = built(options, 2)
     write(tmp_path, "1,0,0")
-    clock.check(2)
-    assert clock.place(2, seed=1).cells.tolist() == [0, 0]
+    after = built(options, 2)
+    assert [clock.place().cells.tolist() for clock in (before, after, before)] == [[1, 1], [0, 0], [1, 1]]
 
 
 # ---------------------------------------------------------------- merges

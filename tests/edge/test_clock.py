@@ -5,11 +5,12 @@ import pytest
 
 from fedge.core.algorithm import Costs, Reply
 from fedge.core.errors import ConfigError, DataError
+from fedge.core.world import Spent
 from fedge.edge.availability import AvailabilityTrace
+from fedge.edge.client_values import Normal, UniformRange
 from fedge.edge.clock import Device, FixedClock
-from fedge.edge.quantity import Between, Normal
 from fedge.edge.selection import Uniform
-from fedge.edge.world import Spent, World
+from fedge.edge.world import SimulatedWorld
 
 MB = 1_000_000
 
@@ -28,7 +29,7 @@ def reply(ids: tuple[int, ...], down: list[int], batches: list[int], up: list[in
 
 def spend(clock: FixedClock, *replies: Reply, seed: int = 1) -> Spent:
     """What a round of these exchanges takes, in a world of ten clients."""
-    world = World(clock, Uniform(), 10, 1, seed, lambda ids: (ids, ids), 0)
+    world = SimulatedWorld(clock, Uniform(), 10, 1, seed, lambda ids: (ids, ids), 0)
     return world.spend(1, [0], [list(replies)], 0)
 
 
@@ -83,7 +84,7 @@ def test_a_distribution_gives_each_client_its_own() -> None:
 
 
 def test_the_quantities_are_drawn_independently() -> None:
-    clock = FixedClock(down_mbps=Between(low=1, high=3), up_mbps=Between(low=1, high=3))
+    clock = FixedClock(down_mbps=UniformRange(low=1, high=3), up_mbps=UniformRange(low=1, high=3))
     spent = spend(clock, reply((0,), [MB], [0], [MB]))
     assert spent.down != spent.up
 
@@ -177,10 +178,11 @@ def test_devices_that_move_need_cells() -> None:
 
 
 def test_all_clients_are_in_one_place_and_stay() -> None:
-    clock = FixedClock()
-    places = clock.place(3, seed=1)
-    assert (places.cells.tolist(), clock.cell_grid.num_cells, clock.divided) == ([0, 0, 0], 1, False)
-    assert clock.move(places, np.ones(3), 1, 0.0, seed=1) is places
+    options = FixedClock()
+    clock = options.build(3, 1, seed=1)
+    places = clock.place()
+    assert (places.cells.tolist(), options.cell_grid.num_cells, options.divided) == ([0, 0, 0], 1, False)
+    assert clock.move(places, np.ones(3), 1, 0.0) is places
 
 
 def test_one_server_agrees_with_itself_in_every_round_for_nothing() -> None:

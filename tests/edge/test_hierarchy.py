@@ -33,7 +33,7 @@ def vector(*values: float) -> Tensor:
 def outcome(state: Tree, num_clients: int, void: bool = False) -> Outcome:
     """What a round came to in which so many answered."""
     nothing = np.zeros(num_clients)
-    costs = Costs(*[nothing] * len(Costs._fields))
+    costs = Costs.free(num_clients)
     return Outcome(state, [Reply({}, tuple(range(num_clients)), nothing, (), costs, nothing, True)], void)
 
 

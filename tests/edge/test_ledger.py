@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from fedge.core.algorithm import Costs, Late, Rejected, Reply
+from fedge.core.world import Spent
 from fedge.edge.ledger import COSTS, Ledger
-from fedge.edge.world import Spent
 
 NO_TIME = Spent()
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedge.core.algorithm import Phases
 from fedge.core.errors import ConfigError
-from fedge.edge.clock import Phases
 from fedge.edge.selection import FedCS, Uniform
 
 

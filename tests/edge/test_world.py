@@ -1,18 +1,19 @@
 """One round at a time: who is asked, who is in time, how long it takes. Times are made up by hand."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from fedge.core.algorithm import Costs, Late, Reply
+from fedge.core.algorithm import Costs, Late, Phases, Rejected, Reply
 from fedge.edge import channel
-from fedge.edge.availability import AvailabilityTrace, Constant, Diurnal
-from fedge.edge.cells import CellClock
-from fedge.edge.clock import Clock, Device, FixedClock, Participants, Phases
+from fedge.edge.availability import AvailabilityTrace, ConstantAvailability, DiurnalAvailability
+from fedge.edge.cells import CellClock, CellRadio
+from fedge.edge.clock import Clock, ClockOptions, Device, FixedClock, Participants
 from fedge.edge.selection import FedCS, SelectionOptions, Uniform
-from fedge.edge.world import World
+from fedge.edge.world import SimulatedWorld
 
 MB = 1_000_000
 ALL = Uniform(fraction=1.0)
@@ -23,15 +24,19 @@ class Timed(CellClock, tag="timed", kw_only=True):
 
     seconds: list[float]
 
+    def build(self, num_clients: int, num_params: int, seed: int) -> Clock:
+        return TimedCells(self, num_clients, num_params, seed)
+
+
+class TimedCells(CellRadio):
     def phases(self, crew: Participants) -> Phases:
-        compute = np.array(self.seconds)[crew.ids] * crew.costs.batches
+        compute = np.array(self._options.seconds)[crew.ids] * crew.costs.batches
         none = np.zeros(len(compute))
         return Phases(none, compute, none, compute)
 
 
 def costs_of(number: int, batches: int = 1, up: int = 0) -> Costs:
-    free = Costs(*[np.zeros(number, np.int64)] * len(Costs._fields))
-    return free._replace(batches=np.full(number, batches), bytes_up=np.full(number, up))
+    return Costs.free(number)._replace(batches=np.full(number, batches), bytes_up=np.full(number, up))
 
 
 def reply(*ids: int, batches: int = 1, up: int = 0, late: tuple[int, ...] = ()) -> Reply:
@@ -45,12 +50,12 @@ def one_batch(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def world_of(
-    edge: Clock, num_clients: int = 4, selection: SelectionOptions = ALL, seed: int = 1, model_bytes: int = 0
-) -> World:
-    return World(edge, selection, num_clients, 1, seed, one_batch, model_bytes)
+    edge: ClockOptions, num_clients: int = 4, selection: SelectionOptions = ALL, seed: int = 1, model_bytes: int = 0
+) -> SimulatedWorld:
+    return SimulatedWorld(edge, selection, num_clients, 1, seed, one_batch, model_bytes)
 
 
-def at(world: World, seconds: float) -> World:
+def at(world: SimulatedWorld, seconds: float) -> SimulatedWorld:
     """The same at another time."""
     state = world.state()
     world.restore({**state, "seconds": torch.full_like(state["seconds"], seconds)})
@@ -87,7 +92,7 @@ def test_those_that_moved_are_asked_where_they_are() -> None:
 
 def test_availability_follows_the_simulated_day() -> None:
     """All have their noon a quarter into the day, when all can be asked, and their night three quarters into it."""
-    day = Diurnal(mean=0.5, amplitude=0.5, period_s=100.0, spread=0.0)
+    day = DiurnalAvailability(mean=0.5, amplitude=0.5, period_s=100.0, spread=0.0)
     world = world_of(FixedClock(availability=day), 1000)
     assert len(at(world, 25.0).gather(1)[0].asked) == 1000
     assert at(world, 75.0).gather(1) == []
@@ -120,7 +125,7 @@ def test_all_may_drop_out() -> None:
 
 def test_availability_and_dropout_are_independent() -> None:
     """Half of them can be asked, of whom half drop out: a quarter is there."""
-    world = world_of(FixedClock(availability=Constant(rate=0.5), dropout=0.5), 1000)
+    world = world_of(FixedClock(availability=ConstantAvailability(rate=0.5), dropout=0.5), 1000)
     cohort = world.gather(1)[0]
     assert 420 < len(cohort.asked) < 580
     assert 190 < len(cohort.present) < 310
@@ -176,11 +181,11 @@ def test_slow_devices_are_predicted_to_be_slow() -> None:
 
 
 def test_without_a_deadline_nobody_can_be_late() -> None:
-    assert world_of(FixedClock()).admit(1) is None
+    assert world_of(FixedClock()).admit(1, [0]) is None
 
 
 def test_who_is_in_time() -> None:
-    admit = world_of(FixedClock(seconds_per_step=[1, 3, 2, 5], deadline_s=2)).admit(1)
+    admit = world_of(FixedClock(seconds_per_step=[1, 3, 2, 5], deadline_s=2)).admit(1, [0])
     assert admit is not None
     assert admit(0, (0, 1, 2), costs_of(3)).tolist() == [True, False, True]  # just in time is in time
     assert admit(0, (3,), costs_of(1, batches=0)).tolist() == [True]  # the next exchange begins anew
@@ -192,7 +197,7 @@ def test_the_server_waits_for_late_ones_until_the_deadline() -> None:
     assert spent.total == 2.5
     assert spent.compute == pytest.approx(1.5)  # the mean over those in time
     # all that computed used energy, for nothing or not
-    assert dict(zip(spent.ids.tolist(), spent.joules.tolist(), strict=True)) == pytest.approx({0: 1, 2: 2, 1: 3})
+    assert dict(zip(spent.ids.tolist(), spent.joules.tolist(), strict=True)) == pytest.approx({0: 1, 1: 3, 2: 2})
     assert world.spend(2, [0], [[reply(0)]], 0).total == 1.0  # if nobody is late, it goes on at once
 
 
@@ -200,14 +205,89 @@ def test_a_deadline_decides_by_the_time_that_is_spent() -> None:
     """With radio: that of this exchange, of which each has a fading of its own."""
     edge = CellClock(cells=2, deadline_s=0.5, radius_m=2000)
     world, ids = world_of(edge, 20), np.arange(20)
-    admit, costs = world.admit(3), costs_of(20, up=MB)
+    admit, costs = world.admit(3, [0, 1]), costs_of(20, up=MB)
     assert admit is not None
     decided = [admit(0, tuple(ids.tolist()), costs).tolist() for _ in range(2)]
     for exchange, in_time in enumerate(decided):
-        phases = edge.phases(Participants(ids, world.places, costs, np.ones(20), 20, 1, 1, 3, exchange))
+        phases = edge.build(20, 1, seed=1).phases(Participants(ids, world.places, costs, np.ones(20), 3, exchange))
         assert in_time == (phases.finish <= 0.5).tolist()
     assert decided[0] != decided[1]
     assert admit(1, tuple(ids.tolist()), costs).tolist() == decided[0]  # the first exchange of another cell
+
+
+def test_each_exchange_has_one_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admission, time, energy and the description of a round read the same one."""
+    computed: list[tuple[int, ...]] = []
+    phases = CellRadio.phases
+
+    def count(self: CellRadio, crew: Participants) -> Phases:
+        computed.append((crew.exchange, *crew.ids.tolist()))
+        return phases(self, crew)
+
+    monkeypatch.setattr(CellRadio, "phases", count)
+    world = world_of(CellClock(cells=1, deadline_s=0.3, radius_m=2000), 20)
+    admit = world.admit(1, [0])
+    assert admit is not None
+    exchanges = []
+    for asked in (range(20), range(0, 20, 2)):
+        in_time = admit(0, tuple(asked), costs_of(len(asked), up=MB))
+        split = [tuple(np.array(asked)[which].tolist()) for which in (in_time, ~in_time)]
+        assert all(split)  # some of both
+        exchanges.append(reply(*split[0], up=MB, late=split[1]))
+    spent = world.spend(1, [0], [exchanges], 0)
+    described = world.describe(None)
+    assert computed == [(0, *range(20)), (1, *range(0, 20, 2))]
+    assert spent.ids.tolist() == [*range(20), *range(0, 20, 2)]  # in client order, late or not
+    late = {client for exchange in exchanges if exchange.late for client in exchange.late.ids}
+    assert [client for client, was in zip(described["clients"], described["late"], strict=True) if was] == sorted(late)
+
+
+def test_an_exchange_that_nobody_answered_is_not_admitted_and_has_no_number() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], deadline_s=4))
+    admit = world.admit(1, [1])
+    assert admit is not None
+    for ids in ((2, 3), (2,)):
+        admit(0, ids, costs_of(len(ids)))
+    spent = world.spend(1, [1], [[reply(2, late=(3,)), reply(), reply(2)]], 0)
+    assert spent.total == 4 + 3
+    assert world.describe(None)["compute_s"] == [6, 5]
+
+
+def test_the_timelines_of_a_round_are_not_those_of_the_next() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], deadline_s=9))
+    admit = world.admit(1, [0])
+    assert admit is not None
+    admit(0, (0,), costs_of(1))
+    assert world.spend(1, [0], [[reply(0)]], 0).total == 1
+    assert world.spend(2, [0], [[reply(0, batches=4)]], 0).total == 4  # as in a forecast, which admits nobody
+
+
+def test_an_engine_that_asks_about_others_than_it_returns_is_refused() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], deadline_s=4))
+    admit = world.admit(1, [0])
+    assert admit is not None
+    admit(0, (0,), costs_of(1))
+    with pytest.raises(
+        ValueError, match=r"expected a reply of the clients \[0\] .*, got \[0, 1\]; an engine asks about"
+    ):
+        world.spend(1, [0], [[reply(0, 1)]], 0)
+
+
+def test_rejected_clients_have_worked() -> None:
+    """The server waits for them, and they use energy; late is only who is late."""
+    world = world_of(Timed(cells=1, seconds=[1, 2, 3, 5], compute_power_w=1))
+    rejected = Rejected((1, 3), costs_of(2), ("not finite", "norm"))
+    spent = world.spend(1, [0], [[reply(0, 2)._replace(missing=(1, 3), rejected=rejected)]], 0)
+    assert spent.total == 5
+    assert spent.compute == pytest.approx((1 + 2 + 3 + 5) / 4)
+    assert (spent.ids.tolist(), spent.joules.tolist()) == ([0, 1, 2, 3], [1, 2, 3, 5])
+    assert world.describe(None)["late"] == [False] * 4
+
+
+def test_if_all_are_rejected_the_round_took_its_time() -> None:
+    world = world_of(Timed(cells=1, seconds=[1, 2, 3, 5], retry_s=60))
+    rejected = Rejected((1, 2), costs_of(2), ("not finite", "norm"))
+    assert world.spend(1, [0], [[reply()._replace(missing=(1, 2), rejected=rejected)]], 0).total == 3
 
 
 # ---------------------------------------------------------------- time
@@ -287,6 +367,41 @@ def test_only_some_devices_move() -> None:
     assert ((world.places.cells != before) == mobile).all()
 
 
+# ---------------------------------------------------------------- several worlds in one process
+
+
+def rounds_of(edge: ClockOptions) -> Iterator[tuple[object, ...]]:
+    """What is seen of a world, round after round: who is asked, where all are, and what time it is."""
+    world = world_of(edge, 6)
+    for round in range(1, 5):
+        cohorts = world.gather(round)
+        replies = [[reply(*cohort.present, up=MB)] for cohort in cohorts]
+        spent = world.spend(round, [cohort.cell for cohort in cohorts], replies, 0)
+        world.move(round)
+        yield [*cohorts], world.places.cells.tolist(), world.seconds, spent.joules.tolist()
+
+
+def test_worlds_in_turn_are_each_as_it_is_alone(tmp_path: Path) -> None:
+    """Two traces of movement and of availability, with the same names: each world has what its files said first."""
+
+    def edge(number: int) -> CellClock:
+        moves, on = tmp_path / "moves.csv", tmp_path / "on.csv"
+        moves.write_text(f"client,time,cell\n0,0,{number}\n1,2,{1 - number}\n")
+        on.write_text("client,start,end\n" + "\n".join(f"{client},0,1e9" for client in range(number, 6)))
+        return CellClock(
+            cells=2, trace=str(moves), trace_time="rounds", availability=AvailabilityTrace(file=str(on)), redraw=True
+        )
+
+    alone = [list(rounds_of(edge(number))) for number in (0, 1)]
+    assert alone[0] != alone[1]
+    first = rounds_of(edge(0))
+    begun = [next(first)]  # a world reads its files when it is built, here before the next line rewrites them
+    second = rounds_of(edge(1))
+    in_turn = [(next(second), one) for one in first]
+    assert [*begun, *(one for _, one in in_turn)] == alone[0]
+    assert [*(other for other, _ in in_turn), *second] == alone[1]
+
+
 # ---------------------------------------------------------------- records and checkpoints
 
 
@@ -294,7 +409,7 @@ def test_a_round_described() -> None:
     world = world_of(Timed(grid=[1, 3], clients_per_cell=[2, 0, 2], seconds=[1, 2, 3, 5], deadline_s=4))
     # in cell 2 client 3 is late, and client 2 has to wait a second for a second exchange, without work
     world.spend(1, [0, 2], [[reply(0, 1)], [reply(2, late=(3,)), reply(2, batches=0)]], 0)
-    assert world.describe() == {
+    assert world.describe(None) == {
         "rows": 1,
         "cols": 3,
         "occupancy": [2, 0, 2],
@@ -311,10 +426,19 @@ def test_a_round_described() -> None:
     }
 
 
+def test_classes_are_counted_where_clients_are() -> None:
+    world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], mobility_rate=1.0))
+    counts = np.array([[1, 0], [2, 0], [0, 4], [8, 0]])
+    world.spend(1, [0], [[reply(0)]], 0)
+    assert world.describe(counts)["classes"] == [[3, 0], [8, 4]]
+    world.move(1)
+    assert world.describe(counts)["classes"] == [[8, 4], [3, 0]]
+
+
 def test_a_void_round_described() -> None:
     world = world_of(FixedClock(), 3)
     world.spend(1, [], [], 0)
-    described = world.describe()
+    described = world.describe(None)
     assert (described["clients"], described["finish_s"], described["latency"]) == ([], [], [None])
     assert described["occupancy"] == [3]
 

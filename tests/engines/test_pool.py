@@ -467,7 +467,7 @@ def test_a_part_outlives_the_memory_in_which_it_travelled() -> None:
         value.zero_()
     assert found.answers == answers
     assert found.bytes_up == [10, 20]
-    assert found.bad == bad
+    assert found.bad == [Bad(answers[0], 5, "why")]
     assert (found.communicated, found.mean, found.num_directions) == (True, None, 1)
     assert [upload["x"].tolist() for upload in found.uploads] == [[1, 2], [3, 4]]
     assert found.directions is not None

@@ -11,7 +11,7 @@ from fedge.core.drive import drive
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree
 
-_FREE = Costs(*[np.zeros(1, np.int64)] * len(Costs._fields))
+_FREE = Costs.free(1)
 
 
 class _Answered:

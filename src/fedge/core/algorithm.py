@@ -96,6 +96,15 @@ class Info(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name != "cohort"}
 
 
+class Phases(NamedTuple):
+    """Seconds of one exchange, one value for each client."""
+
+    down: np.ndarray
+    compute: np.ndarray
+    up: np.ndarray  # on air: an upload may be interrupted
+    finish: np.ndarray  # client completion time: from the start of the exchange until the upload has arrived
+
+
 class Costs(NamedTuple):
     """What an exchange cost, one value for each client: of `Reply.ids`, `Late.ids` or `Rejected.ids`."""
 
@@ -105,10 +114,20 @@ class Costs(NamedTuple):
     batches: np.ndarray  # minibatch gradients; a gradient over all samples counts as its number of minibatches
     flops: np.ndarray
     samples: np.ndarray  # that gradients were taken of, each time anew
+    measured: Phases | None = None  # real seconds; None in simulation, where a clock computes them
+
+    @staticmethod
+    def free(num_clients: int) -> Costs:
+        """Return the costs of clients that did nothing."""
+        none = np.zeros(num_clients, np.int64)
+        return Costs(none, none, none, none, none, none)
 
 
 Admit = Callable[[tuple[int, ...], Costs], np.ndarray]
-"""(ids in client order, costs of their answers) -> which of them are in time."""
+"""(ids in client order, costs of their answers) -> which of them are in time.
+
+An engine calls it once for an exchange, with every client whose answer arrived, rejected ones included.
+"""
 
 
 class Exchange(NamedTuple):
@@ -130,11 +149,11 @@ class Late(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Clients whose answers the gate rejected, in client order: not reduced, but charged like any other work."""
+    """Clients whose answers were refused, with one reason each: like late ones, they are charged and not used."""
 
     ids: tuple[int, ...]
     costs: Costs
-    reasons: tuple[str, ...]  # one for each client
+    reasons: tuple[str, ...]
 
 
 class Reply(NamedTuple):

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Annotated, NamedTuple
+from collections.abc import Callable
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
 
 from fedge.core.keys import generator
 from fedge.core.schema import Options
-from fedge.edge.tables import read_columns
+from fedge.edge.trace_files import read_columns
 
 _PURPOSE = "edge/availability"
 
+Available = Callable[[int, float], np.ndarray]
+"""(round, simulated seconds) -> one truth value for each client of a run."""
 
-class Constant(Options, tag="constant"):
+
+class ConstantAvailability(Options, tag="constant"):
     """Every client with the same probability in every round, whatever was before."""
 
     rate: Annotated[
         float, Meta(gt=0, le=1, description="probability that a client can be asked in a round; 1: all of them always")
     ] = 1.0
 
-    def check(self, num_clients: int) -> None:
-        """Any number of clients will do."""
-
-    def available(self, num_clients: int, seed: int, round: int, sim_seconds: float) -> np.ndarray:
-        """One truth value for each client."""
+    def build(self, num_clients: int, seed: int) -> Available:
+        """Return the function that tells which clients of a run can be asked."""
         if self.rate == 1:
-            return np.ones(num_clients, bool)
-        return generator(seed, _PURPOSE, round=round).random(num_clients) < self.rate
+            return lambda round, sim_seconds: np.ones(num_clients, bool)
+        return lambda round, sim_seconds: generator(seed, _PURPOSE, round=round).random(num_clients) < self.rate
 
 
-class Diurnal(Options, tag="diurnal"):
+class DiurnalAvailability(Options, tag="diurnal"):
     """A probability that rises and falls with the simulated time of day: mean + amplitude * sin(2 pi t / period)."""
 
     mean: Annotated[float, Meta(gt=0, le=1, description="probability that a client can be asked, over a day")] = 0.5
@@ -54,14 +54,15 @@ class Diurnal(Options, tag="diurnal"):
                 f"mean - amplitude and mean + amplitude must be from 0 to 1, got {self.mean:g} and {self.amplitude:g}"
             )
 
-    def check(self, num_clients: int) -> None:
-        """Any number of clients will do."""
-
-    def available(self, num_clients: int, seed: int, round: int, sim_seconds: float) -> np.ndarray:
-        """One truth value for each client."""
+    def build(self, num_clients: int, seed: int) -> Available:
+        """Return the function that tells which clients of a run can be asked."""
         phase = self.spread * generator(seed, f"{_PURPOSE}/phase").random(num_clients)
-        rate = self.mean + self.amplitude * np.sin(2 * np.pi * (sim_seconds / self.period_s + phase))
-        return np.asarray(generator(seed, _PURPOSE, round=round).random(num_clients) < rate)
+
+        def available(round: int, sim_seconds: float) -> np.ndarray:
+            rate = self.mean + self.amplitude * np.sin(2 * np.pi * (sim_seconds / self.period_s + phase))
+            return np.asarray(generator(seed, _PURPOSE, round=round).random(num_clients) < rate)
+
+        return available
 
 
 class AvailabilityTrace(Options, tag="trace"):
@@ -83,35 +84,25 @@ class AvailabilityTrace(Options, tag="trace"):
         Meta(description="simulated seconds after which the trace begins again, as it had done before; else it ends"),
     ] = None
 
-    def check(self, num_clients: int) -> None:
-        """Refuse a file that cannot be read, or that speaks of clients or times that cannot be."""
-        _read_intervals.cache_clear()  # a new run reads what the file says now
-        _read_intervals(self.file, num_clients)
+    def build(self, num_clients: int, seed: int) -> Available:
+        """Read the file and return the function that tells which clients of a run can be asked.
 
-    def available(self, num_clients: int, seed: int, round: int, sim_seconds: float) -> np.ndarray:
-        """One truth value for each client."""
-        clients, start, length = _read_intervals(self.file, num_clients)
-        since = sim_seconds - start
-        if self.repeat_s is not None:
-            since = np.mod(since, self.repeat_s)  # a time that goes over the end of the period goes on at its beginning
-        found = np.zeros(num_clients, dtype=bool)
-        found[clients[(since >= 0) & (since < length)]] = True
-        return found
+        Raises a DataError if the file cannot be read, or names clients or times that are impossible.
+        """
+        table = read_columns(self.file, ("client", "start", "end"))
+        start, end = table.values["start"], table.values["end"]
+        table.refuse(end <= start, "end", "after start")
+        clients, length = table.whole("client", num_clients), end - start
 
+        def available(round: int, sim_seconds: float) -> np.ndarray:
+            since = sim_seconds - start
+            if self.repeat_s is not None:
+                since = np.mod(since, self.repeat_s)  # an interval beyond the end of the period wraps around
+            found = np.zeros(num_clients, dtype=bool)
+            found[clients[(since >= 0) & (since < length)]] = True
+            return found
 
-Availability = Constant | Diurnal | AvailabilityTrace
-
-
-class _Intervals(NamedTuple):
-    clients: np.ndarray
-    start_s: np.ndarray
-    length_s: np.ndarray
+        return available
 
 
-@lru_cache(maxsize=4)
-def _read_intervals(file: str, num_clients: int) -> _Intervals:
-    """Kept, because every round asks."""
-    table = read_columns(file, ("client", "start", "end"))
-    start, end = table.values["start"], table.values["end"]
-    table.refuse(end <= start, "end", "after start")
-    return _Intervals(table.whole("client", num_clients), start, end - start)
+Availability = ConstantAvailability | DiurnalAvailability | AvailabilityTrace

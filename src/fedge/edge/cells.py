@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
 
+from fedge.core.algorithm import Phases
 from fedge.core.errors import ConfigError
 from fedge.core.grid import CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.keys import generator
 from fedge.edge import channel
-from fedge.edge.clock import Chance, Clock, Norms, Participants, Phases, Places, check_quantities
+from fedge.edge.client_values import ClientValues, Normal, Positive, Quantity
+from fedge.edge.clock import Chance, Clock, ClockOptions, Norms, Participants, Places, check_quantities
 from fedge.edge.mobility import MobilityTrace, destinations, move
-from fedge.edge.quantity import Normal, Positive, Quantity, values
 from fedge.edge.uplink import finish_times
 
 
-class CellClock(Clock, tag="cells"):
+class CellClock(ClockOptions, tag="cells"):
     """Cells on a grid, each with a server and a channel of its own; every so many rounds the servers merge.
 
     A station sends to all its clients at once, as slowly as the one with the worst channel needs it. Clients send one
@@ -97,8 +98,10 @@ class CellClock(Clock, tag="cells"):
             )
         self.occupancy(num_clients)
         if self.trace is not None:
-            read_trace.cache_clear()  # it may have changed since another run of this process
-            read_trace(self.trace, num_clients, num_cells)
+            MobilityTrace.read(self.trace, num_clients, num_cells)
+
+    def build(self, num_clients: int, num_params: int, seed: int) -> Clock:
+        return CellRadio(self, num_clients, num_params, seed)
 
     def occupancy(self, num_clients: int) -> np.ndarray:
         """How many clients each cell has at first."""
@@ -114,75 +117,82 @@ class CellClock(Clock, tag="cells"):
     def waits(self, round: int) -> bool:
         return self.sync == "round" or self.merges(round)
 
-    def place(self, num_clients: int, seed: int) -> Places:
-        cells = np.repeat(np.arange(self.cell_grid.num_cells), self.occupancy(num_clients))
-        if self.trace is not None:
-            cells = read_trace(self.trace, num_clients, self.cell_grid.num_cells).cells_at(0.0, cells)
-        return Places(cells, self._draw_positions(cells, seed))
-
-    def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float, seed: int) -> Places:
-        if self.trace is not None:
-            trace = read_trace(self.trace, len(places.cells), self.cell_grid.num_cells)
-            cells = trace.cells_at(round if self.trace_time == "rounds" else sim_seconds, places.cells)
-        else:
-            rates = np.where(np.isnan(rates), self.mobility_rate, rates)
-            rng = generator(seed, "edge/mobility", round=round)
-            cells = move(places.cells, rates, _destinations(self.cell_grid, self.move_to), rng)
-        went = (cells != places.cells)[:, None]
-        return Places(cells, np.where(went, self._draw_positions(cells, seed, round), places.positions))
-
-    def phases(self, crew: Participants) -> Phases:
-        cells, costs = crew.places.cells, crew.costs
-        down = 8 * costs.bytes_down / self._rate_bps(crew, "down", self.cell_power_w)
-        slowest = np.zeros(self.cell_grid.num_cells)
-        np.maximum.at(slowest, cells, down)
-        down = slowest[cells]
-        seconds = values(self.seconds_per_sample_param, "edge/seconds_per_sample_param", crew.ids, crew.seed)
-        compute = seconds * crew.slowness * costs.samples * crew.num_params
-        up = 8 * costs.bytes_up / self._rate_bps(crew, "up", self.client_power_w)
-        return Phases(down, compute, up, finish_times(down + compute, up, cells))
-
     def backhaul_s(self, num_bytes: int) -> float:
         return 0.0 if self.backhaul_mbps is None else 2 * num_bytes * 8e-6 / self.backhaul_mbps
 
+
+class CellRadio:
+    """The clock of a run with cells: it owns the trace and the draws of the current exchanges."""
+
+    def __init__(self, options: CellClock, num_clients: int, num_params: int, seed: int) -> None:
+        self._options, self._num_clients, self._num_params, self._seed = options, num_clients, num_params, seed
+        self._grid = options.cell_grid
+        self._trace: MobilityTrace | None = None
+        if options.trace is not None:
+            self._trace = MobilityTrace.read(options.trace, num_clients, self._grid.num_cells)
+        self._seconds_per_sample_param = ClientValues(
+            options.seconds_per_sample_param, "edge/seconds_per_sample_param", num_clients, seed
+        )
+        # All cells need the draws of the same exchange one after another.
+        self._fading = lru_cache(maxsize=4)(partial(_draw_fading, num_clients, seed))
+        self._unit_positions = lru_cache(maxsize=4)(partial(_draw_unit_positions, num_clients, seed))
+
+    def place(self) -> Places:
+        cells = np.repeat(np.arange(self._grid.num_cells), self._options.occupancy(self._num_clients))
+        if self._trace is not None:
+            cells = self._trace.cells_at(0.0, cells)
+        return Places(cells, self._draw_positions(cells))
+
+    def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float) -> Places:
+        options = self._options
+        if self._trace is not None:
+            cells = self._trace.cells_at(round if options.trace_time == "rounds" else sim_seconds, places.cells)
+        else:
+            rates = np.where(np.isnan(rates), options.mobility_rate, rates)
+            cells = move(places.cells, rates, self._destinations, generator(self._seed, "edge/mobility", round=round))
+        went = (cells != places.cells)[:, None]
+        return Places(cells, np.where(went, self._draw_positions(cells, round), places.positions))
+
+    def phases(self, crew: Participants) -> Phases:
+        cells, costs = crew.places.cells, crew.costs
+        down = 8 * costs.bytes_down / self._rate_bps(crew, "down", self._options.cell_power_w)
+        slowest = np.zeros(self._grid.num_cells)
+        np.maximum.at(slowest, cells, down)
+        down = slowest[cells]
+        seconds = self._seconds_per_sample_param.of(crew.ids)
+        compute = seconds * crew.slowness * costs.samples * self._num_params
+        up = 8 * costs.bytes_up / self._rate_bps(crew, "up", self._options.client_power_w)
+        return Phases(down, compute, up, finish_times(down + compute, up, cells))
+
+    @cached_property
+    def _destinations(self) -> np.ndarray:
+        return destinations(self._grid, self._options.move_to)
+
     def _rate_bps(self, crew: Participants, phase: str, power_w: float) -> np.ndarray:
-        positions = crew.places.positions
-        if self.redraw and not crew.guess:
-            at = _draw_unit_positions(crew.num_clients, crew.seed, f"edge/{phase}/positions", crew.round, crew.exchange)
+        options, positions = self._options, crew.places.positions
+        if options.redraw and not crew.guess:
+            at = self._unit_positions(f"edge/{phase}/positions", crew.round, crew.exchange)
             positions = at[crew.ids] * self._radius_m(crew.places.cells)[:, None]
         gain = channel.mean_gain(channel.distance_m(positions))
         if not crew.guess:
-            gain = gain * _draw_fading(crew.num_clients, crew.seed, phase, crew.round, crew.exchange)[crew.ids]
-        return channel.rate_bps(self.bandwidth_hz, power_w, gain, self.noise_w_per_hz)
+            gain = gain * self._fading(phase, crew.round, crew.exchange)[crew.ids]
+        return channel.rate_bps(options.bandwidth_hz, power_w, gain, options.noise_w_per_hz)
 
-    def _draw_positions(self, cells: np.ndarray, seed: int, round: int = 0) -> np.ndarray:
-        unit = _draw_unit_positions(len(cells), seed, "edge/positions", round)
+    def _draw_positions(self, cells: np.ndarray, round: int = 0) -> np.ndarray:
+        unit = _draw_unit_positions(self._num_clients, self._seed, "edge/positions", round)
         return np.asarray(unit * self._radius_m(cells)[:, None])
 
     def _radius_m(self, cells: np.ndarray) -> np.ndarray:
-        return np.asarray(np.broadcast_to(self.radius_m, self.cell_grid.num_cells)[cells])
+        return np.asarray(np.broadcast_to(self._options.radius_m, self._grid.num_cells)[cells])
 
 
-@lru_cache(maxsize=4)
-def read_trace(path: str, num_clients: int, num_cells: int) -> MobilityTrace:
-    """The mobility trace in a file, read once."""
-    return MobilityTrace.read(path, num_clients, num_cells)
+# What is random at one moment is drawn for all clients at once, so that it does not depend on who is asked.
 
 
-@lru_cache(maxsize=4)
-def _destinations(grid: Grid, move_to: Literal["anywhere", "neighbours"]) -> np.ndarray:
-    return destinations(grid, move_to)
-
-
-# What is random at one moment is drawn for all clients at once, so that it does not hang on who is asked.
-
-
-@lru_cache(maxsize=4)
 def _draw_fading(num_clients: int, seed: int, phase: str, round: int, exchange: int) -> np.ndarray:
     rng = generator(seed, f"edge/{phase}/fading", round=round, step=exchange)
     return channel.draw_fading(num_clients, rng)
 
 
-@lru_cache(maxsize=4)
 def _draw_unit_positions(num_clients: int, seed: int, purpose: str, round: int = 0, exchange: int = 0) -> np.ndarray:
     return channel.draw_positions(num_clients, 1.0, generator(seed, purpose, round=round, step=exchange))

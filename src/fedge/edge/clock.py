@@ -1,21 +1,21 @@
-"""How long an exchange takes at the edge, and what energy: what all clocks have in common, and that of fixed links."""
+"""How long an exchange takes at the edge and how much energy it uses: what all clocks share, and fixed links."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Meta, field
 
-from fedge.core.algorithm import Costs
+from fedge.core.algorithm import Costs, Phases
 from fedge.core.errors import ConfigError
 from fedge.core.grid import Grid
 from fedge.core.keys import generator
 from fedge.core.schema import Options
 from fedge.edge import channel
-from fedge.edge.availability import Availability, Constant
-from fedge.edge.quantity import Positive, Quantity, values
+from fedge.edge.availability import Availability, ConstantAvailability
+from fedge.edge.client_values import ClientValues, Positive, Quantity
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
 Norms = Literal["l2", "l1_l2"]
@@ -35,21 +35,22 @@ class Participants(NamedTuple):
     places: Places
     costs: Costs
     slowness: np.ndarray  # how many times longer than others their devices compute
-    num_clients: int
-    num_params: int
-    seed: int
     round: int
     exchange: int  # of the round, from 0
-    guess: bool = False  # before it happens: of what is random, the mean
+    guess: bool = False  # before it happens: the mean of what is random
 
 
-class Phases(NamedTuple):
-    """Seconds of an exchange, of each client."""
+class Clock(Protocol):
+    """Where the clients of one run are and how long exchanges take them; it owns the run's tables and draws."""
 
-    down: np.ndarray
-    compute: np.ndarray
-    up: np.ndarray  # on air; it may have been interrupted
-    finish: np.ndarray  # from the start of the exchange until its upload is there
+    def place(self) -> Places:
+        """Return where clients are at first."""
+
+    def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float) -> Places:
+        """Return where they are after a round; `rates` are those of their devices, NaN where these have none."""
+
+    def phases(self, crew: Participants) -> Phases:
+        """Return how long an exchange takes its clients."""
 
 
 class Device(Options, tag=False, kw_only=True):
@@ -60,13 +61,13 @@ class Device(Options, tag=False, kw_only=True):
     mobility_rate: Annotated[Chance | None, Meta(description="its own, if clients can move")] = None
 
 
-class Clock(Options, tag_field="clock"):
+class ClockOptions(Options, tag_field="clock"):
     """What simulated time is counted by."""
 
     deadline_s: Annotated[
         Positive | None, Meta(description="seconds of an exchange; what arrives later is missing and was for nothing")
     ] = None
-    availability: Annotated[Availability, Meta(description="which clients can be asked")] = Constant()
+    availability: Annotated[Availability, Meta(description="which clients can be asked")] = ConstantAvailability()
     dropout: Annotated[
         Chance, Meta(description="chance that a client that was asked is gone before anything is sent")
     ] = 0.0
@@ -102,8 +103,12 @@ class Clock(Options, tag_field="clock"):
         return False
 
     def check(self, num_clients: int) -> None:
-        """A ConfigError, or a DataError for a file, if it does not fit so many clients."""
-        self.availability.check(num_clients)
+        """Raise a ConfigError, or a DataError for a file, if the options do not fit this number of clients."""
+        self.availability.build(num_clients, seed=0)
+
+    def build(self, num_clients: int, num_params: int, seed: int) -> Clock:
+        """Return the clock of one run."""
+        raise TypeError(f"{type(self).__name__} does not say how long things take")
 
     @property
     def period(self) -> int:
@@ -117,18 +122,6 @@ class Clock(Options, tag_field="clock"):
     def waits(self, round: int) -> bool:
         """Whether cells wait for each other at the end of this round."""
         return True
-
-    def place(self, num_clients: int, seed: int) -> Places:
-        """Where clients are at first."""
-        return Places(np.zeros(num_clients, np.int64), np.zeros((num_clients, 2)))
-
-    def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float, seed: int) -> Places:
-        """Where they are after a round; `rates` are those of their devices, NaN where these have none."""
-        return places
-
-    def phases(self, crew: Participants) -> Phases:
-        """How long an exchange takes its clients."""
-        raise TypeError(f"{type(self).__name__} does not say how long things take")
 
     def backhaul_s(self, num_bytes: int) -> float:
         """How long it takes to merge states of that size."""
@@ -149,7 +142,7 @@ class Clock(Options, tag_field="clock"):
         return scales[kinds], rates[kinds]
 
 
-class FixedClock(Clock, tag="fixed"):
+class FixedClock(ClockOptions, tag="fixed"):
     """Links of fixed rate and a fixed time for a minibatch: |down|/D + minibatches * beta + |up|/U seconds.
 
     An exchange is as slow as its slowest client. Defaults are those of a Raspberry Pi 3B+ with a small network.
@@ -167,15 +160,33 @@ class FixedClock(Clock, tag="fixed"):
         if any(device.mobility_rate is not None for device in self.devices):
             raise ConfigError('edge.devices: mobility_rate needs cells to move between: set edge.clock = "cells"')
 
+    def build(self, num_clients: int, num_params: int, seed: int) -> Clock:
+        return FixedLinks(self, num_clients, seed)
+
+
+class FixedLinks:
+    """The clock of a run with links of fixed rate. All clients are in one place, and stay there."""
+
+    def __init__(self, options: FixedClock, num_clients: int, seed: int) -> None:
+        self._num_clients = num_clients
+        self._down_mbps = ClientValues(options.down_mbps, "edge/down_mbps", num_clients, seed)
+        self._up_mbps = ClientValues(options.up_mbps, "edge/up_mbps", num_clients, seed)
+        self._seconds_per_step = ClientValues(options.seconds_per_step, "edge/seconds_per_step", num_clients, seed)
+
+    def place(self) -> Places:
+        return Places(np.zeros(self._num_clients, np.int64), np.zeros((self._num_clients, 2)))
+
+    def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float) -> Places:
+        return places
+
     def phases(self, crew: Participants) -> Phases:
-        down = crew.costs.bytes_down * 8e-6 / values(self.down_mbps, "edge/down_mbps", crew.ids, crew.seed)
-        seconds = values(self.seconds_per_step, "edge/seconds_per_step", crew.ids, crew.seed)
-        compute = crew.costs.batches * seconds * crew.slowness
-        up = crew.costs.bytes_up * 8e-6 / values(self.up_mbps, "edge/up_mbps", crew.ids, crew.seed)
+        down = crew.costs.bytes_down * 8e-6 / self._down_mbps.of(crew.ids)
+        compute = crew.costs.batches * self._seconds_per_step.of(crew.ids) * crew.slowness
+        up = crew.costs.bytes_up * 8e-6 / self._up_mbps.of(crew.ids)
         return Phases(down, compute, up, down + compute + up)
 
 
-def check_quantities(options: Clock, names: Sequence[str], num_clients: int) -> None:
+def check_quantities(options: ClockOptions, names: Sequence[str], num_clients: int) -> None:
     """Refuse lists that are not one value for each client."""
     problems = [
         f"edge.{name}: expected one value for each of {num_clients} clients, got {len(value)}"

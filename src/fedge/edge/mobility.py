@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedge.core.grid import Grid
-from fedge.edge.tables import read_columns
+from fedge.edge.trace_files import read_columns
 
 
 def destinations(grid: Grid, move_to: Literal["anywhere", "neighbours"]) -> np.ndarray:

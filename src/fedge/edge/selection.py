@@ -10,10 +10,10 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from fedge.core.algorithm import Phases
 from fedge.core.errors import ConfigError
 from fedge.core.keys import generator
 from fedge.core.schema import Options
-from fedge.edge.clock import Phases
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedge.core.algorithm import Info
 from fedge.core.drive import Outcome
-from fedge.edge.world import Cohort
+from fedge.core.world import Cohort
 
 
 def describe_round(info: Info, cohorts: Sequence[Cohort], outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from fedge.core.errors import VoidError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
 from fedge.core.server_side import ServerSide
+from fedge.core.world import Cohort, World
 from fedge.edge.hierarchy import Hierarchy
 from fedge.edge.ledger import Ledger
-from fedge.edge.world import Cohort, World
 from fedge.experiment.evaluation import Evaluation
 from fedge.experiment.records import describe_round
 from fedge.experiment.results import Results
@@ -115,7 +115,7 @@ class TrainingRun:
         infos = [info._replace(cohort=cohort.present) for cohort in cohorts if cohort.present]
         states = [hierarchy.states[cell] for cell in cells]
         replays = [tracer.replay(*told) for told in zip(states, infos, strict=True)] if tracer else []
-        outcomes = drive(self._given.engine, self._algorithm, states, infos, self._world.admit(info.round))
+        outcomes = drive(self._given.engine, self._algorithm, states, infos, self._world.admit(info.round, cells))
         hierarchy.take(cells, outcomes)
         for cell, own, seen in zip(cells, infos, replays, strict=False):
             if tracer and seen:
@@ -130,7 +130,9 @@ class TrainingRun:
         spent = world.spend(self._round, list(outcomes), by_cell, self._hierarchy.num_bytes)
         distance = self._hierarchy.merge(self._weights if edge.divided else None, edge.norms) if merges else None
         if edge.record:
-            self._directory.append_edge({"round": self._round, "merged": merges, **world.describe(), **self._classes()})
+            class_counts = self._given.class_counts
+            described = world.describe(class_counts() if class_counts else None)
+            self._directory.append_edge({"round": self._round, "merged": merges, **described})
         world.move(self._round)
         found = {} if distance is None else {"weight_divergence": distance}
         replies: list[Reply] = [reply for exchanges in by_cell for reply in exchanges]
@@ -138,15 +140,6 @@ class TrainingRun:
 
     def _weights(self, state: Tree) -> Tensor:
         return self._algorithm.model(state, self._server.variables)["x"]
-
-    def _classes(self) -> dict[str, list[list[int]]]:
-        """How many training samples of each class the clients of each cell have."""
-        if self._given.class_counts is None:
-            return {}
-        by_client = self._given.class_counts()
-        counts = np.zeros((self._config.edge.cell_grid.num_cells, by_client.shape[1]), np.int64)
-        np.add.at(counts, self._world.places.cells, by_client)
-        return {"classes": counts.tolist()}
 
     def _info(self, num_asked: int) -> Info:
         """What the server says of this round."""

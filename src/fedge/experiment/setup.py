@@ -17,11 +17,12 @@ from fedge.core.algorithm import Algorithm, Info, Kept
 from fedge.core.errors import ConfigError
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import Limits, ServerSide
+from fedge.core.world import World
 from fedge.data.clients import Clients, Samples
 from fedge.data.partition import Spatial
 from fedge.edge.cells import CellClock
 from fedge.edge.hierarchy import Hierarchy
-from fedge.edge.world import World
+from fedge.edge.world import SimulatedWorld
 from fedge.experiment.engine_choice import check_device
 from fedge.models.flops import count_flops
 from fedge.schedules import Amounts, Moment
@@ -108,7 +109,7 @@ class Setup:
             steps = amounts.work * (-(-num_samples // batch) if amounts.epochs else np.ones_like(num_samples))
             return steps, amounts.work * num_samples if amounts.epochs else steps * batch
 
-        return World(
+        return SimulatedWorld(
             config.edge,
             config.selection,
             len(sizes),

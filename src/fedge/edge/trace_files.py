@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import _csv  # the type of csv.reader has no public name
 
 
-class Columns(NamedTuple):
-    """Columns of a file, each as float64, and the line that each row stands in."""
+class TraceColumns(NamedTuple):
+    """Columns of a trace file as float64, and the line number of each row."""
 
     path: Path
     values: dict[str, np.ndarray]
@@ -39,7 +39,7 @@ class Columns(NamedTuple):
             raise DataError(f"{self.path}, line {self.lines[row]}: expected {name} to be {expected}, got {got}")
 
 
-def read_columns(path: str | Path, columns: Sequence[str]) -> Columns:
+def read_columns(path: str | Path, columns: Sequence[str]) -> TraceColumns:
     """These columns of a CSV file with a header and at least one row; others may stand beside them."""
     path = Path(path).expanduser()
     try:
@@ -58,7 +58,7 @@ def read_columns(path: str | Path, columns: Sequence[str]) -> Columns:
         expected = f"{columns[column]} to be a finite number"
         raise DataError(f"{path}, line {lines[row]}: expected {expected}, got {texts[wrong[0]]!r}")
     table = numbers.reshape(len(lines), len(columns))
-    return Columns(path, {name: table[:, i] for i, name in enumerate(columns)}, np.array(lines))
+    return TraceColumns(path, {name: table[:, i] for i, name in enumerate(columns)}, np.array(lines))
 
 
 def _fields(path: Path, reader: _csv.Reader, columns: Sequence[str]) -> tuple[list[int], list[str]]:

@@ -1,8 +1,7 @@
-"""A number that may differ from client to client."""
+"""Numbers that may differ from client to client: one for all, one each, or drawn from a distribution."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
@@ -34,7 +33,7 @@ class LogNormal(Options, tag="lognormal"):
         return float(self.median * np.exp(self.sigma * rng.standard_normal()))
 
 
-class Between(Options, tag="uniform"):
+class UniformRange(Options, tag="uniform"):
     """One draw for each client, uniform between two bounds."""
 
     low: Annotated[float, Meta(gt=0, description="lower bound")]
@@ -49,20 +48,29 @@ class Between(Options, tag="uniform"):
 
 
 Positive = Annotated[float, Meta(gt=0)]
-Distribution = Normal | LogNormal | Between
+Distribution = Normal | LogNormal | UniformRange
 Quantity = Positive | list[Positive] | Distribution
 """One number for all clients, one for each, or a distribution over them."""
 
 
-def values(quantity: Quantity, purpose: str, ids: np.ndarray, seed: int) -> np.ndarray:
-    """That of each of these clients, always the same one."""
-    if isinstance(quantity, (int, float)):
-        return np.full(len(ids), float(quantity))
-    if isinstance(quantity, list):
-        return np.asarray(np.take(quantity, ids), np.float64)
-    return np.array([_draw(quantity, purpose, client, seed) for client in ids.tolist()], np.float64)
+class ClientValues:
+    """The values of a quantity in one run. A client's value is drawn when it is first needed, and stays the same."""
 
+    def __init__(self, quantity: Quantity, purpose: str, num_clients: int, seed: int) -> None:
+        self._purpose, self._seed = purpose, seed
+        self._distribution = quantity if isinstance(quantity, Distribution) else None
+        if isinstance(quantity, (int, float)):
+            self._known = np.broadcast_to(float(quantity), num_clients)
+        elif isinstance(quantity, list):
+            self._known = np.array(quantity, np.float64)
+        else:
+            self._known = np.full(num_clients, np.nan)  # not drawn yet
 
-@lru_cache(maxsize=1 << 18)
-def _draw(quantity: Distribution, purpose: str, client: int, seed: int) -> float:
-    return quantity.draw(generator(seed, purpose, client))
+    def of(self, ids: np.ndarray) -> np.ndarray:
+        """The value of each of these clients."""
+        found = self._known[ids]
+        if self._distribution is not None and (unknown := np.isnan(found)).any():
+            for client in ids[unknown].tolist():
+                self._known[client] = self._distribution.draw(generator(self._seed, self._purpose, client))
+            found = self._known[ids]
+        return np.asarray(found)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedge.core.errors import DataError
-from fedge.edge.tables import Columns, read_columns
+from fedge.edge.trace_files import TraceColumns, read_columns
 
 
 def write(folder: Path, text: str) -> Path:
@@ -15,7 +15,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def read(folder: Path, text: str) -> Columns:
+def read(folder: Path, text: str) -> TraceColumns:
     return read_columns(write(folder, text), ("client", "start"))
 
 

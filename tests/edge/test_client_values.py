@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from fedge.edge.quantity import Between, LogNormal, Normal, Quantity, values
+from fedge.edge.client_values import ClientValues, LogNormal, Normal, Quantity, UniformRange
 
 DISTRIBUTIONS: dict[str, Quantity] = {
     "normal": Normal(mean=2, std=0.5),
     "lognormal": LogNormal(median=2, sigma=0.5),
-    "uniform": Between(low=1, high=3),
+    "uniform": UniformRange(low=1, high=3),
 }
 
 
 def drawn(quantity: Quantity, *clients: int, seed: int = 1, purpose: str = "edge/some") -> list[float]:
-    found = values(quantity, purpose, np.array(clients, np.int64), seed)
+    found = ClientValues(quantity, purpose, 1000, seed).of(np.array(clients, np.int64))
     assert found.dtype == np.float64
     return found.tolist()
 
@@ -51,10 +51,25 @@ def test_draws_are_distributed_as_told(name: str) -> None:
     assert found.min() > 0
 
 
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_a_value_stays_the_same_and_is_drawn_when_it_is_first_needed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, drawn_for = type(DISTRIBUTIONS[name]), []
+    draw = kind.draw
+    monkeypatch.setattr(kind, "draw", lambda self, rng: drawn_for.append(draw(self, rng)) or drawn_for[-1])
+    values = ClientValues(DISTRIBUTIONS[name], "edge/some", 1_000_000, seed=1)
+    assert drawn_for == []
+    first = values.of(np.array([3, 7])).tolist()
+    assert drawn_for == first
+    assert values.of(np.array([7, 1, 3])).tolist() == [first[1], drawn_for[2], first[0]]
+    assert len(drawn_for) == 3  # client 1 alone was new
+
+
 def test_a_normal_draw_is_cut_off_above_zero() -> None:
     assert min(drawn(Normal(mean=2, std=100), *range(50))) == pytest.approx(0.02)  # a hundredth of the mean
 
 
 def test_bounds_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(ValueError, match=r"high must be at least low \(3\), got 1"):
-        Between(low=3, high=1)
+        UniformRange(low=3, high=1)

@@ -1,0 +1,138 @@
+"""The world outside of an algorithm, as a protocol: who is asked, who answers in time, and how long a round takes.
+
+The simulated world computes the seconds of an exchange from its costs; a real network measures them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fedge.core.algorithm import Costs, Phases, Reply
+from fedge.core.drive import Admission
+from fedge.core.layout import Tree
+
+
+class Cohort(NamedTuple):
+    """The clients that are asked in a cell."""
+
+    cell: int
+    asked: tuple[int, ...]
+    present: tuple[int, ...]  # those that did not drop out
+
+
+class Timeline(NamedTuple):
+    """One exchange of a cell: how long it took each client that worked on it, accepted or not, in client order."""
+
+    ids: np.ndarray
+    phases: Phases
+    late: np.ndarray  # truth values
+
+    @staticmethod
+    def measured(reply: Reply) -> Timeline:
+        """Return the timeline of the seconds that an engine measured; a ValueError if it measured none."""
+        ids, costs = workers(reply)
+        if costs.measured is None:
+            raise ValueError("expected costs with measured seconds, got none; use an engine that measures them")
+        return Timeline(ids, costs.measured, late_of(reply, ids))
+
+
+Timelines = Mapping[tuple[int, int], Timeline]
+"""All exchanges of a round by (cell, number); exchanges that nobody answered have no timeline and no number."""
+
+
+class Spent(NamedTuple):
+    """What a round took: means over clients, which with the wait add up to the total."""
+
+    total: float = 0.0
+    down: float = 0.0
+    compute: float = 0.0
+    up: float = 0.0
+    ids: np.ndarray = np.zeros(0, np.int64)
+    joules: np.ndarray = np.zeros(0)  # of each of these clients
+    bytes_backhaul: int = 0
+
+    @property
+    def wait(self) -> float:
+        """Return the mean time that a client waited for others."""
+        return max(0.0, self.total - self.down - self.compute - self.up)  # rounding must not make it negative
+
+
+class World(Protocol):
+    """Cells, clients and time of one run. A world without cells has one, number 0.
+
+    For each round the order of calls is `gather`, `admit`, `spend`, `describe` (on request), `move`.
+    """
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start of the run."""
+
+    def gather(self, round: int) -> list[Cohort]:
+        """Return the clients to ask, cell by cell, without cells in which nobody is asked."""
+
+    def admit(self, round: int, cells: Sequence[int]) -> Admission | None:
+        """Return the function that tells an engine who is in time, for states of these cells.
+
+        None if all answers that an engine returns are in time.
+        """
+
+    def spend(self, round: int, cells: Sequence[int], replies: Sequence[Sequence[Reply]], state_bytes: int) -> Spent:
+        """Let the time of a round pass, in which these cells had these replies.
+
+        `state_bytes`: the size of a server state, which travels to the centre and back if cells merge now.
+        """
+
+    def describe(self, class_counts: np.ndarray | None) -> dict[str, Any]:
+        """Return the last round client by client, with the clients where they were in it.
+
+        `class_counts`: how many training samples of each class each client has, `[num_clients, num_classes]`.
+        """
+
+    def move(self, round: int) -> None:
+        """Let clients move after a round."""
+
+    def state(self) -> Tree:
+        """Return all that changes from round to round, for a checkpoint."""
+
+    def restore(self, state: Tree) -> None: ...
+
+
+def answered(replies: Sequence[Reply]) -> list[Reply]:
+    """Return the exchanges that at least one client worked on, accepted or not."""
+    return [reply for reply in replies if reply.ids or reply.late or reply.rejected]
+
+
+def workers(reply: Reply) -> tuple[np.ndarray, Costs]:
+    """Return (ids, costs) of all clients that worked on an exchange, accepted or not, in client order."""
+    refused = [(party.ids, party.costs) for party in (reply.late, reply.rejected) if party]
+    parties = [(reply.ids, reply.costs), *refused]
+    ids = np.concatenate([np.array(party, np.int64) for party, _ in parties])
+    order = np.argsort(ids)
+    measured = [costs.measured for _, costs in parties if costs.measured is not None]
+    phases = Phases(*_ordered(measured, order)) if len(measured) == len(parties) else None
+    counted = _ordered([costs[:-1] for _, costs in parties], order)  # all fields but `measured`
+    return ids[order], Costs._make((*counted, phases))
+
+
+def late_of(reply: Reply, ids: np.ndarray) -> np.ndarray:
+    """Return which of these clients were late."""
+    return np.isin(ids, reply.late.ids if reply.late else ())
+
+
+def mean_seconds(timelines: Timelines) -> tuple[float, float, float]:
+    """Return the seconds of download, compute and upload: of each exchange the mean over those in time, added up."""
+    found = np.zeros(3)
+    for number in {number for _, number in timelines}:
+        same = [timeline for (_, own), timeline in timelines.items() if own == number]
+        phases = np.concatenate([np.stack(each.phases[:3])[:, ~each.late] for each in same], axis=1)
+        found += phases.mean(1) if phases.size else 0.0
+    down, compute, up = found.tolist()
+    return down, compute, up
+
+
+def _ordered(parts: Sequence[tuple[np.ndarray, ...]], order: np.ndarray) -> list[np.ndarray]:
+    """Join the arrays of all parts, field by field, and put them into this order."""
+    return [np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)]
