@@ -11,11 +11,11 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from fedge import config as configuration
+from fedge.core.effect import omit
 from fedge.core.errors import FedgeError
 from fedge.core.machine import die_with_parent, take_share
 from fedge.experiment import start as experiment
 from fedge.experiment.setup import Setup
-from fedge.runs.directory import RunDirectory
 from fedge.runs.files import CONFIG
 from fedge.sweeps.machine import peak_memory_mb
 from fedge.sweeps.plan import PlannedRun
@@ -111,8 +111,8 @@ def train(run: PlannedRun, telling: Telling) -> None:
     if not (run.path / CONFIG).exists():
         config = configuration.parse(run.config)
         Setup.of(config, run.config["seed"])  # whatever is wrong is said before anything is written
-        RunDirectory.create(run.path, run.config).close()
-    experiment.resume(run.path, [f"rounds={run.rounds}"], telling)
+        experiment.create_run(run.path, config).close()
+    experiment.resume(run.path, omit(run.config, ("seed", "seeds")), telling)
 
 
 def _out_of_memory() -> Ended:
