@@ -20,7 +20,7 @@ class Other(Options, tag="other"):
 
 class Outer(Options, tag=False):
     rate: Annotated[float, Meta(gt=0)] = 0.5
-    log: Annotated[Inner | None, Meta(extra=NO_EFFECT)] = None
+    log: Annotated[Inner | None, Meta(extra={**NO_EFFECT, "unit": "s"})] = None
     source: Annotated[Inner | Other, Meta(description="either")] = Inner()
     limit: Annotated[int, Meta(ge=1, extra={"unit": "s"})] = 1
 

@@ -47,4 +47,5 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def _affects_results(kind: object) -> bool:
     notes = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
-    return not any(isinstance(note, Meta) and note.extra == NO_EFFECT for note in notes)
+    extras = (note.extra or {} for note in notes if isinstance(note, Meta))
+    return not any(NO_EFFECT.items() <= extra.items() for extra in extras)
