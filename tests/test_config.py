@@ -10,7 +10,19 @@ import pytest
 from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.scaffold import Scaffold
-from fedge.config import BudgetOptions, Config, TargetOptions, assignments, change, load, load_raw, parse, plain
+from fedge.config import (
+    BudgetOptions,
+    Config,
+    TargetOptions,
+    assignments,
+    change,
+    effective,
+    load,
+    load_raw,
+    parse,
+    plain,
+)
+from fedge.core.effect import NO_EFFECT, digest, paths_without_effect
 from fedge.core.errors import ConfigError
 from fedge.core.schema import Options, structs, tag
 from fedge.data import DATASETS, PARTITIONS
@@ -21,6 +33,7 @@ from fedge.edge.client_values import Normal
 from fedge.edge.clock import ClockOptions, FixedClock
 from fedge.edge.selection import FedCS, Uniform
 from fedge.models import MODELS
+from fedge.runs.files import RunMark, encode_config
 
 SMALL: dict[str, Any] = {"data": "digits", "model": "logistic", "algorithm": "fedavg"}
 
@@ -319,8 +332,53 @@ def test_a_sweep_is_no_experiment() -> None:
         parse(SMALL | {"sweep": {"workers": 2}})
 
 
-def test_the_format_of_a_run_directory_is_no_option() -> None:
-    assert parse(SMALL | {"format": 1}) == parse(SMALL)
+def test_what_a_run_directory_adds_is_no_option() -> None:
+    stored = json.loads(encode_config(plain(parse(SMALL)), RunMark("0123456789abcdef", 2, ("trace",))))
+    assert stored.keys() - plain(parse(SMALL)).keys() == {"format", "id", "generation", "without_effect"}
+    assert parse(stored) == parse(SMALL)
+
+
+# ---------------------------------------------------------------- effect on results
+
+
+@pytest.mark.parametrize("clock", ["fixed", "cells"])
+def test_options_without_effect(clock: str) -> None:
+    config = parse(SMALL | {"edge": {"clock": clock}, "trace": {"every": 2}})
+    without = ["data.dir", "edge.record", "trace", "checkpoint.every", "engine.workers"]
+    assert paths_without_effect(config) == without
+    expected = plain(config)
+    for table, key in (("data", "dir"), ("edge", "record"), ("checkpoint", "every"), ("engine", "workers")):
+        del expected[table][key]
+    del expected["trace"]
+    assert effective(config) == expected
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DATASETS if "dir" in kind.__struct_fields__])
+def test_the_data_folder_of_no_data_set_has_an_effect(kind: type[Options]) -> None:
+    (declared,) = (field.type for field in msgspec.structs.fields(kind) if field.name == "dir")
+    assert [note.extra for note in declared.__metadata__] == [NO_EFFECT]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "same"),
+    [
+        ("engine.workers", 3, True),
+        ("data.dir", "/elsewhere", True),
+        ("checkpoint.every", 3, True),
+        ("edge.record", True, True),
+        ("trace.every", 3, True),
+        ("engine.rows", 3, False),
+        ("engine.name", "loop", False),
+        ("evaluate.every", 3, False),
+        ("data.clients", 3, False),
+        ("seed", 3, False),
+        ("name", "other", False),
+    ],
+)
+def test_settings_that_change_the_digest(setting: str, value: object, same: bool) -> None:
+    before, after = parse(SMALL), parse(change(SMALL, {setting: value}))
+    assert plain(before) != plain(after)
+    assert (digest(effective(before)) == digest(effective(after))) is same
 
 
 # ---------------------------------------------------------------- --set

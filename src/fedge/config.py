@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, ReduceOptions
 from fedge.algorithms.reduced import ByMean
+from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
 from fedge.core.errors import ConfigError
 from fedge.core.schema import Options, read, tag
 from fedge.data import DataOptions
@@ -27,13 +28,17 @@ Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 _TRACES = ("trace", "file")
 """Options of the edge that hold the path of a user's file."""
+_OF_THE_RUN = ("format", "id", "generation", "without_effect")
+"""Keys of a run's config.json that are not settings."""
 _EITHER = {"seed": "seeds", "seeds": "seed"}
 
 
 class CheckpointOptions(Options, tag=False):
     """How often everything is saved; a run resumes from the last one."""
 
-    every: Annotated[int, Meta(ge=1, description="rounds; less often if saving took over 5% of the time so far")] = 10
+    every: Annotated[
+        int, Meta(ge=1, description="rounds; less often if saving took over 5% of the time so far", extra=NO_EFFECT)
+    ] = 10
 
 
 class EvaluateOptions(Options, tag=False):
@@ -112,7 +117,9 @@ class EngineOptions(Options, tag=False):
         Literal["auto", "loop", "wire", "block", "pool", "ray"],
         Meta(description="auto: blocks of clients where the model allows it, on worker processes where that is faster"),
     ] = "auto"
-    workers: Annotated[Count | None, Meta(description="processes of pool and ray (as many as there are cores)")] = None
+    workers: Annotated[
+        Count | None, Meta(description="processes of pool and ray (as many as there are cores)", extra=NO_EFFECT)
+    ] = None
     rows: Annotated[
         Count | None, Meta(description="clients in a block (as the cache, the model and the cores suggest)")
     ] = None
@@ -143,7 +150,7 @@ class Config(Options, tag=False, kw_only=True):
     selection: Annotated[SelectionOptions, Meta(description="who is asked in a round")] = Uniform()
     edge: Annotated[FixedClock | CellClock, Meta(description="how simulated time is counted")] = FixedClock()
     evaluate: EvaluateOptions = EvaluateOptions()
-    trace: TraceOptions | None = None
+    trace: Annotated[TraceOptions | None, Meta(extra=NO_EFFECT)] = None
     target: TargetOptions | None = None
     budget: BudgetOptions = BudgetOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
@@ -195,7 +202,7 @@ def parse(raw: Mapping[str, Any], base: Path | None = None) -> Config:
     if "sweep" in raw:
         raise ConfigError("sweep: this is a sweep; run it with `fedge sweep FILE`")
     base = base or Path()
-    raw = {key: _anchored(value, base) for key, value in raw.items() if key != "format"}
+    raw = {key: _anchored(value, base) for key, value in raw.items() if key not in _OF_THE_RUN}
     if "edge" in raw:
         raw["edge"] = _trace_files(raw["edge"], base)
     return read(raw, Config)
@@ -206,6 +213,11 @@ def plain(config: Config) -> dict[str, Any]:
     found = msgspec.to_builtins(config)
     assert isinstance(found, dict)
     return found
+
+
+def effective(config: Config) -> dict[str, Any]:
+    """Return the configuration as a plain dictionary without the options that do not affect results."""
+    return omit(plain(config), paths_without_effect(config))
 
 
 def assignments(texts: Sequence[str]) -> dict[str, object]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
@@ -24,10 +25,11 @@ from fedge.algorithms.mtfl import mtfl
 from fedge.cli import app
 from fedge.cli.catalogue import brief
 from fedge.cli.errors import EXIT_CODES
-from fedge.config import EngineOptions, parse
+from fedge.config import EngineOptions, parse, plain
 from fedge.core import message
 from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info
 from fedge.core.answer import Request
+from fedge.core.effect import paths_without_effect
 from fedge.core.errors import TrainingError
 from fedge.core.layout import Layout, Tree
 from fedge.core.reduction import Answer, Effort
@@ -36,6 +38,7 @@ from fedge.core.slots import Slot
 from fedge.data import DATASETS, PARTITIONS
 from fedge.models import MODELS
 from fedge.runs.environment import environment
+from fedge.runs.files import RunMark, encode_config
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -228,6 +231,15 @@ def test_run_directory_describes_every_field(folder: Path) -> None:
     files = {path.name for each in (run, by_cells) for path in each.path.rglob("*") if path.is_file()}
     listing = blocks(DOCS / "run-directory.md")[0].text
     assert [name for name in files if name not in listing] == []
+
+
+def test_what_config_json_has_beside_the_settings() -> None:
+    text = section(DOCS / "run-directory.md", "config.json")
+    settings = plain(parse({"data": "digits", "model": "logistic", "algorithm": "fedavg"}))
+    stored = msgspec.json.decode(encode_config(settings, RunMark()))
+    assert set(rows(text, "key")) == stored.keys() - settings.keys()
+    (sentence,) = re.findall(r"These do not: ([^.]+(?:\.\w+[^.]+)*)\. ", text)
+    assert sorted(re.findall(r"`([^`]+)`", sentence)) == sorted(paths_without_effect(parse(settings)))
 
 
 def test_exit_codes_are_those_of_the_command() -> None:

@@ -11,6 +11,7 @@ import tomli_w
 
 from fedge.core.progress import Silent
 from fedge.runs.checkpoint import load
+from fedge.runs.read import Run
 
 Settings = dict[str, Any]
 
@@ -70,8 +71,8 @@ def assert_same(run: Path, undisturbed: Path) -> None:
     """Two complete runs have come to the same, bit for bit."""
     assert records(run) == records(undisturbed)
     assert summary(run) == summary(undisturbed)
-    for name in ("config.json", "clients.jsonl"):
-        assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
+    assert (run / "clients.jsonl").read_bytes() == (undisturbed / "clients.jsonl").read_bytes()
+    assert Run(run).config == Run(undisturbed).config
     assert dict(_saved(run)) == dict(_saved(undisturbed))
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fedge.core.effect import omit
+
 
 @dataclass
 class MadeUpRun:
@@ -16,11 +18,19 @@ class MadeUpRun:
     summary: dict[str, Any] | None
     clients: list[dict[str, Any]]
     edge: Sequence[dict[str, Any]] = ()
+    without_effect: Sequence[str] = ()
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        return omit(self.config, self.without_effect)
 
 
 @pytest.fixture
 def make_run() -> Callable[..., MadeUpRun]:
-    """make_run(name, seed, rounds, summary, target=..., clients=..., **settings); a summary of None: not finished."""
+    """make_run(name, seed, rounds, summary, target=..., clients=..., without_effect=..., **settings)
+
+    A summary of None: not finished.
+    """
 
     def make(
         name: str = "first",
@@ -29,9 +39,10 @@ def make_run() -> Callable[..., MadeUpRun]:
         summary: dict[str, Any] | None = None,
         target: dict[str, Any] | None = None,
         clients: list[dict[str, Any]] | None = None,
+        without_effect: Sequence[str] = (),
         **settings: Any,
     ) -> MadeUpRun:
         config = {"name": name, "seed": seed, "target": target, **settings}
-        return MadeUpRun(config, rounds or [], summary, clients or [])
+        return MadeUpRun(config, rounds or [], summary, clients or [], without_effect=without_effect)
 
     return make

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.report.groups import Target, group_runs
+from fedge.report.groups import Target, group_runs, varied
 from fedge.runs.read import find_runs
 
 
@@ -34,6 +34,48 @@ def test_a_label_needs_no_more_than_tells_apart(make_run) -> None:
         make_run("x", algorithm={"name": "scaffold"}, engine={"name": "block"}),
     ]
     assert [group.label for group in group_runs(runs)] == ["x (fedavg)", "x (scaffold)"]
+
+
+def test_settings_without_effect_do_not_tell_apart(make_run) -> None:
+    def run(seed: int, workers: int, rows: int):
+        engine = {"name": "pool", "workers": workers, "rows": rows}
+        return make_run("x", seed, engine=engine, without_effect=["engine.workers"])
+
+    runs = [run(1, 2, 8), run(2, 3, 8), run(1, 4, 16)]
+    groups = group_runs(runs)
+    assert [(group.label, list(group.runs)) for group in groups] == [
+        ("x (rows=8)", runs[:2]),
+        ("x (rows=16)", runs[2:]),
+    ]
+    assert varied(runs) == {"engine.rows": [8, 8, 16]}
+
+
+def test_runs_from_before_the_declarations_are_told_apart_by_all_settings(make_run) -> None:
+    runs = [
+        make_run("x", engine={"workers": 1}),
+        make_run("x", 2, engine={"workers": 2}),
+        make_run("x", 3, engine={"workers": 1}),
+    ]
+    assert [list(group.runs) for group in group_runs(runs)] == [[runs[0], runs[2]], [runs[1]]]
+
+
+def test_grouping_looks_at_every_run_a_fixed_number_of_times(make_run) -> None:
+    """Settings are read when groups are made and when they are labelled, however many there are."""
+
+    class Counted(dict[str, int]):
+        num_reads = 0
+
+        def items(self):
+            Counted.num_reads += 1
+            return super().items()
+
+    reads = []
+    for count in (10, 40):
+        Counted.num_reads = 0
+        runs = [make_run("x", algorithm=Counted(step=step)) for step in range(count)]
+        assert [group.label for group in group_runs(runs)] == [f"x (step={step})" for step in range(count)]
+        reads.append(Counted.num_reads / count)
+    assert reads[0] == reads[1] > 0
 
 
 def test_a_missing_section_tells_apart_too(make_run) -> None:

@@ -5,6 +5,8 @@ rounds surely saved, and prints a line for each: its mode, and how its process e
 
 kill, fail              SIGKILL, or ENOSPC, at the 1st, 2nd, ... call
 kill-half, fail-half    the same after half of the data, at the calls that write some
+kill-restore, fail-restore
+                        SIGKILL, or ENOSPC, at the 1st, 2nd, ... call of a process that restores a run of 3 rounds
 race                    SIGKILL from outside, some time after a checkpoint
 """
 
@@ -13,6 +15,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,13 @@ def work(path: Path, rounds: range) -> None:
         run.write_summary({"rounds": len(rounds)})
 
 
+def restore(path: Path) -> None:
+    """Go back to round 2, and do round 3 again."""
+    with RunDirectory.open(path) as run:
+        run.restore()
+        run.append({"round": 3})
+
+
 def sabotage(fatal: int, mode: str) -> None:
     """Let the call of that number end badly. Nothing is synced: a dead process loses nothing in the cache."""
     calls = count()
@@ -71,7 +82,7 @@ def sabotage(fatal: int, mode: str) -> None:
         wrap(name)
 
 
-def spawn(path: Path, rounds: range, fatal: int | None, mode: str) -> int:
+def spawn(task: Callable[[], None], fatal: int | None, mode: str) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -79,7 +90,7 @@ def spawn(path: Path, rounds: range, fatal: int | None, mode: str) -> int:
     try:
         if fatal is not None:
             sabotage(fatal, mode)
-        work(path, rounds)
+        task()
         code = 0
     except StorageError:
         code = _FULL_DISK
@@ -95,7 +106,7 @@ def wait(pid: int, mode: str) -> int:
 
 def race(folder: Path) -> None:
     for n, delay in enumerate(_RACE_S):
-        pid = spawn(folder / str(n), range(1, 10**9), None, "race")
+        pid = spawn(partial(work, folder / str(n), range(1, 10**9)), None, "race")
         while not (folder / f"{n}.saved").exists():
             time.sleep(0.001)
         time.sleep(delay)
@@ -104,9 +115,14 @@ def race(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    for mode in ("kill", "kill-half", "fail", "fail-half"):
+    for mode in ("kill", "kill-half", "fail", "fail-half", "kill-restore", "fail-restore"):
         for n in count():
-            pid = spawn(folder / mode / str(n), range(1, 6), n, mode)
+            path = folder / mode / str(n)
+            task = partial(work, path, range(1, 6))
+            if mode.endswith("restore"):
+                work(path, range(1, 4))
+                task = partial(restore, path)
+            pid = spawn(task, n, mode)
             if wait(pid, mode) not in (_FULL_DISK, -signal.SIGKILL):
                 break  # the run has fewer calls than that
     race(folder / "race")

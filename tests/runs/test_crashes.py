@@ -12,6 +12,8 @@ import torch
 
 from fedge.core.errors import RunError
 from fedge.runs.directory import RunDirectory
+from fedge.runs.files import read_config
+from fedge.runs.follow import Cursor, follow
 from fedge.runs.read import Run
 
 SCRIPT = Path(__file__).with_name("crashing.py")
@@ -88,6 +90,22 @@ def test_ended_at_every_call(crashes: Crashes, mode: str, code: int) -> None:
                 RunDirectory.open(path)
             RunDirectory.create(path, {}, {}).close()
     assert restored == {0, 2, 4}
+
+
+@pytest.mark.parametrize(("mode", "code"), [("kill-restore", -signal.SIGKILL), ("fail-restore", FULL_DISK)])
+def test_ended_at_every_call_of_a_restore(crashes: Crashes, mode: str, code: int) -> None:
+    ends = crashes.ends[mode]
+    assert ends == [code] * (len(ends) - 1) + [0]
+    seen = []
+    for n in range(len(ends)):
+        path = crashes.folder / mode / str(n)
+        (_, mark), num_rounds = read_config(path), len(Run(path).rounds)
+        seen.append((mark.generation, num_rounds))
+        before = Cursor(mark.id, 0, 3 * len(b'{"round":1}\n'))  # of a follower that has seen three rounds
+        assert follow(path, before).restarted is (mark.generation > 0)
+        assert check_restored(path) == 2
+        assert read_config(path)[1].generation == mark.generation + 2
+    assert set(seen) == {(0, 3), (1, 3), (1, 2), (2, 2), (2, 3)}  # never (0, 2)
 
 
 def test_killed_from_outside(crashes: Crashes) -> None:

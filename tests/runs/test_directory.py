@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import resource
 import subprocess
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ import pytest
 import torch
 
 from fedge.core.errors import RunError, StorageError
+from fedge.runs import directory
 from fedge.runs.directory import RunDirectory, create_repeats
-from fedge.runs.files import read_config, seed_path
+from fedge.runs.files import RunMark, read_config, seed_path
+from fedge.runs.lock import Lock
 from fedge.runs.read import Run
 
 CONFIG = {"name": "first", "rounds": 5}
@@ -49,7 +52,8 @@ def test_life_of_a_run(tmp_path: Path) -> None:
         assert (path / "rounds.jsonl").read_bytes() == b'{"round":1,"loss":0.5,"accuracy":null}\n'  # at once
         run.write_clients({"client": np.int64(i), "rounds": 1} for i in range(2))
         run.write_summary({"rounds": 1, "accuracy": float("inf")})
-    assert msgspec.json.decode((path / "config.json").read_bytes()) == {**CONFIG, "format": 1}
+    stored = msgspec.json.decode((path / "config.json").read_bytes())
+    assert stored == {**CONFIG, "format": 1, "id": Run(path).id, "generation": 0, "without_effect": []}
     assert msgspec.json.decode((path / "environment.json").read_bytes())["torch"] == torch.__version__
     assert msgspec.json.decode((path / "summary.json").read_bytes()) == {"rounds": 1, "accuracy": None}
     assert (path / "clients.jsonl").read_bytes() == b'{"client":0,"rounds":1}\n{"client":1,"rounds":1}\n'
@@ -78,6 +82,76 @@ def test_restore_without_a_checkpoint_goes_back_to_the_start(tmp_path: Path) -> 
         assert run.restore() is None
         run.append({"round": 1})
     assert Run(tmp_path).rounds == [{"round": 1}]
+
+
+def test_every_run_has_an_id_for_ever(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        saved_run(tmp_path / name).close()
+    ids = [Run(tmp_path / name).id or "" for name in ("a", "b")]
+    assert all(re.fullmatch("[0-9a-f]{16}", one) for one in ids)
+    assert ids[0] != ids[1]
+    with RunDirectory.open(tmp_path / "a") as run:
+        run.restore()
+        run.change({"name": "other"})
+        run.write_summary({"rounds": 2})
+    check_usable(tmp_path / "a")
+    assert Run(tmp_path / "a").id == ids[0]
+
+
+def test_a_run_from_before_ids_gets_one_when_it_is_restored(tmp_path: Path) -> None:
+    saved_run(tmp_path).close()
+    old = msgspec.json.encode({**CONFIG, "format": 1})
+    (tmp_path / "config.json").write_bytes(old)
+    RunDirectory.open(tmp_path).close()
+    assert (tmp_path / "config.json").read_bytes() == old  # until it is written to
+    assert Run(tmp_path).id is None
+    check_usable(tmp_path)
+    found = Run(tmp_path).id
+    assert found is not None
+    check_usable(tmp_path)
+    assert Run(tmp_path).id == found
+    assert Run(tmp_path).config == CONFIG
+
+
+def test_every_restore_begins_a_generation_before_and_after_the_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    replace = os.replace
+
+    def note(source: Path, target: Path) -> None:
+        assert source.with_name("config.json") == target
+        replace(source, target)
+        seen.append((read_config(tmp_path)[1].generation, len(Run(tmp_path).rounds)))
+
+    with saved_run(tmp_path) as run:
+        run.append({"round": 3})
+    with RunDirectory.open(tmp_path) as run:
+        monkeypatch.setattr(os, "replace", note)
+        run.restore()
+        assert seen == [(1, 3), (2, 2)]
+        run.restore()  # cuts nothing, and counts all the same
+        assert seen[2:] == [(3, 2), (4, 2)]
+
+
+def test_another_process_may_have_restored_a_run_before_it_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved_run(tmp_path).close()
+    make_lock = directory.Lock
+
+    def restore_first(path: Path) -> Lock:
+        monkeypatch.undo()
+        with RunDirectory.open(tmp_path) as other:
+            other.restore()
+            other.change({"name": "changed"})
+        return make_lock(path)
+
+    monkeypatch.setattr(directory, "Lock", restore_first)
+    with RunDirectory.open(tmp_path) as run:
+        assert run.config == {"name": "changed"}
+        run.restore()
+    assert read_config(tmp_path)[1].generation == 4
 
 
 @pytest.mark.parametrize("attached_first", [True, False])
@@ -118,7 +192,7 @@ def test_complete_run_goes_on(tmp_path: Path) -> None:
         run.write_summary({"rounds": 3})
     with RunDirectory.open(tmp_path) as run:
         run.change({"name": "first", "rounds": 9})
-        assert run.config == read_config(tmp_path) == {"name": "first", "rounds": 9}
+        assert run.config == Run(tmp_path).config == {"name": "first", "rounds": 9}
     found = Run(tmp_path)
     assert (found.status, found.clients, len(found.rounds)) == ("unfinished", [], 3)
     check_usable(tmp_path)
@@ -177,7 +251,7 @@ def test_refuses_to_create_twice(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=rf"there is a run at {tmp_path} already; .* `fedge resume {tmp_path}`"):
         RunDirectory.create(tmp_path, {"name": "second"})
     check_usable(tmp_path)
-    assert read_config(tmp_path) == CONFIG
+    assert Run(tmp_path).config == CONFIG
 
 
 def test_refuses_to_create_over_remains(tmp_path: Path) -> None:
@@ -216,7 +290,7 @@ def test_open_refuses_a_newer_format(tmp_path: Path) -> None:
 
 def test_repeats(tmp_path: Path) -> None:
     create_repeats(tmp_path / "many", {"name": "first", "seeds": [4, 9]})
-    assert read_config(tmp_path / "many") == {"name": "first", "seeds": [4, 9]}
+    assert read_config(tmp_path / "many") == ({"name": "first", "seeds": [4, 9]}, RunMark())
     assert seed_path(tmp_path / "many", 9) == tmp_path / "many" / "seed-9"
     with pytest.raises(RunError, match=r"holds repeats, not one run; open one of them, such as .*/many/seed-4"):
         RunDirectory.open(tmp_path / "many")

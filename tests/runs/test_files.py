@@ -42,11 +42,11 @@ def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
     config = {"seed": 3, "data": {"name": "digits", "shape": (1, 2)}, "codec": None}
     (tmp_path / "config.json").write_bytes(files.encode_config(config))
     assert msgspec.json.decode((tmp_path / "config.json").read_bytes())["format"] == 1
-    assert files.read_config(tmp_path) == {
-        "seed": 3,
-        "data": {"name": "digits", "shape": [1, 2]},
-        "codec": None,
-    }
+    settings = {"seed": 3, "data": {"name": "digits", "shape": [1, 2]}, "codec": None}
+    assert files.read_config(tmp_path) == (settings, files.RunMark())
+    mark = files.RunMark("0123456789abcdef", 3, ("data.dir", "trace"))
+    (tmp_path / "config.json").write_bytes(files.encode_config(config, mark))
+    assert files.read_config(tmp_path) == (settings, mark)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,9 @@ def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
         ),
         (b'{"format": "1"}', r"is no run of fedge: .* got '1'"),
         (b'{"format": true}', r"is no run of fedge: .* got True"),
+        (b'{"format": 1, "id": 7}', r"config\.json is damaged: .*`id`.*put back a copy"),
+        (b'{"format": 1, "generation": -1}', r"config\.json is damaged: .*`generation`.*"),
+        (b'{"format": 1, "without_effect": "trace"}', r"config\.json is damaged: .*`without_effect`.*"),
         (
             b'{"format": 2}',
             r"has format 2, and this fedge reads up to format 1; use fedge of the version that",

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedge.core.effect import digest
 from fedge.core.errors import RunError
 from fedge.runs.directory import RunDirectory, create_repeats
 from fedge.runs.files import seed_path
@@ -32,6 +34,23 @@ def test_complete(tmp_path: Path) -> None:
     assert run.clients == [{"client": 0}]
     assert run.summary == {"rounds": 1}
     assert run.state()["x"].tolist() == [1.5]
+
+
+def test_identity_and_effect(tmp_path: Path) -> None:
+    config = {"name": "a", "data": {"name": "digits", "dir": "/here"}, "trace": None}
+    for path, folder in (("a", "/here"), ("b", "/there")):
+        own = config | {"data": {"name": "digits", "dir": folder}}
+        RunDirectory.create(tmp_path / path, own, {}, ["data.dir", "trace"]).close()
+    first, second = Run(tmp_path / "a"), Run(tmp_path / "b")
+    assert first.config == config
+    assert first.effective == second.effective == {"name": "a", "data": {"name": "digits"}}
+    assert first.digest == second.digest == digest({"name": "a", "data": {"name": "digits"}})
+    assert first.id != second.id
+
+    old = Run(tmp_path / "old")  # from before there were ids
+    old.path.mkdir()
+    (old.path / "config.json").write_text(json.dumps(config | {"format": 1}))
+    assert (old.id, old.config, old.effective) == (None, config, config)
 
 
 def test_unfinished(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fedge import config as configuration
 from fedge.core.errors import ConfigError, RunError
 from fedge.core.progress import Silent
 from fedge.experiment.start import start
-from fedge.runs import find_runs
+from fedge.runs import Run, find_runs
 from fedge.sweeps.board import Unwatched
 from fedge.sweeps.execute import PointOutcome, execute, limits_of
 from fedge.sweeps.plan import parse, work_out
@@ -202,6 +202,18 @@ def test_runs_with_other_settings_are_not_taken_for_results(tmp_path):
     sweep(changed(seeds=[1]), tmp_path)
     with pytest.raises(RunError, match=r"was run with other settings \(rounds\)"):
         sweep(changed(seeds=[1], rounds=5), tmp_path)
+
+
+def test_a_sweep_continues_with_other_settings_that_do_not_affect_results(tmp_path):
+    first = sweep(changed(seeds=[1]), tmp_path)
+    before = {path: records(path) for path in first.runs}
+    done, stopped = first.runs
+    (stopped / "summary.json").unlink()
+    outcome = sweep(changed(seeds=[1], data={"dir": "/moved"}, engine={"workers": 2}), tmp_path)
+    assert outcome.failures == {}
+    assert [Run(path).config["data"]["dir"] for path in (done, stopped)] == [None, "/moved"]
+    assert Run(stopped).config["engine"]["workers"] == 2
+    assert {path: records(path) for path in outcome.runs} == before
 
 
 def test_a_damaged_run_is_reported_and_the_others_are_run(tmp_path):

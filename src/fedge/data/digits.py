@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from msgspec import Meta
 
+from fedge.core.effect import NO_EFFECT
 from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
 
 
 class Digits(Divided, tag="digits"):
     """1,797 handwritten digits in 10 classes, embedded; 8x8 enlarged to 1x28x28, values from 0 to 1."""
 
-    dir: Annotated[str | None, Meta(description="Where data files are; these need none.")] = None
+    dir: Annotated[str | None, Meta(description="Where data files are; these need none.", extra=NO_EFFECT)] = None
 
     def build(self, seed: int) -> DividedClients:
         return self.divide(_load(), seed)

@@ -15,11 +15,15 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
+from fedge.core.effect import NO_EFFECT
 from fedge.core.errors import DataError, StorageError
 
 Dir = Annotated[
     str | None,
-    Meta(description="Where data files are, as such or in a folder by name; else FEDGE_DATA, else the user's cache."),
+    Meta(
+        description="Where data files are, as such or in a folder by name; else FEDGE_DATA, else the user's cache.",
+        extra=NO_EFFECT,
+    ),
 ]
 
 _BAD_ZIP = (OSError, EOFError, zlib.error)

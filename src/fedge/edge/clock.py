@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Meta, field
 
 from fedge.core.algorithm import Costs, Phases
+from fedge.core.effect import NO_EFFECT
 from fedge.core.errors import ConfigError
 from fedge.core.grid import Grid
 from fedge.core.keys import generator
@@ -80,7 +81,9 @@ class ClockOptions(Options, tag_field="clock"):
     retry_s: Annotated[Positive, Meta(description="seconds that a void round takes if there is no deadline")] = 60.0
     client_power_w: Annotated[Positive, Meta(description="of a client that sends")] = channel.CLIENT_POWER_W
     compute_power_w: Annotated[Positive, Meta(description="of a client that computes")] = 5.0
-    record: Annotated[bool, Meta(description="write who did what when into edge.jsonl, for pictures")] = False
+    record: Annotated[
+        bool, Meta(description="write who did what when into edge.jsonl, for pictures", extra=NO_EFFECT)
+    ] = False
 
     def __post_init__(self) -> None:
         total = sum(device.share for device in self.devices)

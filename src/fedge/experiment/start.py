@@ -14,6 +14,7 @@ from torch import nn
 
 from fedge import config as configuration
 from fedge.config import Config
+from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
 from fedge.core.progress import Progress, Silent
@@ -25,7 +26,7 @@ from fedge.runs.files import CONFIG, seed_path
 from fedge.runs.read import Run
 
 _SAME = ("name", "seed", "seeds", "data", "model", "personal", "codec", "cluster")
-"""A run that changes these is another run."""
+"""A run that changes these is another run, unless only options change that do not affect results."""
 
 
 def run(
@@ -87,8 +88,11 @@ def start_at(path: Path, config: Config, progress: Progress) -> None:
         _begin(Setup.of(config, _seeds(config)[0]), path, progress)
 
 
-def resume(path: Path, changes: Sequence[str], progress: Progress) -> Path:
-    """Resume a run, or all unfinished seeds of repeats, each from its last checkpoint."""
+def resume(path: Path, changes: Sequence[str] | Mapping[str, Any], progress: Progress) -> Path:
+    """Resume a run, or all unfinished seeds of repeats, each from its last checkpoint.
+
+    Changes of settings are texts `a.b=v`, or values by their path.
+    """
     config = _changed(path, changes)
     if config.seeds is None:
         _go_on(config, path, progress)
@@ -103,8 +107,13 @@ def resume(path: Path, changes: Sequence[str], progress: Progress) -> Path:
     return path
 
 
+def create_run(path: Path, config: Config) -> RunDirectory:
+    """Return the directory of a new run of a configuration."""
+    return RunDirectory.create(path, configuration.plain(config), without_effect=paths_without_effect(config))
+
+
 def _begin(setup: Setup, path: Path, progress: Progress) -> None:
-    with RunDirectory.create(path, configuration.plain(setup.config)) as directory:
+    with create_run(path, setup.config) as directory:
         _train(setup, directory, progress)
 
 
@@ -125,7 +134,8 @@ def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
     config = setup.config
     try:
         simulation = Simulation(setup, directory, progress)
-        directory.change(configuration.plain(config))  # only now: what cannot be trained changes nothing
+        # only now: what cannot be trained changes nothing
+        directory.change(configuration.plain(config), paths_without_effect(config))
         simulation.run()
     except VoidError as error:
         edge = config.edge
@@ -138,12 +148,13 @@ def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
         raise TrainingError(f"{error}\nThe run is kept: fedge resume {directory.path} {slower}") from None
 
 
-def _changed(path: Path, changes: Sequence[str]) -> Config:
+def _changed(path: Path, changes: Sequence[str] | Mapping[str, Any]) -> Config:
     """The configuration of a run with changes on top; a ConfigError for those that would make it another run."""
     before = configuration.parse(Run(path).config)
-    given = configuration.change(configuration.plain(before), configuration.assignments(changes))
-    config = configuration.parse(given)
-    fixed = [name for name in _SAME if getattr(before, name) != getattr(config, name)]
+    values = changes if isinstance(changes, Mapping) else configuration.assignments(changes)
+    config = configuration.parse(configuration.change(configuration.plain(before), values))
+    had, wanted = configuration.effective(before), configuration.effective(config)
+    fixed = [name for name in _SAME if had[name] != wanted[name]]
     if type(before.algorithm) is not type(config.algorithm):
         fixed.append("algorithm.name")
     if before.engine.dtype != config.engine.dtype:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
+from fedge.core.effect import digest, omit
 from fedge.core.errors import ConfigError
 from fedge.core.schema import nearest
 from fedge.report.quantities import metric
@@ -17,6 +18,8 @@ class RunView(Protocol):
 
     @property
     def config(self) -> Mapping[str, Any]: ...
+    @property
+    def effective(self) -> Mapping[str, Any]: ...
     @property
     def rounds(self) -> Sequence[Mapping[str, Any]]: ...
     @property
@@ -60,22 +63,19 @@ class RunGroup:
 
 
 def group_runs(runs: Iterable[RunView]) -> list[RunGroup]:
-    """Runs of one configuration together, in order of first appearance.
+    """Return runs whose settings give the same results together, in order of first appearance.
 
     A seed that was run twice counts once, as its last finished run: a repeat is no new sample.
     """
-    groups: list[tuple[dict[str, Any], dict[Any, RunView]]] = []
+    groups: dict[str, tuple[dict[str, Any], dict[Any, RunView]]] = {}
     for run in runs:
-        config = {key: value for key, value in run.config.items() if key not in ("seed", "seeds")}
-        seeds = next((seeds for known, seeds in groups if known == config), None)
-        if seeds is None:
-            seeds = {}
-            groups.append((config, seeds))
+        config = omit(run.effective, ("seed", "seeds"))
+        _, seeds = groups.setdefault(digest(config), (config, {}))
         seed = run.config.get("seed")
         if seed not in seeds or run.summary is not None or seeds[seed].summary is None:
             seeds[seed] = run
-    labels = _labels([config for config, _ in groups])
-    return [RunGroup(label, list(seeds.values())) for label, (_, seeds) in zip(labels, groups, strict=True)]
+    labels = _labels([config for config, _ in groups.values()])
+    return [RunGroup(label, list(seeds.values())) for label, (_, seeds) in zip(labels, groups.values(), strict=True)]
 
 
 def regroup(groups: Sequence[RunGroup], keys: Sequence[str]) -> list[RunGroup]:
@@ -95,8 +95,8 @@ def regroup(groups: Sequence[RunGroup], keys: Sequence[str]) -> list[RunGroup]:
 
 
 def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
-    """The settings in which runs differ, beside name and seed, each with its value in every run."""
-    found = [dict(settings(run.config)) for run in runs]
+    """The settings that affect results in which runs differ, beside name and seed, each with its value in every run."""
+    found = [dict(settings(run.effective)) for run in runs]
     keys = dict.fromkeys(key for one in found for key in one if key not in ("name", "seed", "seeds"))
     columns = {key: [one.get(key) for one in found] for key in keys}
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
@@ -118,12 +118,14 @@ def has(record: Mapping[str, Any], field: str) -> bool:
 
 def _labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names of configurations; those that share one are told apart by settings in which they differ."""
-    names = [str(config.get("name", "unnamed")) for config in configs]
-    details: dict[int, str] = {}
-    for name in names:
-        alike = {i: dict(settings(configs[i])) for i in range(len(configs)) if names[i] == name}
-        details.update(zip(alike, _details(list(alike.values())), strict=True))
-    return [f"{name} ({details[i]})" if details[i] else name for i, name in enumerate(names)]
+    alike: dict[str, list[int]] = {}
+    for i, config in enumerate(configs):
+        alike.setdefault(str(config.get("name", "unnamed")), []).append(i)
+    labels = [""] * len(configs)
+    for name, places in alike.items():
+        for i, detail in zip(places, _details([dict(settings(configs[i])) for i in places]), strict=True):
+            labels[i] = f"{name} ({detail})" if detail else name
+    return labels
 
 
 def _details(settings: Sequence[Mapping[str, Any]]) -> list[str]:

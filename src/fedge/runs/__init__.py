@@ -3,6 +3,7 @@
 Reading runs is quick: this package does not import torch. Writing them is in `fedge.runs.directory`.
 """
 
+from fedge.runs.follow import Cursor, NewRecords, follow
 from fedge.runs.read import Run, find_runs
 
-__all__ = ["Run", "find_runs"]
+__all__ = ["Cursor", "NewRecords", "Run", "find_runs", "follow"]

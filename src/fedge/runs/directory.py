@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable, Mapping
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from fedge.core.errors import RunError
 from fedge.core.layout import Tree
 from fedge.runs import files
 from fedge.runs.checkpoint import Checkpoint, load, pack
 from fedge.runs.environment import environment as surroundings
+from fedge.runs.files import RunMark
 from fedge.runs.kept import KeptStore
 from fedge.runs.lock import Lock
 from fedge.runs.storage import sync_folder, write_all, write_atomic, writing
@@ -28,9 +32,10 @@ class RunDirectory:
     its last checkpoint goes, and will come again.
     """
 
-    def __init__(self, path: Path, config: Mapping[str, Any], then: str) -> None:
+    def __init__(self, path: Path, then: str) -> None:
         self.path = path
-        self.config = dict(config)
+        self.config: dict[str, Any] = {}
+        self._mark = RunMark()
         self._then = then  # what to do once a problem with the disk is solved
         self._kept: KeptStore | None = None
         self._kept_index: Tree | None = None  # that of the checkpoint restored
@@ -46,15 +51,24 @@ class RunDirectory:
                 raise
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any], environment: Mapping[str, Any] | None = None) -> Self:
-        """A new run. Its configuration is written last, since a directory without one is no run."""
-        run = cls(path, config, _START_AGAIN)
+    def create(
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        environment: Mapping[str, Any] | None = None,
+        without_effect: Iterable[str] = (),
+    ) -> Self:
+        """A new run, with the paths of the settings that do not affect its results.
+
+        Its configuration is written last, since a directory without one is no run.
+        """
+        run = cls(path, _START_AGAIN)
         try:
             with writing(path, _START_AGAIN):
                 _refuse_existing(path)
                 where = surroundings() if environment is None else environment
                 write_atomic(path / files.ENVIRONMENT, files.encode_pretty(where))
-                write_atomic(path / files.CONFIG, files.encode_config(config))
+                run._write_config(config, RunMark(_new_id(), without_effect=tuple(without_effect)))
                 sync_folder(path.parent)
         except BaseException:
             run.close()
@@ -65,11 +79,17 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path) -> Self:
         """A run that is there already."""
-        config = files.read_config(path)
+        config, _ = files.read_config(path)
         if files.holds_repeats(path, config):
             first = files.seed_path(path, config["seeds"][0])
             raise RunError(f"{path} holds repeats, not one run; open one of them, such as {first}")
-        return cls(path, config, _resume(path))
+        run = cls(path, _resume(path))
+        try:  # again, as another process may have written it until the lock was held
+            run.config, run._mark = files.read_config(path)
+        except BaseException:
+            run.close()
+            raise
+        return run
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -117,15 +137,17 @@ class RunDirectory:
         if self._kept is not None:
             self._kept.committed()
 
-    def change(self, config: Mapping[str, Any]) -> None:
-        """Go on with another configuration. A run that was complete no longer is."""
+    def change(self, config: Mapping[str, Any], without_effect: Iterable[str] = ()) -> None:
+        """Continue with another configuration. A run that was complete no longer is."""
         self._reopen()
-        with writing(self.path / files.CONFIG, self._then):
-            write_atomic(self.path / files.CONFIG, files.encode_config(config))
-        self.config = dict(config)
+        self._write_config(config, replace(self._mark, without_effect=tuple(without_effect)))
 
     def restore(self) -> tuple[Tree, dict[str, Any]] | None:
-        """Go back to the last checkpoint; None, and back to the start, if there is none."""
+        """Go back to the last checkpoint; None, and back to the start, if there is none.
+
+        The generation of the records grows twice. Before the cut, so that no follower takes the cut log for the one
+        that it knows; and after it, for followers that read the log in between.
+        """
         checkpoint = load(self.path / files.STATE)
         lengths = dict.fromkeys(self._logs, 0)
         if checkpoint is not None:
@@ -138,9 +160,11 @@ class RunDirectory:
             if self._kept is not None:
                 self._kept.restore(checkpoint.kept)
         self._reopen()
+        self._begin_generation()
         for log, length in lengths.items():
             with writing(log.path, self._then):
                 log.cut(length)
+        self._begin_generation()
         return None if checkpoint is None else (checkpoint.state, checkpoint.meta)
 
     def write_clients(self, clients: Iterable[Mapping[str, Any]]) -> None:
@@ -166,6 +190,15 @@ class RunDirectory:
     def _logs(self) -> tuple[_Log, ...]:
         """In the order of their lengths in a checkpoint."""
         return self._rounds, self._traces, self._edge
+
+    def _begin_generation(self) -> None:
+        mark = replace(self._mark, id=self._mark.id or _new_id(), generation=self._mark.generation + 1)
+        self._write_config(self.config, mark)
+
+    def _write_config(self, config: Mapping[str, Any], mark: RunMark) -> None:
+        with writing(self.path / files.CONFIG, self._then):
+            write_atomic(self.path / files.CONFIG, files.encode_config(config, mark))
+        self.config, self._mark = dict(config), mark
 
     def _sync(self) -> None:
         for log in self._logs:
@@ -253,6 +286,10 @@ def _refuse_existing(path: Path) -> None:
         )
     if (path / files.STATE).exists():
         raise RunError(f"{path} has the remains of a run: {files.STATE} without {files.CONFIG}; choose another folder")
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)
 
 
 def _resume(path: Path) -> str:

@@ -1,6 +1,6 @@
 """What a run directory holds.
 
-    config.json            the resolved configuration, with "format": 1; a directory that has it is a run
+    config.json            the resolved configuration, and a `RunMark`; a directory that has it is a run
     environment.json       where it ran: versions, CPU, threads, commit, start
     rounds.jsonl           one line for each round, written as it happens
     traces.jsonl           on request: what happened inside rounds, written after each
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -76,8 +76,16 @@ def read_bytes(file: Path) -> bytes | None:
             return None
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The configuration of a run, or of repeats."""
+class RunMark(msgspec.Struct, frozen=True):
+    """What config.json holds beside the settings. The defaults stand for repeats, and for runs from before it."""
+
+    id: str | None = None  # random, made with the run and never changed
+    generation: Annotated[int, msgspec.Meta(ge=0)] = 0  # of rounds.jsonl: grows whenever that is cut
+    without_effect: tuple[str, ...] = ()  # paths of the settings that do not affect results
+
+
+def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
+    """Return the settings of a run, or of repeats, and the run's mark."""
     file = path / CONFIG
     data = read_bytes(file)
     if data is None:
@@ -90,12 +98,16 @@ def read_config(path: Path) -> dict[str, Any]:
         raise RunError(
             f"{path} has format {found}, and this fedge reads up to format {FORMAT}; use fedge {_writer(path)} or newer"
         )
-    return config
+    marks = {name: config.pop(name) for name in RunMark.__struct_fields__ if name in config}
+    try:
+        return config, msgspec.convert(marks, RunMark)
+    except msgspec.ValidationError as error:
+        raise RunError(f"{file} is damaged: {str(error).replace('$.', '')}; put back a copy of it") from None
 
 
-def encode_config(config: Mapping[str, Any]) -> bytes:
-    """What `read_config` reads."""
-    return encode_pretty({**config, "format": FORMAT})
+def encode_config(config: Mapping[str, Any], mark: RunMark | None = None) -> bytes:
+    """Return the bytes that `read_config` reads; repeats have no mark."""
+    return encode_pretty({**config, "format": FORMAT, **(msgspec.structs.asdict(mark) if mark else {})})
 
 
 def holds_repeats(path: Path, config: Mapping[str, Any]) -> bool:

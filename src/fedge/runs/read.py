@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fedge.core.effect import digest, omit
 from fedge.core.errors import FedgeError, RunError
 from fedge.runs import files
 from fedge.runs.lock import holder
@@ -32,10 +33,25 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
-    @cached_property
+    @property
     def config(self) -> dict[str, Any]:
         """The configuration it runs with."""
-        return files.read_config(self.path)
+        return self._config_and_mark[0]
+
+    @property
+    def id(self) -> str | None:
+        """16 random hex digits, made with the run; None if it was last written by a fedge that made none."""
+        return self._config_and_mark[1].id
+
+    @cached_property
+    def effective(self) -> dict[str, Any]:
+        """The configuration without the settings that do not affect results."""
+        return omit(self.config, self._config_and_mark[1].without_effect)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the settings that affect results."""
+        return digest(self.effective)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -109,6 +125,10 @@ class Run:
         return "unfinished" if self.summary is None else "complete"
 
     @cached_property
+    def _config_and_mark(self) -> tuple[dict[str, Any], files.RunMark]:
+        return files.read_config(self.path)
+
+    @cached_property
     def _tail(self) -> list[dict[str, Any]]:
         """The last rounds."""
         file = self.path / files.ROUNDS
@@ -121,14 +141,14 @@ class Run:
             except (FileNotFoundError, NotADirectoryError):
                 return []
         first = data.find(b"\n") + 1 if start else 0  # the first line was cut
-        return _decode_lines(file, data[first : data.rfind(b"\n") + 1])
+        return decode_lines(file, data[first : data.rfind(b"\n") + 1])
 
     def _object(self, name: str) -> dict[str, Any] | None:
         data = files.read_bytes(self.path / name)
         return None if data is None else files.decode(self.path / name, data)
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        return _decode_lines(self.path / name, self._whole_lines(name))
+        return decode_lines(self.path / name, self._whole_lines(name))
 
     def _whole_lines(self, name: str) -> bytes:
         data = files.read_bytes(self.path / name) or b""
@@ -165,7 +185,8 @@ def _last(records: list[dict[str, Any]], field: str) -> Any:
     return next((record[field] for record in reversed(records) if record.get(field) is not None), None)
 
 
-def _decode_lines(file: Path, lines: bytes) -> list[dict[str, Any]]:
+def decode_lines(file: Path, lines: bytes) -> list[dict[str, Any]]:
+    """Return the records in whole lines of a file; a RunError if one is no JSON object."""
     try:
         return _LINES.decode_lines(lines)
     except ValueError:  # speaks of a place in all the lines; of a single line it is easier to find

@@ -151,16 +151,16 @@ def damage(run: PlannedRun) -> str | None:
 
 
 def is_done(run: PlannedRun, halved: bool) -> bool:
-    """Whether a run needs no more training. One that is there with other settings is an error, not a result.
+    """Whether a run needs no more training. If it is there with settings that give other results, raise a RunError.
 
     Where points are stopped early, a run may have gone further than asked: it was among the best before.
     """
     if not (run.path / CONFIG).exists():
         return False
     there = Run(run.path)
-    found = configuration.plain(configuration.parse(there.config))
+    found, wanted = (configuration.effective(configuration.parse(config)) for config in (there.config, run.config))
     ignored = {"rounds"} if halved else set()
-    other = [name for name in run.config if found[name] != run.config[name] and name not in ignored]
+    other = [name for name in wanted if found[name] != wanted[name] and name not in ignored]
     if other:
         raise RunError(
             f"{run.path} was run with other settings ({', '.join(other)}); "

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from fedge import config as configuration
+from fedge.core.effect import omit
 from fedge.core.errors import FedgeError
 from fedge.core.machine import die_with_parent, take_share
 from fedge.experiment import start as experiment
@@ -109,7 +110,7 @@ def train(run: PlannedRun, telling: Telling) -> None:
     if not (run.path / CONFIG).exists():
         experiment.start_at(run.path, configuration.parse(run.config), telling)
         return
-    experiment.resume(run.path, [f"rounds={run.rounds}"], telling)
+    experiment.resume(run.path, omit(run.config, ("seed", "seeds")), telling)
 
 
 def _out_of_memory() -> Ended:

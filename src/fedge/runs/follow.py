@@ -1,0 +1,63 @@
+"""The records of a run as they come: what is new since the last look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedge.runs import files
+from fedge.runs.read import decode_lines
+from fedge.runs.storage import reading
+
+
+class Cursor(NamedTuple):
+    """How far a follower has read the records of a run."""
+
+    run: str | None  # the run's id
+    generation: int
+    offset: int  # bytes of rounds.jsonl
+
+
+class NewRecords(NamedTuple):
+    """What a look at a run found."""
+
+    records: list[dict[str, Any]]  # of whole rounds, in order
+    cursor: Cursor  # for the next look
+    restarted: bool  # the records are all of the run's, and those known before are void
+
+
+def follow(path: Path, cursor: Cursor | None = None) -> NewRecords:
+    """Return the records of the run at a path that are new since a cursor; without one, all.
+
+    If the run was restored since then, or another run is in its place, reading starts over. Takes no lock, so it can be
+    called at any time. A RunError if there is no run, or if its records are damaged.
+    """
+    file = path / files.ROUNDS
+    while True:
+        log = _log_of(path)
+        start, data = _read_from(file, cursor.offset if cursor is not None and cursor[:2] == log else 0)
+        if _log_of(path) == log:  # else it may have been cut meanwhile
+            break
+    whole = data[: data.rfind(b"\n") + 1]  # what follows is a line being written
+    restarted = cursor is not None and cursor != (*log, start)
+    return NewRecords(decode_lines(file, whole), Cursor(*log, start + len(whole)), restarted)
+
+
+def _log_of(path: Path) -> tuple[str | None, int]:
+    _, mark = files.read_config(path)
+    return mark.id, mark.generation
+
+
+def _read_from(file: Path, offset: int) -> tuple[int, bytes]:
+    """Return the bytes from an offset on, and where they start: at 0 if no line starts at the offset."""
+    with reading(file):
+        try:
+            with file.open("rb") as opened:
+                if offset > 0:
+                    opened.seek(offset - 1)
+                    if opened.read(1) == b"\n":
+                        return offset, opened.read()
+                    opened.seek(0)
+                return 0, opened.read()
+        except FileNotFoundError:
+            return 0, b""

@@ -1,0 +1,107 @@
+"""What may change when a run is resumed, and what its directory says of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedge.config import change, parse, plain
+from fedge.core.effect import paths_without_effect
+from fedge.core.errors import ConfigError
+from fedge.core.progress import Silent
+from fedge.experiment.start import TrainedRun, resume, run
+from fedge.runs.read import Run
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "rounds": 3,
+    "data": {"name": "digits", "clients": 10},
+    "model": {"name": "logistic"},
+    "algorithm": {"name": "scaffold", "local_steps": 2},
+    "selection": {"count": 4},
+    "engine": {"name": "pool", "workers": 1, "rows": 2},
+}
+OTHERWISE: dict[str, Any] = {
+    "data.dir": "/elsewhere",
+    "edge.record": True,
+    "trace": {"clients": 2},
+    "checkpoint.every": 1,
+    "engine.workers": 2,
+}
+"""Another value for every setting that does not affect results."""
+
+
+def train(path: Path, settings: dict[str, Any] = SMALL, **changes: Any) -> TrainedRun:
+    found = run(settings, runs=path, **changes)
+    assert isinstance(found, TrainedRun)
+    return found
+
+
+def records(of: Run) -> list[dict[str, Any]]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in of.rounds]
+
+
+def assert_same_results(one: TrainedRun, other: TrainedRun) -> None:
+    assert records(one) == records(other)
+    assert one.clients == other.clients
+    ours, theirs = one.state(), other.state()
+    assert list(ours) == list(theirs)
+    assert all(ours[name].equal(theirs[name]) for name in ours)
+
+
+def test_settings_without_effect_leave_results_as_they_are(tmp_path: Path) -> None:
+    assert set(OTHERWISE) == set(paths_without_effect(parse(SMALL)))
+    usual, otherwise = train(tmp_path), train(tmp_path, **OTHERWISE)
+    assert [file.name for file in sorted(otherwise.path.glob("*.jsonl")) if not (usual.path / file.name).exists()] == [
+        "edge.jsonl",
+        "traces.jsonl",
+    ]
+    assert_same_results(usual, otherwise)
+    assert usual.config != otherwise.config
+    assert usual.digest == otherwise.digest
+    assert usual.id != otherwise.id
+
+
+def test_settings_without_effect_may_change_when_a_run_is_resumed(tmp_path: Path) -> None:
+    through = train(tmp_path, rounds=4)
+    found = train(tmp_path, rounds=2)
+    before = Run(found.path)
+    assert before.id is not None
+    resume(found.path, {**OTHERWISE, "rounds": 4}, Silent())
+    after = TrainedRun(found.path)
+    assert after.config == plain(parse(change(before.config, {**OTHERWISE, "rounds": 4})))
+    assert (after.id, after.digest) == (before.id, through.digest)
+    assert_same_results(after, through)
+
+
+def test_a_data_folder_may_move(tmp_path: Path) -> None:
+    found = train(tmp_path, rounds=1)
+    resume(found.path, ["data.dir=/moved"], Silent())
+    after = Run(found.path)
+    assert after.config["data"]["dir"] == "/moved"
+    assert (after.status, records(after)) == ("complete", records(found))
+    with pytest.raises(ConfigError, match="data: cannot change when a run is resumed"):
+        resume(found.path, ["data.dir=/moved", "data.clients=11"], Silent())
+
+
+def test_a_run_from_before_is_told_what_has_no_effect_when_it_is_resumed(tmp_path: Path) -> None:
+    found = train(tmp_path, rounds=1)
+    file = found.path / "config.json"
+    file.write_text(json.dumps(found.config | {"format": 1}))
+    old = Run(found.path)
+    assert (old.id, old.effective) == (None, old.config)
+    resume(found.path, ["rounds=2"], Silent())
+    new = Run(found.path)
+    assert new.id is not None
+    assert new.config == old.config | {"rounds": 2}
+    assert json.loads(file.read_text())["without_effect"] == list(paths_without_effect(parse(new.config)))
+
+
+def test_repeats_have_an_id_each(tmp_path: Path) -> None:
+    found = run(SMALL, runs=tmp_path, rounds=1, seeds=[1, 2])
+    assert isinstance(found, list)
+    ids = [one.id for one in found]
+    assert None not in ids
+    assert ids[0] != ids[1]
+    assert Run(tmp_path / "small").id is None  # a folder of runs is no run
