@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from fedge.core.algorithm import Costs, Late, Reply
-from fedge.edge.ledger import COSTS, Ledger
+from fedge.core.fields import COSTS
+from fedge.edge.ledger import Ledger
 from fedge.edge.world import Spent
 
 NO_TIME = Spent()

@@ -49,6 +49,39 @@ def test_of_an_accuracy_the_highest_bar_comes_first(groups) -> None:
     assert [round(row["mean"]) for row in found] == [70, 70, 60, 60]
 
 
+@pytest.mark.parametrize("field", ["messages", "dropped", "mean_sim_up_s", "mean_sim_wait_s"])
+def test_of_a_cost_the_lowest_bar_comes_first(make_run, field) -> None:
+    def group(label, value):
+        record = {"round": 1, "messages": value, "dropped": value, "sim_up_s": value, "sim_wait_s": value}
+        return RunGroup(label, [make_run(rounds=[record], summary={"messages": value})])
+
+    found = rows(bars([group("a", 20), group("b", 30), group("c", 10)], field))
+    assert [row["label"] for row in found] == ["c", "a", "b"]
+
+
+def test_a_result_without_a_better_direction_has_no_front(make_run) -> None:
+    groups = [RunGroup("a", [make_run(summary={"accuracy": 0.5, "f1": 0.5})])]
+    with pytest.raises(ConfigError, match="f1 has none"):
+        pareto(groups, "f1", "accuracy")
+    with pytest.raises(ConfigError, match="did you mean 'accuracy'"):
+        pareto(groups, "acuracy", "accuracy")
+
+
+@pytest.mark.parametrize(
+    ("field", "says"), [("accuracy", "darker is better"), ("messages", "darker is better"), ("f1", "darker is higher")]
+)
+def test_heat_map_says_what_dark_means(make_run, field, says) -> None:
+    values = {(1, 5): 0.1, (1, 9): 0.2, (2, 5): 0.3, (2, 9): 0.4}
+    groups = group_runs(
+        make_run("x", summary={field: value}, algorithm={"rate": rate, "steps": steps})
+        for (rate, steps), value in values.items()
+    )
+    chart = heatmap(groups, field)
+    assert says in chart.to_dict()["title"]
+    (dark,) = [(row["a"], row["b"]) for row in rows(chart) if row["mean"] in (0.1, 0.4, 10.0, 40.0) and row["dark"]]
+    assert dark == (("1", "5") if field == "messages" else ("2", "9"))
+
+
 def test_pareto_marks_the_front(groups) -> None:
     found = {row["label"]: row for row in rows(pareto(groups, "rounds_to_target", "accuracy"))}
     front = [label for label, row in found.items() if row["front"]]

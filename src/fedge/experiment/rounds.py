@@ -16,6 +16,7 @@ from torch import Tensor
 from fedge.config import Config
 from fedge.core.algorithm import Info, Outcome, Reply, drive
 from fedge.core.errors import RunError, VoidError
+from fedge.core.fields import COSTS_TO_TARGET, METRICS, TO_TARGET, describe
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
 from fedge.edge.ledger import Ledger
@@ -29,8 +30,6 @@ from fedge.runs.directory import RunDirectory
 from fedge.runs.pace import Pace
 from fedge.runs.read import Run
 from fedge.schedules import Seen
-
-_COSTS_TO_TARGET = ("bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds", "energy_j")
 
 
 class TrainingRun:
@@ -108,7 +107,7 @@ class TrainingRun:
         record |= self._evaluate_if_due(info, cohorts)
         self._note(record)
         metric = "accuracy" if "accuracy" in record else "loss"
-        seen = Seen(record.get("train_loss"), record.get(metric), higher_is_better=metric == "accuracy")
+        seen = Seen(record.get("train_loss"), record.get(metric), higher_is_better=describe(metric).better == "higher")
         self._schedule = config.schedule.observe(self._schedule, seen)
         record["seconds"] = time.perf_counter() - began
         self._seconds += record["seconds"]
@@ -189,15 +188,14 @@ class TrainingRun:
     def _note(self, record: Mapping[str, Any]) -> None:
         """Remember the last and the best of each metric, and what the target cost when it was first reached."""
         last, best = self._metrics["last"], self._metrics["best"]
-        for name in ("accuracy", "user_accuracy", "loss"):
+        for name in METRICS:
             if name in record:
                 last[name] = record[name]
-                better = min if name == "loss" else max
-                best[name] = better(best.get(name, record[name]), record[name])
+                best[name] = min(best.get(name, record[name]), record[name], key=describe(name).rank)
         target = self._config.target
         if target and self._to_target is None and target.reached(record):
             totals = self._ledger.totals
-            self._to_target = {"rounds": self._round, **{name: totals[name] for name in _COSTS_TO_TARGET}}
+            self._to_target = {"rounds": self._round, **{name: totals[name] for name in COSTS_TO_TARGET}}
 
     def _ended_by(self) -> str | None:
         target = self._config.target
@@ -215,7 +213,7 @@ class TrainingRun:
             **self._metrics["last"],
             **{f"best_{name}": value for name, value in self._metrics["best"].items()},
             **self._ledger.totals,
-            **{f"{name}_to_target": reached.get(name) for name in ("rounds", *_COSTS_TO_TARGET)},
+            **{name + TO_TARGET: reached.get(name) for name in ("rounds", *COSTS_TO_TARGET)},
             "seconds": self._seconds,
         }
 
@@ -256,7 +254,7 @@ class TrainingRun:
 
     def _find_target(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
         """What the target cost, from the records: it may be another one than when they were written."""
-        spent = dict.fromkeys(_COSTS_TO_TARGET, 0)
+        spent = dict.fromkeys(COSTS_TO_TARGET, 0)
         for record in records:
             spent = {name: before + record[name] for name, before in spent.items()}
             if self._config.target and self._config.target.reached(record):

@@ -6,33 +6,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedge.core.errors import FedgeError
+from fedge.core.fields import describe, fitting, is_to_target, titled
 from fedge.report.charts import curves
 from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, group_runs, regroup, varied
-from fedge.report.outcomes import describe, is_to_target, outcome
+from fedge.report.outcomes import outcome
 from fedge.report.overviews import bars, heatmap, pareto
 from fedge.report.pairs import Pairing, pair_all
-from fedge.report.quantities import fitting, titled
 from fedge.report.recipe import command, common_toml
 from fedge.report.statistics import LEVEL
-from fedge.report.tables import TableCells, compare, grid, write
+from fedge.report.tables import RESULTS, TableCells, compare, grid, write
 from fedge.report.users import user_accuracies, users
 from fedge.runs import Run
 
 _MAX_LINES = 8
 """Curves of more settings than this are drawn by one setting instead: there are no more colours."""
 
-_OUTCOMES = (
-    "accuracy",
-    "user_accuracy",
-    "rounds_to_target",
-    "bytes_to_target",
-    "flops_to_target",
-    "sim_seconds_to_target",
-    "energy_j_to_target",
-    "mean_weight_divergence",
-    "median_sim_seconds",
-)
+_OUTCOMES = (*RESULTS, "mean_weight_divergence", "median_sim_seconds")
 
 
 class Figure(NamedTuple):

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any, Protocol
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import describe
 from fedge.core.schema import nearest
-from fedge.report.quantities import metric
 
 
 class RunView(Protocol):
@@ -37,11 +37,11 @@ class Target:
     @property
     def written(self) -> str:
         """The value as it is read: `90%`."""
-        (unit,) = metric(self.metric).units
+        unit = describe(self.metric).units[0]
         return f"{self.value / unit.size:.6g}{unit.name}"
 
     def __str__(self) -> str:
-        return f"{metric(self.metric).title} {self.written}"
+        return f"{describe(self.metric).title} {self.written}"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import AXES
 from fedge.core.schema import nearest
 from fedge.report.groups import RunGroup, RunView, has
-from fedge.report.quantities import COSTS
 from fedge.report.statistics import interval
 
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -62,15 +62,14 @@ def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
     """Where the run measured y, and what it measured."""
     if x == "round":
         at = [record["round"] for record in run.rounds]
-    elif x in COSTS:
+    elif x in AXES:
         lacking = next((record["round"] for record in run.rounds if not has(record, x)), None)
         if lacking is not None:
             hint = "; it needs an [edge] clock in the experiment" if x == "sim_seconds" else ""
             raise ConfigError(f"x: {label} has no {x} in round {lacking}, so its sum is not known{hint}")
         at = np.cumsum([record[x] for record in run.rounds]).tolist()
     else:
-        known = ["round", *COSTS]
-        raise ConfigError(f"x: unknown {x!r}{nearest(x, known)}; known: {', '.join(known)}")
+        raise ConfigError(f"x: unknown {x!r}{nearest(x, AXES)}; known: {', '.join(AXES)}")
     # a dictionary, as rounds that cost nothing share a place: the last of them counts
     points = {place: record[y] for place, record in zip(at, run.rounds, strict=True) if has(record, y)}
     return np.array(list(points), np.float64), np.array(list(points.values()), np.float64)
