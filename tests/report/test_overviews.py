@@ -136,6 +136,14 @@ def test_runs_of_one_group_may_be_told_apart_by_their_seed(groups) -> None:
     assert not any(group.mixed for group in regroup(groups[:1], ["seed"]))
 
 
+def test_bars_over_different_settings_have_no_interval(groups) -> None:
+    chart = bars(regroup(groups, ["algorithm.rate"]), "rounds_to_target").to_dict()
+    first, second = chart["data"]["values"]
+    assert (first["mean"], first["low"], first["high"], first["said"]) == (9, 9, 9, "9")  # of 10, 12, 6 and 8
+    assert second["said"] == "9.333  (3/4 reached)"  # of 4, 4 and 20
+    assert chart["title"] == "target: accuracy 90%; no line: mean over different settings"
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf", "html"])
 def test_every_kind_of_file(groups, tmp_path: Path, suffix) -> None:
     starts = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF", "html": b"<!DOCTYPE html>"}

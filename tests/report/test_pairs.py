@@ -74,3 +74,9 @@ def test_sign_test_by_hand() -> None:
     assert sign_test(1, 4) == pytest.approx(2 * (1 + 5) / 32)
     assert sign_test(0, 0) == 1
     assert sign_test(3, 3) == 1
+
+
+def test_what_was_not_measured_does_not_lose(group) -> None:
+    measured, other = group("a", dict.fromkeys(range(6), 0.5)), group("b", dict.fromkeys(range(6), 0.5), "loss")
+    found = pair(measured, other, "accuracy")
+    assert (found.pairs, found.wins, found.verdict) == (0, 0, "no difference shown")

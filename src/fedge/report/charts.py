@@ -62,9 +62,12 @@ def curves(
         if goal and goal.metric == y:
             layers += _goal(alt, goal.value / y_unit.size, goal.written)
     style = legend_style(labels, SIZE["width"])
-    what = "runs of different settings" if any(group.mixed for group in groups) else "seeds"
     chart: altair.LayerChart = alt.layer(
-        *layers, data=alt.Data(values=rows), title=_subtitle(lines, what), config=style, **SIZE
+        *layers,
+        data=alt.Data(values=rows),
+        title=_subtitle(lines, any(group.mixed for group in groups)),
+        config=style,
+        **SIZE,
     )
     return chart
 
@@ -122,8 +125,9 @@ def _labels(chart: Any) -> list[str]:
     return domain
 
 
-def _subtitle(lines: Sequence[Series], what: str) -> str:
+def _subtitle(lines: Sequence[Series], mixed: bool) -> str:
     """How many seeds, or runs that differ in more, stand behind a line, and what its band is."""
+    what = "runs of different settings" if mixed else "seeds"
     counts = sorted({line.count for line in lines})
     if counts == [1]:
         return "one seed"
@@ -131,5 +135,6 @@ def _subtitle(lines: Sequence[Series], what: str) -> str:
     confidence = f"{100 * LEVEL:g}% confidence interval"
     bands = {line.band for line in lines}
     if {"range", "interval"} <= bands:
-        return f"mean of {seeds}; band: {confidence}, or range if fewer than {MIN_SEEDS}"
+        few = f"fewer than {MIN_SEEDS}" + (" or if settings differ" if mixed else "")
+        return f"mean of {seeds}; band: {confidence}, or range if {few}"
     return f"mean of {seeds}; band: {confidence if 'interval' in bands else 'range of the ' + what.partition(' ')[0]}"

@@ -35,6 +35,8 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.Laye
     largest = max((row["high"] for row in rows if row["mean"] is not None), default=1.0)
     scale = alt.Scale(domain=[0, largest or 1.0], nice=True)
     across = alt.X("mean:Q", title=titled(declared.title, unit), scale=scale)
+    interval = f"lines: {LEVEL:.0%} confidence interval" if any(map(_spread, results)) else ""
+    mixed = any(group.mixed for group in groups)
     chart = alt.Chart()
     layers = [
         chart.mark_bar(color=COLOURS[0], opacity=0.75, height=11).encode(at, across),
@@ -46,9 +48,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.Laye
         data=alt.Data(values=rows),
         width=SIZE["width"],
         height=_BAR * len(rows),
-        title=_said(
-            [_goal(groups, y), f"lines: {LEVEL:.0%} confidence interval" if any(map(_spread, results)) else ""]
-        ),
+        title=_said([_goal(groups, y), interval, "no line: mean over different settings" if mixed else ""]),
         config=STYLE,
     )
     return made
@@ -163,7 +163,10 @@ def _results(groups: Sequence[RunGroup], field: str) -> list[Reached]:
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     check_outcome([run for group in groups for run in group.runs], field)
-    return [to_target([outcome(run, field) for run in group.runs if run.summary is not None]) for group in groups]
+    return [
+        to_target([outcome(run, field) for run in group.runs if run.summary is not None], group.mixed)
+        for group in groups
+    ]
 
 
 def _unit(units: Sequence[Unit], results: Sequence[Reached]) -> Unit:

@@ -24,7 +24,10 @@ MIN_SEEDS = 3
 
 @dataclass(frozen=True)
 class Series:
-    """The mean of a metric over seeds, with the band around it; a single seed has none."""
+    """The mean of a metric over seeds, with the band around it; a single seed has none.
+
+    The band of runs of different settings is their range: they are no sample that an interval could be taken of.
+    """
 
     label: str
     x: Array
@@ -52,7 +55,7 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
     mean = values.mean(axis=0)
     if len(seeds) == 1:
         return Series(group.label, grid, mean, mean, mean, 1, "none")
-    if len(seeds) < MIN_SEEDS:
+    if len(seeds) < MIN_SEEDS or group.mixed:
         return Series(group.label, grid, mean, values.min(axis=0), values.max(axis=0), len(seeds), "range")
     half = np.array([interval(column).half for column in values.T.tolist()])
     return Series(group.label, grid, mean, mean - half, mean + half, len(seeds), "interval")
@@ -80,7 +83,7 @@ def _grid(label: str, seeds: list[Array]) -> Array:
     first, last = max(xs[0] for xs in seeds), min(xs[-1] for xs in seeds)
     if first > last:
         raise ConfigError(
-            f"{label}: its seeds share no range of x, one begins at {first:g}, another ends at {last:g};"
+            f"{label}: its runs share no range of x, one begins at {first:g}, another ends at {last:g};"
             " leave one of them out"
         )
     places = np.unique(np.concatenate(seeds))

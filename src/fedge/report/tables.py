@@ -120,7 +120,7 @@ RESULTS = {
 
 def _row(group: RunGroup) -> Row:
     finished = [run for run in group.runs if run.summary is not None]
-    found = {name: to_target([outcome(run, name) for run in finished]) for name in RESULTS}
+    found = {name: to_target([outcome(run, name) for run in finished], group.mixed) for name in RESULTS}
     return Row(
         label=group.label,
         seeds=len(finished),
