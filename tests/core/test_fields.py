@@ -125,6 +125,7 @@ def test_components_add_up_to_a_name() -> None:
         ("local_steps", 1_234_567, "1,234,567"),
         ("local_steps", 12.5, "12.5"),  # a client's mean
         ("loss", 0.123456, "0.1235"),
+        ("loss", float("inf"), "inf"),
         ("clock", "simulated", "simulated"),
         ("void", True, "True"),
     ],

@@ -36,10 +36,11 @@ def rows(chart):
 
 def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
     never = make_run("never", target=TARGET, summary={"rounds_to_target": None})
-    found = rows(bars([*groups, RunGroup("never", [never])]))
-    assert [row["mean"] for row in found] == [4, 7, 11, 20, None]
+    without = make_run("without", summary={"rounds_to_target": None})
+    found = rows(bars([*groups, RunGroup("never", [never]), RunGroup("without", [without])]))
+    assert [row["mean"] for row in found] == [4, 7, 11, 20, None, None]
     assert found[3]["said"].endswith("(1/2 reached)")
-    assert found[4]["said"] == "not reached"
+    assert [row["said"] for row in found[4:]] == ["not reached", "no target"]
     assert found[1]["high"] == pytest.approx(7 + 12.7062, rel=1e-5)  # t of one degree of freedom times sqrt(2)/sqrt(2)
     assert found[1]["low"] == 0  # a cost is not below nothing
 

@@ -28,7 +28,7 @@ class Unit(NamedTuple):
     def write(self, value: float) -> str:
         """The number without the unit's name; a whole number that has no unit is written in full."""
         number = value / self.size
-        return f"{number:,.0f}" if not self.name and number == round(number) else f"{number:{self.form}}"
+        return f"{number:,.0f}" if not self.name and number.is_integer() else f"{number:{self.form}}"
 
 
 BYTES = (Unit("MB", 1e6), Unit("GB", 1e9), Unit("TB", 1e12))

@@ -28,7 +28,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.Laye
     alt, results = need("altair"), _results(groups, y)
     declared = describe(y)
     unit = _unit(declared.units, results)
-    rows = [_bar(group.label, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
+    rows = [_bar(group, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
     # what was not reached comes last
     rows.sort(key=lambda row: float("inf") if row["mean"] is None else declared.rank(row["mean"]))
     at = alt.Y("label:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6))
@@ -173,15 +173,17 @@ def _unit(units: Sequence[Unit], results: Sequence[Reached]) -> Unit:
     return fitting(units, max((result.estimate.mean for result in results if result.estimate), default=0.0))
 
 
-def _bar(label: str, result: Reached, unit: Unit, to_a_target: bool) -> dict[str, Any]:
+def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dict[str, Any]:
     estimate = result.estimate
     if estimate is None:
-        return {"label": label, "mean": None, "end": 0.0, "said": "not reached" if to_a_target else "not measured"}
+        missed = "not reached" if any(run.config.get("target") for run in group.runs) else "no target"
+        said = missed if to_a_target else "not measured"
+        return {"label": group.label, "mean": None, "end": 0.0, "said": said}
     mean = estimate.mean / unit.size
     low, high = ((end if end is not None else estimate.mean) / unit.size for end in (estimate.low, estimate.high))
     partly = f"  ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
     ends = {"low": max(low, 0.0), "high": high, "end": high}
-    return {"label": label, "mean": mean, "said": write(estimate, unit) + partly, **ends}
+    return {"label": group.label, "mean": mean, "said": write(estimate, unit) + partly, **ends}
 
 
 def _two_varied(groups: Sequence[RunGroup]) -> tuple[str, str]:
