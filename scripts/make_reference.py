@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedge.cli import app
 from fedge.cli.errors import EXIT_CODES
 from fedge.cli.options import Option, description, options, title
 from fedge.config import Config
+from fedge.core.fields import COSTS, COSTS_TO_TARGET, FIELDS, METRICS, SUMMARY_FIELDS, TO_TARGET, Field
 from fedge.core.schema import item, structs, tag
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -71,6 +72,61 @@ def commands() -> str:
         "## Exit codes",
         codes,
     )
+
+
+def fields() -> str:
+    """All that a run records."""
+    return _page(
+        "# Recorded fields",
+        _ORIGIN,
+        "Records hold bytes, seconds, joules, and accuracies as shares from 0 to 1; *shown in* has the units of tables "
+        "and charts. *Better* is the direction in which results are compared. *Total* is a run's value: the sum over "
+        "its rounds, or the last one recorded.",
+        "## In every round",
+        _table_of_fields([field for field in FIELDS if not field.when]),
+        "## In some rounds",
+        "A value that was not measured is absent, not zero.",
+        _table_of_fields([field for field in FIELDS if field.when]),
+        "## In the summary",
+        _table(
+            ("field", "meaning"),
+            [
+                *((f"`{field.name}`", field.meaning) for field in SUMMARY_FIELDS),
+                (_names(METRICS), "the last measured"),
+                (_names(f"best_{name}" for name in METRICS), "the best measured"),
+                (_names(COSTS), "totals"),
+                (
+                    _names(name + TO_TARGET for name in ("rounds", *COSTS_TO_TARGET)),
+                    "totals when the target was first reached; null if it was not, or if there is none",
+                ),
+                ("`seconds`", "real seconds of all rounds"),
+            ],
+        ),
+        "## Names made from fields",
+        "Charts and reports also take `mean_` and `median_` of any field over the rounds of a run, such as "
+        "`mean_sim_up_s`, and `bytes` for `bytes_up` and `bytes_down` together, also as `bytes_to_target`. A field "
+        "that is not on this page is shown as a plain number of which neither direction is better.",
+    )
+
+
+def _table_of_fields(found: Sequence[Field]) -> str:
+    conditional = any(field.when for field in found)
+    rows = [
+        (
+            f"`{field.name}`",
+            *([field.when] if conditional else []),
+            field.meaning,
+            ", ".join(unit.name for unit in field.units),
+            "" if field.better == "neither" else field.better,
+            field.total if field.role not in ("setting", "label") else "",
+        )
+        for field in found
+    ]
+    return _table(("field", *(["when"] if conditional else []), "meaning", "shown in", "better", "total"), rows)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _tables(kind: type[Struct], prefix: str = "") -> dict[tuple[type[Struct], ...], list[str]]:
@@ -161,7 +217,11 @@ def _page(*parts: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"configuration.md": configuration, "commands.md": commands}
+PAGES: Mapping[str, Callable[[], str]] = {
+    "configuration.md": configuration,
+    "commands.md": commands,
+    "fields.md": fields,
+}
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, 
 from fedge.algorithms.reduced import ByMean
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
 from fedge.core.errors import ConfigError
+from fedge.core.fields import Metric, describe
 from fedge.core.schema import Options, read, tag
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
@@ -66,16 +67,14 @@ class EvaluateOptions(Options, tag=False):
 class TargetOptions(Options, tag=False, kw_only=True):
     """What the costs are reported for."""
 
-    metric: Annotated[Literal["accuracy", "user_accuracy", "loss"], Meta(description="which metric")] = "accuracy"
+    metric: Annotated[Metric, Meta(description="which metric")] = "accuracy"
     value: Annotated[float, Meta(description="the value to reach: at least, or for a loss at most")]
     stop: Annotated[bool, Meta(description="end the run when it is reached")] = False
 
     def reached(self, record: Mapping[str, Any]) -> bool:
         """Whether a round's record shows it."""
-        measured = record.get(self.metric)
-        if measured is None:
-            return False
-        return bool(measured <= self.value if self.metric == "loss" else measured >= self.value)
+        measured, rank = record.get(self.metric), describe(self.metric).rank
+        return measured is not None and rank(measured) <= rank(self.value)
 
 
 class BudgetOptions(Options, tag=False):

@@ -58,7 +58,7 @@ def test_a_line_adds_up_costs_and_shows_the_last_metrics():
     tally.add({"round": 1} | RECORD)
     tally.add({"round": 2, "train_loss": 0.5, "bytes_up": 1_000_000, "sim_seconds": 1.0})
     # 1.5 + 1 MB; 9 + 1 s
-    assert tally.line() == "accuracy 50.0%, user 75.0%, train loss 0.5, 2.5 MB up, 10 s edge"
+    assert tally.line() == "accuracy 50.00%, user 75.00%, train loss 0.5, 2.5 MB up, 10 s edge"
 
 
 def test_time_left_is_that_of_the_rounds_so_far():
@@ -172,7 +172,7 @@ def test_a_bar_shows_the_run_and_keeps_notices_above():
     said = file.getvalue()
     assert "a [notice]\n" in said
     assert "round 1/3 0:06 left" in said
-    assert "  accuracy 50.0%, user 75.0%, train loss 1.25, 1.5 MB up, 9 s edge" in said
+    assert "  accuracy 50.00%, user 75.00%, train loss 1.25, 1.5 MB up, 9 s edge" in said
     assert "round 2/3" not in said
     *_, head, line = said.splitlines()[:-1]
     assert head.partition("runs/[first] ")[2].endswith("round 3/3 done in 0:03")

@@ -97,7 +97,7 @@ def test_unknown_command_is_a_usage_error(fedge):
         ("fedge run ti", "tiny.toml"),
         ("fedge resume ", "runs/first"),
         ("fedge show runs/f", "runs/first"),
-        ("fedge show runs/first --y user_accuracy_", "user_accuracy_min"),
+        ("fedge show runs/first --y generalisation", "generalisation_gap"),
     ],
 )
 def test_completion(tmp_path, words, expected):

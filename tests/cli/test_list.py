@@ -11,8 +11,8 @@ def test_says_of_each_run_how_far_it_is(fedge, write_run, tmp_path):
     lines = fedge("list", tmp_path).stdout.splitlines()
     assert lines[0].split() == ["name", "status", "rounds", "accuracy", "seed", "algorithm", "path"]
     assert [line.split() for line in lines[2:]] == [
-        ["other", "complete", "2/2", "87.5%", "1", "scaffold", str(tmp_path / "a")],
-        ["made", "unfinished", "1/2", "50.0%", "7", "fedavg", str(tmp_path / "b")],
+        ["other", "complete", "2/2", "87.50%", "1", "scaffold", str(tmp_path / "a")],
+        ["made", "unfinished", "1/2", "50.00%", "7", "fedavg", str(tmp_path / "b")],
     ]
 
 

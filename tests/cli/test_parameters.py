@@ -43,4 +43,4 @@ def test_runs(written, expected):
 
 
 def test_metrics():
-    assert complete_metric("user") == ["user_accuracy", "user_accuracy_min"]
+    assert complete_metric("train_") == ["train_loss", "train_accuracy", "train_eval_loss"]

@@ -28,20 +28,20 @@ def test_one_run_has_its_summary_and_rounds(fedge, write_run, tmp_path):
     lines = [line.split() for line in result.stdout.splitlines()]
     assert lines[0] == ["made:", "fedavg,", "complete,", str(path)]
     for line in (
-        "accuracy 75%",
+        "accuracy 75.00%",
         "best accuracy 81.25%",
         "ended by rounds",
         "local steps 12,345",
-        "bytes up 6 MB",
-        "sim seconds 2.5 h",
-        "seconds 1.5 s",
+        "upload 6 MB",
+        "edge time 2.5 h",
+        "real time 1.5 s",
         "rounds to target not reached",
-        "bytes up to target 4.5 MB",
+        "upload to target 4.5 MB",
     ):
         assert line.split() in lines
     header = ["round", "accuracy", "(%)", "train", "loss", "upload", "(MB)", "edge", "time", "(s)"]
     start = lines.index(header)
-    assert lines[start + 2 :] == [["1", "50", "1", "3", "7.5"], ["2", "75", "0.5", "3", "7.5"]]
+    assert lines[start + 2 :] == [["1", "50.00", "1", "3", "7.5"], ["2", "75.00", "0.5", "3", "7.5"]]
 
 
 def test_only_the_last_rounds_are_shown(fedge, write_run, tmp_path):

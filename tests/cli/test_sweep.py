@@ -49,7 +49,7 @@ def test_ends_with_the_best_first_and_where_the_runs_are(fedge, training, experi
     assert result.stdout.endswith(f"\nsweep: {runs / 'tiny'}\n")
     ended = [line for line in result.stderr.splitlines() if ": complete" in line]
     assert [line.split()[0] for line in ended] == ["1/2", "2/2"]
-    assert "accuracy 50.0%" in result.stderr
+    assert "accuracy 50.00%" in result.stderr
 
 
 def test_piped_output_has_no_control_characters(fedge, training, experiment_file, runs):
@@ -165,9 +165,9 @@ def test_the_picture_has_the_whole_the_best_and_what_is_under_way(board):
     shown = screen.getvalue()
     # 15 rounds took 30 s, 15 are to come
     assert "1/3 complete, 1 running, 0:30 left" in shown
-    assert "best accuracy 50.0% (a)" in shown
+    assert "best accuracy 50.00% (a)" in shown
     assert "round 5/10" in shown
-    assert "25.0%" in shown
+    assert "25.00%" in shown
 
 
 def test_lines_come_now_and_then(board, monkeypatch, capsys):
@@ -178,7 +178,7 @@ def test_lines_come_now_and_then(board, monkeypatch, capsys):
     monkeypatch.setattr("fedge.cli.sweep.time.monotonic", lambda: later)
     lines.show(board)
     lines.show(board)
-    assert capsys.readouterr().err == "1/3 complete, 1 running, best accuracy 50.0% (a), 0:30 left\n"
+    assert capsys.readouterr().err == "1/3 complete, 1 running, best accuracy 50.00% (a), 0:30 left\n"
 
 
 @pytest.mark.full

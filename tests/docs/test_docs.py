@@ -31,6 +31,7 @@ from fedge.core.algorithm import Algorithm, Build, Context, Exchange, Info
 from fedge.core.answer import Request
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import TrainingError
+from fedge.core.fields import FIELDS
 from fedge.core.layout import Layout, Tree
 from fedge.core.reduction import Answer, Effort
 from fedge.core.schema import read, tag
@@ -87,7 +88,7 @@ def anchors(page: Path) -> set[str]:
 def rows(text: str, head: str) -> dict[str, str]:
     """Names in the first column of all tables with that head, and what is said of each."""
     found: dict[str, str] = {}
-    for table in re.findall(rf"^\| {head} \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE):
+    for table in re.findall(rf"^\| {head} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE):
         for line in table.splitlines():
             first, _, rest = line[1:].partition(" | ")
             found |= dict.fromkeys(re.findall(r"`([^`]+)`", first), rest)
@@ -200,7 +201,7 @@ def test_decisions_have_one_form() -> None:
             assert re.findall(r"^## (.+)$", prose(page), re.MULTILINE) == ["Context", "Decision", "Consequence"], page
 
 
-def test_run_directory_describes_every_field(folder: Path) -> None:
+def test_every_field_of_a_run_directory_is_described(folder: Path) -> None:
     everything = {
         "rounds": 1,
         "data": {"name": "digits", "clients": 5, "noise": {"fraction": 0.4, "std": 1.0}},
@@ -219,15 +220,18 @@ def test_run_directory_describes_every_field(folder: Path) -> None:
     assert isinstance(by_cells, fedge.Run)
     described = {
         name: set(rows(section(DOCS / "run-directory.md", name), "field"))
-        for name in ("environment.json", "rounds.jsonl", "edge.jsonl", "clients.jsonl", "summary.json")
+        for name in ("environment.json", "edge.jsonl", "clients.jsonl")
     }
     assert described == {
         "environment.json": {*environment(), "engine"},
-        "rounds.jsonl": {*run.rounds[0], *by_epochs.rounds[0], *by_cells.rounds[0], "void", "late", "rejected"},
         "edge.jsonl": set(by_cells.edge[0]),
         "clients.jsonl": {*run.clients[0], *by_cells.clients[0]},
-        "summary.json": set(run.summary or ()),
     }
+    assert set(rows(section(DOCS / "reference" / "fields.md", "In the summary"), "field")) == set(run.summary or ())
+    elsewhere = {"void", "rejected", "late", "declined", "clock"}  # not in rounds like these
+    elsewhere |= {"validation_accuracy", "validation_loss"}
+    recorded = {*run.rounds[0], *by_epochs.rounds[0], *by_cells.rounds[0]}
+    assert {field.name for field in FIELDS} == recorded | elsewhere
     files = {path.name for each in (run, by_cells) for path in each.path.rglob("*") if path.is_file()}
     listing = blocks(DOCS / "run-directory.md")[0].text
     assert [name for name in files if name not in listing] == []

@@ -3,8 +3,9 @@ import pytest
 import torch
 
 from fedge.core.algorithm import Costs, Late, Rejected, Reply
+from fedge.core.fields import COSTS
 from fedge.core.world import Spent
-from fedge.edge.ledger import COSTS, Ledger
+from fedge.edge.ledger import Ledger
 
 NO_TIME = Spent()
 

@@ -158,3 +158,19 @@ def test_a_band_ends_where_accuracies_end(make_run) -> None:
     (row,) = curves(group_runs(runs)).to_dict()["data"]["values"]
     assert row["high"] == 100
     assert 0 <= row["low"] < row["mean"] < 100
+
+
+def test_the_title_says_that_bands_over_different_settings_are_ranges(make_groups) -> None:
+    three, four = make_groups(3, 4)
+    mixed = RunGroup("mixed", four.runs, mixed=True)
+    assert curves([mixed]).to_dict()["title"] == "mean of 4 runs of different settings; band: range of the runs"
+    assert curves([three, mixed]).to_dict()["title"] == (
+        "mean of 3 to 4 runs of different settings; band: 95% confidence interval, "
+        "or range if fewer than 3 or if settings differ"
+    )
+
+
+def test_the_metric_of_a_chart_is_shown_in_its_declared_unit(make_groups) -> None:
+    spec = curves(make_groups(1), y="bytes_up").to_dict()
+    assert spec["layer"][1]["encoding"]["y"]["title"] == "upload (MB)"
+    assert [row["mean"] for row in spec["data"]["values"]] == [3, 3]

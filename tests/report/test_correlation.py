@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.report.correlation import correlate, levels, pearson
+from fedge.report.statistics import interval
 
 FLOATS = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 
@@ -76,3 +77,15 @@ def test_a_setting_that_goes_with_another_is_said_once(make_run) -> None:
         for i, (name, weighting) in enumerate([("a", "x"), ("b", "y"), ("a", "x")])
     ]
     assert {one.setting for one in levels(runs, ["accuracy"])} == {"algorithm.name"}
+
+
+def test_a_level_has_an_interval_only_where_seeds_alone_differ(make_run) -> None:
+    runs = [
+        make_run(seed=seed, summary={"accuracy": accuracy}, algorithm={"name": name, "rate": rate})
+        for name, rate, seed, accuracy in (("a", 1, 1, 0.2), ("a", 1, 2, 0.4), ("b", 1, 1, 0.5), ("b", 2, 1, 0.7))
+    ]
+    same, pooled = levels(runs, ["accuracy"])
+    assert (same.value, pooled.value) == ("a", "b")
+    assert same.result.estimate == interval([0.2, 0.4])
+    assert pooled.result.estimate.mean == pytest.approx(0.6)
+    assert pooled.result.estimate.low is None

@@ -156,3 +156,55 @@ def test_nothing_but_damage_says_why(folder: Path) -> None:
     (only / "summary.json").write_text("{")
     with pytest.raises(RunError, match=r"no runs in .*\n.*summary\.json is damaged"):
         collect([only])
+
+
+@pytest.fixture
+def mixed(folder: Path) -> Path:
+    """With a setting whose seeds were evaluated in different rounds, and one that has no accuracy and no target."""
+    for name, config, records in (
+        ("early", {}, [[{"round": 1, "accuracy": 0.5, "bytes_up": 5}], [{"round": 2, "accuracy": 0.5, "bytes_up": 5}]]),
+        ("values", {"target": None}, [[{"round": 1, "loss": 0.5, "bytes_up": 5}]] * 2),
+    ):
+        for seed, lines in enumerate(records, 1):
+            path = folder / name / f"seed-{seed}"
+            path.mkdir(parents=True)
+            raw = {**BASE, "name": name, "seed": seed, "algorithm": ALGORITHMS[0], **config}
+            (path / "config.json").write_text(json.dumps(plain(parse(raw)) | {"format": 1}))
+            (path / "summary.json").write_text(json.dumps({"rounds": 1, "loss": 0.5}))
+            (path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_a_mixed_folder_is_reported_in_parts(mixed: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra `view`")
+    runs, problems = collect([mixed])
+    document = describe_runs(runs, problems)
+    parts = {part.title: part for section in document.sections for part in section.parts if not isinstance(part, str)}
+    curve = parts["Accuracy over rounds"]
+    assert {row["label"] for row in curve.draw().to_dict()["data"]["values"]} >= {
+        "x_y (fedavg, learning_rate=0.1)",
+        "x_y (scaffold, learning_rate=0.1)",
+    }
+    early, values = curve.notes
+    assert early.startswith("not shown: early: its runs share no range of x, one begins at 2, another ends at 1")
+    assert values.startswith("not shown: values: no round has 'accuracy'")
+    # over upload both seeds of `early` were evaluated after 5 bytes
+    assert [note.split(":")[1] for note in parts["Accuracy over upload"].notes] == [" values"]
+    text = page(document)
+    assert "its runs share no range of x" in text
+    assert text.count("<svg") == text.count("<figure>")
+
+
+def test_settings_that_cannot_be_compared_pairwise_are_named(mixed: Path) -> None:
+    runs, problems = collect([mixed])
+    text = markdown(describe_runs(runs, problems))
+    assert "left out, as they have no accuracy: values" in text
+    assert "left out, as they have another target or none: values" in text
+
+
+def test_a_chart_that_cannot_be_drawn_gives_its_reason(mixed: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra `view`")
+    runs, problems = collect([mixed / "early"])
+    text = page(describe_runs(runs, problems))
+    assert "not drawn: early: its runs share no range of x" in text
+    assert text.count("<svg") == text.count("<figure>") - 1

@@ -1,7 +1,7 @@
 import pytest
 
 from fedge.core.errors import ConfigError
-from fedge.report.outcomes import check_outcome, describe, lower_is_better, outcome
+from fedge.report.outcomes import check_outcome, outcome
 
 
 def test_what_a_run_came_to(make_run) -> None:
@@ -25,18 +25,15 @@ def test_an_unknown_outcome_names_the_nearest(make_run) -> None:
         check_outcome(runs, "acuracy")
 
 
-@pytest.mark.parametrize(
-    ("field", "title", "lower"),
-    [
-        ("accuracy", "accuracy", False),
-        ("best_user_accuracy", "best user accuracy", False),
-        ("user_accuracy_std", "user accuracy std", True),
-        ("loss", "loss", True),
-        ("bytes_to_target", "upload + download to target", True),
-        ("local_steps_to_target", "local steps to target", True),
-        ("median_sim_seconds", "median edge time of a round", True),
-        ("mean_weight_divergence", "mean weight divergence of a round", True),
-    ],
-)
-def test_how_it_is_called_and_which_way_is_better(field, title, lower) -> None:
-    assert (describe(field).title, lower_is_better(field)) == (title, lower)
+def test_a_field_of_the_records_is_a_sum_or_the_last_value(make_run) -> None:
+    rounds = [
+        {"round": 1, "dropped": 2, "train_loss": 3.0, "bytes_up": 5, "bytes_down": 7},
+        {"round": 2, "dropped": 1, "train_loss": 2.0, "bytes_up": 1, "bytes_down": 3, "user_accuracy_clean": 0.5},
+        {"round": 3, "dropped": 0, "bytes_up": 3, "bytes_down": 5, "void": True, "f1": 0.25},
+    ]
+    run = make_run(rounds=rounds, summary={"loss": None})
+    found = {name: outcome(run, name) for name in ("dropped", "void", "train_loss", "user_accuracy_clean", "f1")}
+    assert found == {"dropped": 3, "void": 1, "train_loss": 2.0, "user_accuracy_clean": 0.5, "f1": 0.25}
+    assert outcome(run, "bytes") == 24  # 5 + 7, 1 + 3, 3 + 5
+    assert outcome(run, "mean_bytes") == 8  # 24 in three rounds
+    assert outcome(run, "loss") is None  # the summary says that it is not a number

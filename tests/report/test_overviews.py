@@ -36,10 +36,11 @@ def rows(chart):
 
 def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
     never = make_run("never", target=TARGET, summary={"rounds_to_target": None})
-    found = rows(bars([*groups, RunGroup("never", [never])]))
-    assert [row["mean"] for row in found] == [4, 7, 11, 20, None]
+    without = make_run("without", summary={"rounds_to_target": None})
+    found = rows(bars([*groups, RunGroup("never", [never]), RunGroup("without", [without])]))
+    assert [row["mean"] for row in found] == [4, 7, 11, 20, None, None]
     assert found[3]["said"].endswith("(1/2 reached)")
-    assert found[4]["said"] == "not reached"
+    assert [row["said"] for row in found[4:]] == ["not reached", "no target"]
     assert found[1]["high"] == pytest.approx(7 + 12.7062, rel=1e-5)  # t of one degree of freedom times sqrt(2)/sqrt(2)
     assert found[1]["low"] == 0  # a cost is not below nothing
 
@@ -47,6 +48,39 @@ def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
 def test_of_an_accuracy_the_highest_bar_comes_first(groups) -> None:
     found = rows(bars(groups, "accuracy"))
     assert [round(row["mean"]) for row in found] == [70, 70, 60, 60]
+
+
+@pytest.mark.parametrize("field", ["messages", "dropped", "mean_sim_up_s", "mean_sim_wait_s"])
+def test_of_a_cost_the_lowest_bar_comes_first(make_run, field) -> None:
+    def group(label, value):
+        record = {"round": 1, "messages": value, "dropped": value, "sim_up_s": value, "sim_wait_s": value}
+        return RunGroup(label, [make_run(rounds=[record], summary={"messages": value})])
+
+    found = rows(bars([group("a", 20), group("b", 30), group("c", 10)], field))
+    assert [row["label"] for row in found] == ["c", "a", "b"]
+
+
+def test_a_result_without_a_better_direction_has_no_front(make_run) -> None:
+    groups = [RunGroup("a", [make_run(summary={"accuracy": 0.5, "f1": 0.5})])]
+    with pytest.raises(ConfigError, match="f1 has none"):
+        pareto(groups, "f1", "accuracy")
+    with pytest.raises(ConfigError, match="did you mean 'accuracy'"):
+        pareto(groups, "acuracy", "accuracy")
+
+
+@pytest.mark.parametrize(
+    ("field", "says"), [("accuracy", "darker is better"), ("messages", "darker is better"), ("f1", "darker is higher")]
+)
+def test_heat_map_says_what_dark_means(make_run, field, says) -> None:
+    values = {(1, 5): 0.1, (1, 9): 0.2, (2, 5): 0.3, (2, 9): 0.4}
+    groups = group_runs(
+        make_run("x", summary={field: value}, algorithm={"rate": rate, "steps": steps})
+        for (rate, steps), value in values.items()
+    )
+    chart = heatmap(groups, field)
+    assert says in chart.to_dict()["title"]
+    (dark,) = [(row["a"], row["b"]) for row in rows(chart) if row["mean"] in (0.1, 0.4, 10.0, 40.0) and row["dark"]]
+    assert dark == (("1", "5") if field == "messages" else ("2", "9"))
 
 
 def test_pareto_marks_the_front(groups) -> None:
@@ -101,6 +135,14 @@ def test_runs_of_one_group_may_be_told_apart_by_their_seed(groups) -> None:
         assert [run.config["seed"] for run in group.runs] == [seed] * 4
         assert group.mixed
     assert not any(group.mixed for group in regroup(groups[:1], ["seed"]))
+
+
+def test_bars_over_different_settings_have_no_interval(groups) -> None:
+    chart = bars(regroup(groups, ["algorithm.rate"]), "rounds_to_target").to_dict()
+    first, second = chart["data"]["values"]
+    assert (first["mean"], first["low"], first["high"], first["said"]) == (9, 9, 9, "9")  # of 10, 12, 6 and 8
+    assert second["said"] == "9.333  (3/4 reached)"  # of 4, 4 and 20
+    assert chart["title"] == "target: accuracy 90%; no line: mean over different settings"
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf", "html"])

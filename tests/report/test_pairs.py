@@ -22,13 +22,22 @@ def test_the_difference_is_taken_seed_by_seed(group) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "verdict"), [("accuracy", "better"), ("loss", "worse"), ("rounds_to_target", "worse")]
+    ("field", "verdict"),
+    [
+        ("accuracy", "better"),
+        ("loss", "worse"),
+        ("rounds_to_target", "worse"),
+        ("messages", "worse"),
+        ("dropped", "worse"),
+        ("f1", "higher"),
+    ],
 )
 def test_more_is_better_or_worse_as_the_outcome_says(group, field, verdict) -> None:
     # differences 0.2, 0.2, 0.21: the interval is 0.2033 ± 0.0143
     first, second = group("a", {1: 0.4, 2: 0.5, 3: 0.61}, field), group("b", {1: 0.2, 2: 0.3, 3: 0.4}, field)
     assert pair(first, second, field).verdict == verdict
-    assert pair(second, first, field).verdict != verdict
+    opposite = {"better": "worse", "worse": "better", "higher": "lower"}
+    assert pair(second, first, field).verdict == opposite[verdict]
 
 
 def test_seeds_of_one_side_alone_do_not_count(group) -> None:
@@ -65,3 +74,9 @@ def test_sign_test_by_hand() -> None:
     assert sign_test(1, 4) == pytest.approx(2 * (1 + 5) / 32)
     assert sign_test(0, 0) == 1
     assert sign_test(3, 3) == 1
+
+
+def test_what_was_not_measured_does_not_lose(group) -> None:
+    measured, other = group("a", dict.fromkeys(range(6), 0.5)), group("b", dict.fromkeys(range(6), 0.5), "loss")
+    found = pair(measured, other, "accuracy")
+    assert (found.pairs, found.wins, found.verdict) == (0, 0, "no difference shown")

@@ -97,3 +97,15 @@ def test_seeds_that_share_no_range_are_said(make_run) -> None:
     early, late = make_run(rounds=rounds([0.1, 0.2])), make_run(rounds=rounds([None, None, 0.3]))
     with pytest.raises(ConfigError, match="begins at 3, another ends at 2"):
         trace(RunGroup("a", [early, late]), "round", "accuracy")
+
+
+def test_runs_of_different_settings_have_their_range_as_band(make_run) -> None:
+    runs = [make_run(rounds=rounds([value])) for value in (0.1, 0.2, 0.6)]
+    line = trace(RunGroup("a", runs, mixed=True), "round", "accuracy")
+    assert (line.low.tolist(), line.high.tolist(), line.band) == ([0.1], [0.6], "range")
+
+
+@pytest.mark.parametrize("x", ["messages", "sim_up_s", "seconds", "dropped"])
+def test_any_field_that_adds_up_may_be_the_axis(make_run, x) -> None:
+    run = make_run(rounds=rounds([0.1, 0.2], **{x: [3, 4]}))
+    assert trace(RunGroup("a", [run]), x, "accuracy").x.tolist() == [3, 7]

@@ -93,3 +93,9 @@ def test_to_target_counts_those_that_failed_but_does_not_average_them() -> None:
 def test_to_target_that_nobody_reached() -> None:
     found = to_target([None, None])
     assert (found.estimate, found.reached, found.count) == (None, 0, 2)
+
+
+def test_the_mean_over_different_settings_has_no_interval() -> None:
+    found = to_target([10.0, None, 14.0], mixed=True)
+    assert (found.reached, found.count) == (2, 3)
+    assert (found.estimate.mean, found.estimate.low, found.estimate.high) == (12, None, None)

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fedge.core.fields import Unit
 from fedge.report.groups import RunGroup, group_runs
-from fedge.report.quantities import Unit
 from fedge.report.statistics import Estimate, interval
 from fedge.report.tables import compare, records, table, write
 

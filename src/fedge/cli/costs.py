@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedge.cli.parameters import Changes, Format, complete_experiment
+from fedge.core.fields import COSTS, describe, fitting, titled
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -84,7 +85,6 @@ def _draw(layout: Layout, path: Path) -> None:
 def _forecast(setup: Setup) -> dict[str, Any]:
     """All there is to say."""
     from fedge.costs import Forecast, alternatives
-    from fedge.edge.ledger import COSTS
 
     config, forecast = setup.config, Forecast(setup)
     records = list(forecast.rounds())
@@ -133,21 +133,19 @@ def _totals(found: Mapping[str, Any]) -> Table:
     shown = _table("", "a client", "the cohort", f"{found['total']['rounds']:,} rounds")
     for name in _ROWS:
         amounts = [found[whose][name] for whose in ("client", "round", "total")]
-        shown.add_row(_quantity(name).title, *(_written(name, amount) for amount in amounts))
+        shown.add_row(describe(name).title, *(describe(name).write(amount) for amount in amounts))
     return shown
 
 
 def _alternatives(found: Sequence[Alternative]) -> Table:
     from rich.text import Text
 
-    from fedge.report.quantities import fitting, titled
-
     units = {
-        name: fitting(_quantity(name).units, max(getattr(a.quote, name) for a in found))
+        name: fitting(describe(name).units, max(getattr(a.quote, name) for a in found))
         for name in _ROWS
         if name != "local_steps"
     }
-    columns = [titled(_quantity(name).title, unit).replace(" ", "\n", 1) for name, unit in units.items()]
+    columns = [titled(describe(name).title, unit).replace(" ", "\n", 1) for name, unit in units.items()]
     shown = _table("", "algorithm", *_VECTORS.values(), *columns, "ratio")
     shown.padding = (0, 0)  # so that it fits 80 columns, if long names are folded
     names = shown.columns[1]
@@ -172,16 +170,3 @@ def _table(*titles: str) -> Table:
     for title in titles:
         shown.add_column(title, justify="right" if title else "left", no_wrap=True)
     return shown
-
-
-def _quantity(name: str) -> Any:
-    from fedge.report.quantities import COSTS, metric
-
-    return COSTS.get(name) or metric(name)
-
-
-def _written(name: str, amount: float) -> str:
-    from fedge.report.quantities import fitting
-
-    unit = fitting(_quantity(name).units, amount)
-    return f"{amount / unit.size:,.4g} {unit.name}".rstrip() if unit.name else f"{amount:,.6g}"

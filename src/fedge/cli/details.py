@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedge.report.quantities import COSTS, Quantity, fitting, metric, titled
+from fedge.core.fields import describe, fitting, is_to_target, titled
 from fedge.runs import Run
 
 NUM_ROUNDS = 10
@@ -43,7 +43,7 @@ def details(run: Run) -> Iterator[RenderableType]:
 def _summary(summary: Mapping[str, Any]) -> Table:
     shown = Table.grid(padding=(0, 2))
     for field, value in summary.items():
-        shown.add_row(field.replace("_", " "), Text(_written(field, value)))
+        shown.add_row(describe(field).title, Text(_written(field, value)))
     return shown
 
 
@@ -56,11 +56,11 @@ def _rounds(records: Sequence[Mapping[str, Any]]) -> Table:
         known = [value for value in values if value is not None]
         if not known:
             continue
-        quantity = _quantity(field)
-        unit = fitting(quantity.units, max(known))
-        shown.add_column(titled(quantity.title, unit), justify="right")
+        declared = describe(field)
+        unit = fitting(declared.units, max(known))
+        shown.add_column(titled(declared.title, unit), justify="right")
         for line, value in zip(cells, values, strict=True):
-            line.append("–" if value is None else f"{value / unit.size:.4g}")
+            line.append("–" if value is None else unit.write(value))
     for line in cells:
         shown.add_row(*line)
     return shown
@@ -68,17 +68,5 @@ def _rounds(records: Sequence[Mapping[str, Any]]) -> Table:
 
 def _written(field: str, value: Any) -> str:
     if value is None:
-        return "not reached" if field.endswith("_to_target") else "–"
-    if isinstance(value, bool | str):
-        return str(value)
-    unit = fitting(_quantity(field).units, value)
-    if not unit.name:
-        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return f"{value / unit.size:.4g} {unit.name}".replace(" %", "%")
-
-
-def _quantity(field: str) -> Quantity:
-    measured = field.removeprefix("best_").removesuffix("_to_target")
-    if measured == "seconds":
-        return Quantity("real time", COSTS["sim_seconds"].units)
-    return COSTS.get(measured) or metric(measured)
+        return "not reached" if is_to_target(field) else "–"
+    return describe(field).write(value)

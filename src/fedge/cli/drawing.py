@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedge.core.errors import ConfigError
 
@@ -70,7 +70,7 @@ def _draw_groups(wish: Wish, groups: Sequence[RunGroup]) -> Any:
     from fedge.report.users import users
 
     if wish.kind == "curves":
-        return curves(groups, cast(Any, wish.x or "round"), wish.y or "accuracy")
+        return curves(groups, wish.x or "round", wish.y or "accuracy")
     if wish.kind == "pareto":
         return pareto(groups, wish.x or "bytes_to_target", wish.y or "flops_to_target")
     if wish.kind == "bars":

@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from fedge.core.fields import describe
 from fedge.runs import Run
 
 _STYLES = {"complete": "green", "running": "cyan", "unfinished": "yellow", "damaged": "red"}
@@ -42,7 +43,7 @@ def table(entries: Sequence[dict[str, Any]]) -> Table:
             Text(_written(found.get("name"))),
             Text(found["status"], style=_STYLES[found["status"]]),
             f"{found['rounds']}/{_written(found['num_rounds'])}" if "rounds" in found else "–",
-            "–" if accuracy is None else f"{accuracy:.1%}",
+            "–" if accuracy is None else describe("accuracy").write(accuracy),
             _written(found.get("seed")),
             Text(_written(found.get("algorithm"))),
             Text(found["path"]),

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedge.core.fields import FIELDS
+
 
 def complete_experiment(incomplete: str) -> list[str]:
     """Experiment files, and folders on the way to them."""
@@ -23,8 +25,7 @@ def complete_run(incomplete: str) -> list[str]:
 
 def complete_metric(incomplete: str) -> list[str]:
     """What a round may have measured."""
-    metrics = ("accuracy", "user_accuracy", "loss", "train_loss", "user_accuracy_min", "generalisation_gap")
-    return [name for name in metrics if name.startswith(incomplete)]
+    return [field.name for field in FIELDS if field.role == "metric" and field.name.startswith(incomplete)]
 
 
 def _leads_to_toml(path: Path) -> bool:

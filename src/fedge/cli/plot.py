@@ -32,7 +32,7 @@ def plot(
         typer.Option(
             "--x",
             metavar="FIELD",
-            help="Of curves: round, bytes_up, bytes_down, local_steps, flops, sim_seconds or energy_j. "
+            help="Of curves: round, or what has been paid so far, such as bytes_up or sim_seconds. "
             "Of a Pareto chart: a result.",
         ),
     ] = None,

@@ -15,6 +15,7 @@ import typer
 
 from fedge.cli.parameters import Changes, Format, Quiet, complete_experiment
 from fedge.core.errors import ConfigError
+from fedge.core.fields import describe
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -250,9 +251,7 @@ def _best(board: Board) -> str:
 
 
 def _value(line: Line, board: Board) -> str:
-    if line.value is None:
-        return ""
-    return f"{line.value:.4g}" if board.metric == "loss" else f"{line.value:.1%}"
+    return "" if line.value is None else describe(board.metric).write(line.value)
 
 
 def _left(board: Board) -> str:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.report.quantities import COSTS, fitting
+from fedge.core.fields import describe
 
-_MEASURED = {"accuracy": "accuracy {:.1%}", "user_accuracy": "user {:.1%}", "train_loss": "train loss {:.3g}"}
-_PAID = {"bytes_up": "{:.4g} {} up", "sim_seconds": "{:.4g} {} edge"}
+_SHOWN = {
+    "accuracy": "accuracy {}",
+    "user_accuracy": "user {}",
+    "train_loss": "train loss {}",
+    "bytes_up": "{} up",
+    "sim_seconds": "{} edge",
+}
+"""The fields of the line, in words short enough for all of them to fit 80 columns."""
 
 
 class Tally:
@@ -19,28 +25,21 @@ class Tally:
         self.num_rounds = num_rounds
         self._started_s = started_s
         self._num_timed = 0
-        self._last: dict[str, float] = {}
-        self._total: dict[str, float] = {}
+        self._values: dict[str, float] = {}
 
     def add(self, record: Mapping[str, Any], timed: bool = True) -> None:
         """Take a round into account; one from before this process started says nothing about its speed."""
         self.round = record["round"]
         self._num_timed += timed
-        for name in _MEASURED:
-            if record.get(name) is not None:
-                self._last[name] = record[name]
-        for name in _PAID:
-            if record.get(name) is not None:
-                self._total[name] = self._total.get(name, 0.0) + record[name]
+        for name in _SHOWN:
+            if (value := record.get(name)) is not None:
+                before = self._values.get(name, 0.0) if describe(name).total == "sum" else 0.0
+                self._values[name] = before + value
 
     def line(self) -> str:
-        """`accuracy 93.1%, 12.5 MB up`"""
-        said = [form.format(self._last[name]) for name, form in _MEASURED.items() if name in self._last]
-        for name, form in _PAID.items():
-            if name in self._total:
-                unit = fitting(COSTS[name].units, self._total[name])
-                said.append(form.format(self._total[name] / unit.size, unit.name))
-        return ", ".join(said)
+        """`accuracy 93.12%, 12.5 MB up`"""
+        known = [(name, form) for name, form in _SHOWN.items() if name in self._values]
+        return ", ".join(form.format(describe(name).write(self._values[name])) for name, form in known)
 
     def left(self, now_s: float) -> str:
         """`1:23 left`, if the rounds to come take as long as those so far."""

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from fedge.core.algorithm import Costs, Reply
+from fedge.core.fields import COSTS
 from fedge.core.layout import Tree
 from fedge.core.world import Spent
 
-COSTS = ("messages", "bytes_down", "bytes_up", "bytes_backhaul", "local_steps", "flops", "sim_seconds", "energy_j")
 _CLIENT = ("rounds", "communications", "bytes_down", "bytes_up")
 
 

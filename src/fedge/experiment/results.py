@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedge.config import TargetOptions
-
-COSTS_TO_TARGET = ("bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds", "energy_j")
-_METRICS = ("accuracy", "user_accuracy", "loss")
+from fedge.core.fields import COSTS_TO_TARGET, METRICS, TO_TARGET, describe
 
 
 class Results:
@@ -27,11 +25,10 @@ class Results:
     def note(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
         """Take in a round's record; `totals` include it."""
         last, best = self.metrics["last"], self.metrics["best"]
-        for name in _METRICS:
+        for name in METRICS:
             if name in record:
                 last[name] = record[name]
-                better = min if name == "loss" else max
-                best[name] = better(best.get(name, record[name]), record[name])
+                best[name] = min(best.get(name, record[name]), record[name], key=describe(name).rank)
         if self._to_target is None and self._target and self._target.reached(record):
             self._to_target = {"rounds": record["round"], **{name: totals[name] for name in COSTS_TO_TARGET}}
 
@@ -52,4 +49,4 @@ class Results:
     def costs_to_target(self) -> dict[str, float | None]:
         """Return the totals when the target was first reached; None if it was not."""
         reached = self._to_target or {}
-        return {f"{name}_to_target": reached.get(name) for name in ("rounds", *COSTS_TO_TARGET)}
+        return {name + TO_TARGET: reached.get(name) for name in ("rounds", *COSTS_TO_TARGET)}

@@ -15,6 +15,7 @@ from fedge.config import Config
 from fedge.core.algorithm import Info, Reply
 from fedge.core.drive import Engine, Outcome, drive
 from fedge.core.errors import VoidError
+from fedge.core.fields import describe
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
 from fedge.core.server_side import ServerSide
@@ -102,7 +103,7 @@ class TrainingRun:
         record |= self._evaluate_if_due(info, cohorts)
         self._results.note(record, self._ledger.totals)
         metric = "accuracy" if "accuracy" in record else "loss"
-        seen = Seen(record.get("train_loss"), record.get(metric), higher_is_better=metric == "accuracy")
+        seen = Seen(record.get("train_loss"), record.get(metric), higher_is_better=describe(metric).better == "higher")
         self._schedule = config.schedule.observe(self._schedule, seen)
         record["seconds"] = time.perf_counter() - began
         self._seconds += record["seconds"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import PERCENT, Unit, describe, fitting, titled
 from fedge.report.groups import RunGroup
-from fedge.report.quantities import COSTS, NUMBER, PERCENT, Quantity, Unit, fitting, metric, titled
 from fedge.report.series import MIN_SEEDS, Series, trace
 from fedge.report.statistics import LEVEL
 from fedge.report.style import COLOURS, FAINT, SIZE, TICKS, legend_style, need, save
@@ -25,16 +25,17 @@ DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (10, 2, 2, 2, 2, 2))
 
 def curves(
     groups: Sequence[RunGroup],
-    x: Literal["round", "bytes_up", "bytes_down", "local_steps", "flops", "sim_seconds", "energy_j"] = "round",
+    x: str = "round",
     y: str = "accuracy",
 ) -> altair.LayerChart:
-    """The mean of y over seeds with a band, one line a group; a cost on x is what has been paid so far."""
+    """The mean of y over seeds with a band, one line a group; x is one of `fedge.core.fields.AXES`, summed so far."""
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     alt = need("altair")
     lines = [trace(group, x, y) for group in groups]
-    across, up = COSTS.get(x, Quantity("round", NUMBER)), metric(y)
-    x_unit, y_unit = fitting(across.units, max(line.x[-1] for line in lines)), up.units[0]
+    across, up = describe(x), describe(y)
+    x_unit = fitting(across.units, max(line.x[-1] for line in lines))
+    y_unit = fitting(up.units, max(line.mean.max() for line in lines))
 
     labels = [line.label for line in lines]
     colours = list(islice(cycle(COLOURS), len(labels)))
@@ -61,9 +62,12 @@ def curves(
         if goal and goal.metric == y:
             layers += _goal(alt, goal.value / y_unit.size, goal.written)
     style = legend_style(labels, SIZE["width"])
-    what = "runs of different settings" if any(group.mixed for group in groups) else "seeds"
     chart: altair.LayerChart = alt.layer(
-        *layers, data=alt.Data(values=rows), title=_subtitle(lines, what), config=style, **SIZE
+        *layers,
+        data=alt.Data(values=rows),
+        title=_subtitle(lines, any(group.mixed for group in groups)),
+        config=style,
+        **SIZE,
     )
     return chart
 
@@ -121,8 +125,9 @@ def _labels(chart: Any) -> list[str]:
     return domain
 
 
-def _subtitle(lines: Sequence[Series], what: str) -> str:
+def _subtitle(lines: Sequence[Series], mixed: bool) -> str:
     """How many seeds, or runs that differ in more, stand behind a line, and what its band is."""
+    what = "runs of different settings" if mixed else "seeds"
     counts = sorted({line.count for line in lines})
     if counts == [1]:
         return "one seed"
@@ -130,5 +135,6 @@ def _subtitle(lines: Sequence[Series], what: str) -> str:
     confidence = f"{100 * LEVEL:g}% confidence interval"
     bands = {line.band for line in lines}
     if {"range", "interval"} <= bands:
-        return f"mean of {seeds}; band: {confidence}, or range if fewer than {MIN_SEEDS}"
+        few = f"fewer than {MIN_SEEDS}" + (" or if settings differ" if mixed else "")
+        return f"mean of {seeds}; band: {confidence}, or range if {few}"
     return f"mean of {seeds}; band: {confidence if 'interval' in bands else 'range of the ' + what.partition(' ')[0]}"

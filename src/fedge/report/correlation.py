@@ -71,20 +71,21 @@ def levels(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Level]:
     """The outcomes by each value of every varied setting that is no number.
 
     One that parts the runs as an earlier one does, such as an option that one algorithm alone has, says nothing new.
+    There is an interval only where the runs of a value differ in nothing but the seed.
     """
     found, seen = [], []
-    for setting, values in varied(runs).items():
+    columns = varied(runs)
+    for setting, values in columns.items():
         split = [list(map(str, values)).index(str(value)) for value in values]
         if _numeric(values) or split in seen:
             continue
         seen.append(split)
         for value in dict.fromkeys(map(str, values)):
-            alike = [
-                run for run, own in zip(runs, values, strict=True) if str(own) == value and run.summary is not None
-            ]
-            found += [
-                Level(setting, value, name, to_target([outcome(run, name) for run in alike])) for name in outcomes
-            ]
+            alike = [i for i, run in enumerate(runs) if str(values[i]) == value and run.summary is not None]
+            mixed = any(column[i] != column[alike[0]] for column in columns.values() for i in alike)
+            for name in outcomes:
+                result = to_target([outcome(runs[i], name) for i in alike], mixed)
+                found.append(Level(setting, value, name, result))
     return found
 
 

@@ -5,41 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from fedge.core.errors import FedgeError
+from fedge.core.errors import ConfigError, FedgeError
+from fedge.core.fields import describe, fitting, is_to_target, titled
 from fedge.report.charts import curves
 from fedge.report.correlation import correlate, levels
-from fedge.report.groups import RunGroup, group_runs, regroup, varied
-from fedge.report.outcomes import describe, is_to_target, outcome
+from fedge.report.groups import RunGroup, group_runs, has, regroup, varied
+from fedge.report.outcomes import outcome
 from fedge.report.overviews import bars, heatmap, pareto
 from fedge.report.pairs import Pairing, pair_all
-from fedge.report.quantities import fitting, titled
 from fedge.report.recipe import command, common_toml
+from fedge.report.series import trace
 from fedge.report.statistics import LEVEL
-from fedge.report.tables import TableCells, compare, grid, write
+from fedge.report.tables import RESULTS, TableCells, compare, grid, write
 from fedge.report.users import user_accuracies, users
 from fedge.runs import Run
 
 _MAX_LINES = 8
 """Curves of more settings than this are drawn by one setting instead: there are no more colours."""
 
-_OUTCOMES = (
-    "accuracy",
-    "user_accuracy",
-    "rounds_to_target",
-    "bytes_to_target",
-    "flops_to_target",
-    "sim_seconds_to_target",
-    "energy_j_to_target",
-    "mean_weight_divergence",
-    "median_sim_seconds",
-)
+_OUTCOMES = (*RESULTS, "mean_weight_divergence", "median_sim_seconds")
 
 
 class Figure(NamedTuple):
-    """A chart with a name, drawn when it is asked for."""
+    """A chart with a name, drawn when it is asked for; notes tell what it leaves out, and why."""
 
     title: str
     draw: Callable[[], Any]
+    notes: Sequence[str] = ()
 
 
 class Listing(NamedTuple):
@@ -92,8 +84,11 @@ def _figures(groups: Sequence[RunGroup], outcomes: Sequence[str]) -> Iterator[Fi
     lines, by = _lines(groups)
     said = f", by {by}" if by else ""
     for x, over in (("round", "rounds"), ("bytes_up", "upload")):
-        if all(_measures(group, x) for group in lines):
-            yield Figure(f"Accuracy over {over}{said}", _drawing(curves, lines, x, "accuracy"))
+        drawn, reasons = _traceable(lines, x, "accuracy")
+        if drawn or any(has(record, "accuracy") for group in lines for run in group.runs for record in run.rounds):
+            # without a single curve, drawing raises the first of the reasons
+            draw = _drawing(curves, drawn or lines, x, "accuracy")
+            yield Figure(f"Accuracy over {over}{said}", draw, reasons if drawn else ())
     if any(user_accuracies(run) for group in lines for run in group.runs):
         yield Figure(f"User accuracy over clients{said}", _drawing(users, lines))
     costs = _to_target(outcomes)
@@ -128,14 +123,22 @@ def _two(groups: Sequence[RunGroup]) -> tuple[str, str]:
     return first, second
 
 
-def _measures(group: RunGroup, x: str) -> bool:
-    return any("accuracy" in record for run in group.runs for record in run.rounds) and all(
-        x in record for run in group.runs for record in run.rounds
-    )
+def _traceable(groups: Sequence[RunGroup], x: str, y: str) -> tuple[list[RunGroup], list[str]]:
+    """The groups that have a curve of y over x, and of each other group why it has none."""
+    drawn, reasons = [], []
+    for group in groups:
+        try:
+            trace(group, x, y)
+        except ConfigError as error:
+            reasons.append(f"not shown: {error}")
+        else:
+            drawn.append(group)
+    return drawn, reasons
 
 
 def _pairings(groups: Sequence[RunGroup], name: str) -> TableCells | str:
-    found = pair_all(groups, name)
+    alike = _comparable(groups, name)
+    found = pair_all(alike, name)
     quantity = describe(name)
     if not found:
         return f"{_capital(quantity.title)}: no two settings share a seed, so none can be compared pair by pair."
@@ -151,7 +154,20 @@ def _pairings(groups: Sequence[RunGroup], name: str) -> TableCells | str:
         for pairing in found
     ]
     head = ["setting", "pairs", f"difference in {titled(quantity.title, unit)}", "wins", "verdict"]
-    return TableCells(f"{_capital(quantity.title)} against {groups[0].label}", head, rows, _pairing_notes(found))
+    notes = _pairing_notes(found)
+    if len(alike) < len(groups):
+        why = "another target or none" if is_to_target(name) else f"no {quantity.title}"
+        others = ", ".join(group.label for group in groups if group not in alike)
+        notes.append(f"left out, as they have {why}: {others}")
+    return TableCells(f"{_capital(quantity.title)} against {alike[0].label}", head, rows, notes)
+
+
+def _comparable(groups: Sequence[RunGroup], name: str) -> list[RunGroup]:
+    """The groups that have this result, or of a cost to target those with the target of the first that has one."""
+    if is_to_target(name):
+        target = next((group.target for group in groups if group.target), None)
+        return [group for group in groups if target and group.target == target]
+    return [group for group in groups if any(outcome(run, name) is not None for run in group.runs)]
 
 
 def _pairing_notes(found: Sequence[Pairing]) -> list[str]:
@@ -205,9 +221,8 @@ def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[TableCe
             for value in dict.fromkeys(one.value for one in own)
         ]
         head = [setting, "runs", *(titled(describe(name).title, units[name]) for name in outcomes)]
-        yield TableCells(
-            f"By {setting}", head, rows, ["mean over all runs with that value, whatever their other settings"]
-        )
+        notes = ["mean over all runs with that value, whatever their other settings; ± only where seeds alone differ"]
+        yield TableCells(f"By {setting}", head, rows, notes)
 
 
 def _coefficient(value: float | None, count: int) -> str:

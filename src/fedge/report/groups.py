@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from fedge.core.effect import digest, omit
 from fedge.core.errors import ConfigError
+from fedge.core.fields import describe
 from fedge.core.schema import nearest
-from fedge.report.quantities import metric
 
 
 class RunView(Protocol):
@@ -40,11 +40,11 @@ class Target:
     @property
     def written(self) -> str:
         """The value as it is read: `90%`."""
-        (unit,) = metric(self.metric).units
+        unit = describe(self.metric).units[0]
         return f"{self.value / unit.size:.6g}{unit.name}"
 
     def __str__(self) -> str:
-        return f"{metric(self.metric).title} {self.written}"
+        return f"{describe(self.metric).title} {self.written}"
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from itertools import cycle, islice
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedge.core.fields import PERCENT, SECONDS, fitting, titled
 from fedge.report.charts import COLOURS, DASHES
 from fedge.report.edge import EdgeRound, not_recorded, read_edge
 from fedge.report.groups import RunGroup
-from fedge.report.quantities import PERCENT, SECONDS, fitting, titled
 from fedge.report.style import FAINT, SIZE, legend_style, need
 from fedge.report.users import cumulate
 

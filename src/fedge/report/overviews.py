@@ -7,10 +7,10 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import Unit, describe, fitting, is_to_target, titled
 from fedge.report.groups import RunGroup, Target, settings, varied
-from fedge.report.outcomes import check_outcome, describe, is_to_target, lower_is_better, outcome
+from fedge.report.outcomes import check_outcome, outcome
 from fedge.report.pareto import pareto_front
-from fedge.report.quantities import Unit, fitting, titled
 from fedge.report.statistics import LEVEL, Reached, to_target
 from fedge.report.style import COLOURS, FAINT, INK, SIZE, STYLE, legend_style, need
 from fedge.report.tables import write
@@ -26,15 +26,17 @@ _SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross
 def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.LayerChart:
     """An outcome of each group with its interval; a target that was not reached is said, not drawn as zero."""
     alt, results = need("altair"), _results(groups, y)
-    quantity = describe(y)
-    unit = _unit(quantity.units, results)
-    rows = [_bar(group.label, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
-    worst = float("inf") if lower_is_better(y) else float("-inf")  # what was not reached comes last
-    rows.sort(key=lambda row: worst if row["mean"] is None else row["mean"], reverse=not lower_is_better(y))
+    declared = describe(y)
+    unit = _unit(declared.units, results)
+    rows = [_bar(group, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
+    # what was not reached comes last
+    rows.sort(key=lambda row: float("inf") if row["mean"] is None else declared.rank(row["mean"]))
     at = alt.Y("label:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6))
     largest = max((row["high"] for row in rows if row["mean"] is not None), default=1.0)
     scale = alt.Scale(domain=[0, largest or 1.0], nice=True)
-    across = alt.X("mean:Q", title=titled(quantity.title, unit), scale=scale)
+    across = alt.X("mean:Q", title=titled(declared.title, unit), scale=scale)
+    interval = f"lines: {LEVEL:.0%} confidence interval" if any(map(_spread, results)) else ""
+    mixed = any(group.mixed for group in groups)
     chart = alt.Chart()
     layers = [
         chart.mark_bar(color=COLOURS[0], opacity=0.75, height=11).encode(at, across),
@@ -46,9 +48,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.Laye
         data=alt.Data(values=rows),
         width=SIZE["width"],
         height=_BAR * len(rows),
-        title=_said(
-            [_goal(groups, y), f"lines: {LEVEL:.0%} confidence interval" if any(map(_spread, results)) else ""]
-        ),
+        title=_said([_goal(groups, y), interval, "no line: mean over different settings" if mixed else ""]),
         config=STYLE,
     )
     return made
@@ -57,7 +57,12 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.Laye
 def pareto(groups: Sequence[RunGroup], x: str = "bytes_up_to_target", y: str = "flops_to_target") -> altair.LayerChart:
     """Two outcomes of each group, and the line through those that no other beats in both."""
     alt = need("altair")
-    xs, ys = _results(groups, x), _results(groups, y)
+    xs, ys, across, up = _results(groups, x), _results(groups, y), describe(x), describe(y)
+    for declared in (across, up):
+        if declared.better == "neither":
+            raise ConfigError(
+                f"a Pareto chart needs results with a better direction, and {declared.name} has none; choose another"
+            )
     known = [
         (group.label, a.estimate.mean, b.estimate.mean)
         for group, a, b in zip(groups, xs, ys, strict=True)
@@ -67,16 +72,15 @@ def pareto(groups: Sequence[RunGroup], x: str = "bytes_up_to_target", y: str = "
         raise ConfigError(
             f"no setting has both {x} and {y}; its target may be out of reach: choose others with --x, --y"
         )
-    x_sign, y_sign = (1 if lower_is_better(field) else -1 for field in (x, y))
-    front = set(pareto_front([(x_sign * a, y_sign * b) for _, a, b in known]))
-    x_unit, y_unit = _unit(describe(x).units, xs), _unit(describe(y).units, ys)
+    front = set(pareto_front([(across.rank(a), up.rank(b)) for _, a, b in known]))
+    x_unit, y_unit = _unit(across.units, xs), _unit(up.units, ys)
     rows = [
         {"label": label, "x": a / x_unit.size, "y": b / y_unit.size, "front": i in front}
         for i, (label, a, b) in enumerate(known)
     ]
     at = [
-        alt.X("x:Q", title=titled(describe(x).title, x_unit), scale=alt.Scale(zero=False, padding=12)),
-        alt.Y("y:Q", title=titled(describe(y).title, y_unit), scale=alt.Scale(zero=False, padding=12)),
+        alt.X("x:Q", title=titled(across.title, x_unit), scale=alt.Scale(zero=False, padding=12)),
+        alt.Y("y:Q", title=titled(up.title, y_unit), scale=alt.Scale(zero=False, padding=12)),
     ]
     labels = [label for label, _, _ in known]
     looks = {
@@ -104,7 +108,7 @@ def pareto(groups: Sequence[RunGroup], x: str = "bytes_up_to_target", y: str = "
 
 
 def heatmap(groups: Sequence[RunGroup], y: str = "accuracy", keys: tuple[str, str] | None = None) -> altair.LayerChart:
-    """The mean of an outcome over two settings that were varied; darker is better."""
+    """The mean of an outcome over two settings that were varied; darker is better, or higher if neither way is."""
     alt = need("altair")
     across, down = keys or _two_varied(groups)
     merged: dict[tuple[Any, Any], list[RunGroup]] = {}
@@ -114,12 +118,12 @@ def heatmap(groups: Sequence[RunGroup], y: str = "accuracy", keys: tuple[str, st
     cells = [RunGroup("", [run for group in alike for run in group.runs]) for alike in merged.values()]
     check_outcome([run for group in groups for run in group.runs], y)
     results = [to_target([outcome(run, y) for run in cell.runs if run.summary is not None]) for cell in cells]
-    quantity = describe(y)
-    unit = _unit(quantity.units, results)
+    declared = describe(y)
+    unit = _unit(declared.units, results)
     means = [result.estimate.mean / unit.size if result.estimate else None for result in results]
     known = [mean for mean in means if mean is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
-    reverse = lower_is_better(y)
+    reverse = declared.better == "lower"
     rows = []
     for (a, b), mean, result in zip(merged, means, results, strict=True):
         depth = 0.0 if mean is None or low == high else (mean - low) / (high - low)
@@ -143,12 +147,13 @@ def heatmap(groups: Sequence[RunGroup], y: str = "accuracy", keys: tuple[str, st
     ]
     mixed = "mean over the other settings varied" if any(len(alike) > 1 for alike in merged.values()) else ""
     lacking = "–: target not reached" if None in means and is_to_target(y) else ""
+    way = "higher" if declared.better == "neither" else "better"
     made: altair.LayerChart = alt.layer(
         *layers,
         data=alt.Data(values=rows),
         width=_CELL * len({a for a, _ in merged}),
         height=_ROW * len({b for _, b in merged}),
-        title=_said([f"{titled(quantity.title, unit)}, darker is better", _goal(groups, y), mixed, lacking]),
+        title=_said([f"{titled(declared.title, unit)}, darker is {way}", _goal(groups, y), mixed, lacking]),
         config=STYLE,
     )
     return made
@@ -158,22 +163,27 @@ def _results(groups: Sequence[RunGroup], field: str) -> list[Reached]:
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     check_outcome([run for group in groups for run in group.runs], field)
-    return [to_target([outcome(run, field) for run in group.runs if run.summary is not None]) for group in groups]
+    return [
+        to_target([outcome(run, field) for run in group.runs if run.summary is not None], group.mixed)
+        for group in groups
+    ]
 
 
 def _unit(units: Sequence[Unit], results: Sequence[Reached]) -> Unit:
     return fitting(units, max((result.estimate.mean for result in results if result.estimate), default=0.0))
 
 
-def _bar(label: str, result: Reached, unit: Unit, to_a_target: bool) -> dict[str, Any]:
+def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dict[str, Any]:
     estimate = result.estimate
     if estimate is None:
-        return {"label": label, "mean": None, "end": 0.0, "said": "not reached" if to_a_target else "not measured"}
+        missed = "not reached" if any(run.config.get("target") for run in group.runs) else "no target"
+        said = missed if to_a_target else "not measured"
+        return {"label": group.label, "mean": None, "end": 0.0, "said": said}
     mean = estimate.mean / unit.size
     low, high = ((end if end is not None else estimate.mean) / unit.size for end in (estimate.low, estimate.high))
     partly = f"  ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
     ends = {"low": max(low, 0.0), "high": high, "end": high}
-    return {"label": label, "mean": mean, "said": write(estimate, unit) + partly, **ends}
+    return {"label": group.label, "mean": mean, "said": write(estimate, unit) + partly, **ends}
 
 
 def _two_varied(groups: Sequence[RunGroup]) -> tuple[str, str]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from math import comb
 from typing import Literal
 
+from fedge.core.fields import Field, describe, is_to_target
 from fedge.report.groups import RunGroup
-from fedge.report.outcomes import lower_is_better, outcome
+from fedge.report.outcomes import outcome
 from fedge.report.statistics import LEVEL, Estimate, interval
 
-Verdict = Literal["better", "worse", "no difference shown"]
+Verdict = Literal["better", "worse", "higher", "lower", "no difference shown"]
+"""Higher or lower: of a result of which neither way is better."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,17 @@ def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:
         for run in first.runs
         if run.summary is not None and (seed := run.config.get("seed")) in seeds
     ]
-    sign = -1.0 if lower_is_better(name) else 1.0
-    gains = [_gain(a, b, sign) for a, b in both]
+    if not is_to_target(name):  # what was not measured did not lose
+        both = [(a, b) for a, b in both if a is not None and b is not None]
+    declared = describe(name)
+    gains = [_gain(a, b, declared) for a, b in both]
     wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     complete = [a - b for a, b in both if a is not None and b is not None]
     difference = interval(complete) if complete else None
     by: Literal["interval", "wins"] = "interval" if len(complete) == len(both) else "wins"
-    verdict = _by_interval(difference, sign) if by == "interval" else _by_wins(wins, losses)
+    shown = _differs(difference) if by == "interval" else sign_test(wins, losses) <= 1 - LEVEL
+    ahead = declared.rank(difference.mean) < 0 if by == "interval" and difference else wins > losses
+    verdict = _verdict(declared, ahead) if shown else "no difference shown"
     return Pairing(first.label, second.label, name, len(both), difference, wins, losses, verdict, by)
 
 
@@ -64,21 +70,20 @@ def sign_test(wins: int, losses: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def _gain(a: float | None, b: float | None, sign: float) -> float:
+def _gain(a: float | None, b: float | None, declared: Field) -> float:
     if a is not None and b is not None:
-        return sign * (a - b)
+        return declared.rank(b) - declared.rank(a)
     return float(a is not None) - float(b is not None)
 
 
-def _by_interval(difference: Estimate | None, sign: float) -> Verdict:
+def _differs(difference: Estimate | None) -> bool:
+    """Whether the interval leaves out 0; a single pair has no interval."""
     if difference is None or difference.low is None or difference.high is None:
-        return "no difference shown"  # a single pair has no interval
-    if difference.low <= 0 <= difference.high:
-        return "no difference shown"
-    return "better" if sign * difference.mean > 0 else "worse"
+        return False
+    return not difference.low <= 0 <= difference.high
 
 
-def _by_wins(wins: int, losses: int) -> Verdict:
-    if sign_test(wins, losses) > 1 - LEVEL:
-        return "no difference shown"
-    return "better" if wins > losses else "worse"
+def _verdict(declared: Field, ahead: bool) -> Verdict:
+    if declared.better == "neither":
+        return "higher" if ahead else "lower"
+    return "better" if ahead else "worse"

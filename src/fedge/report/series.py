@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import AXES
 from fedge.core.schema import nearest
 from fedge.report.groups import RunGroup, RunView, has
-from fedge.report.quantities import COSTS
 from fedge.report.statistics import interval
 
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -24,7 +24,10 @@ MIN_SEEDS = 3
 
 @dataclass(frozen=True)
 class Series:
-    """The mean of a metric over seeds, with the band around it; a single seed has none."""
+    """The mean of a metric over seeds, with the band around it; a single seed has none.
+
+    The band of runs of different settings is their range: they are no sample that an interval could be taken of.
+    """
 
     label: str
     x: Array
@@ -52,7 +55,7 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
     mean = values.mean(axis=0)
     if len(seeds) == 1:
         return Series(group.label, grid, mean, mean, mean, 1, "none")
-    if len(seeds) < MIN_SEEDS:
+    if len(seeds) < MIN_SEEDS or group.mixed:
         return Series(group.label, grid, mean, values.min(axis=0), values.max(axis=0), len(seeds), "range")
     half = np.array([interval(column).half for column in values.T.tolist()])
     return Series(group.label, grid, mean, mean - half, mean + half, len(seeds), "interval")
@@ -62,15 +65,14 @@ def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
     """Where the run measured y, and what it measured."""
     if x == "round":
         at = [record["round"] for record in run.rounds]
-    elif x in COSTS:
+    elif x in AXES:
         lacking = next((record["round"] for record in run.rounds if not has(record, x)), None)
         if lacking is not None:
             hint = "; it needs an [edge] clock in the experiment" if x == "sim_seconds" else ""
             raise ConfigError(f"x: {label} has no {x} in round {lacking}, so its sum is not known{hint}")
         at = np.cumsum([record[x] for record in run.rounds]).tolist()
     else:
-        known = ["round", *COSTS]
-        raise ConfigError(f"x: unknown {x!r}{nearest(x, known)}; known: {', '.join(known)}")
+        raise ConfigError(f"x: unknown {x!r}{nearest(x, AXES)}; known: {', '.join(AXES)}")
     # a dictionary, as rounds that cost nothing share a place: the last of them counts
     points = {place: record[y] for place, record in zip(at, run.rounds, strict=True) if has(record, y)}
     return np.array(list(points), np.float64), np.array(list(points.values()), np.float64)
@@ -81,7 +83,7 @@ def _grid(label: str, seeds: list[Array]) -> Array:
     first, last = max(xs[0] for xs in seeds), min(xs[-1] for xs in seeds)
     if first > last:
         raise ConfigError(
-            f"{label}: its seeds share no range of x, one begins at {first:g}, another ends at {last:g};"
+            f"{label}: its runs share no range of x, one begins at {first:g}, another ends at {last:g};"
             " leave one of them out"
         )
     places = np.unique(np.concatenate(seeds))

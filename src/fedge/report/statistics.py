@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import cos, fsum, pi, sin, sqrt, tan
 
@@ -13,7 +13,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its confidence interval; one seed has none."""
+    """A mean over seeds with its confidence interval; a single seed has none, nor have runs of different settings."""
 
     mean: float
     low: float | None
@@ -48,10 +48,17 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
     return Estimate(mean, mean - half, mean + half, count)
 
 
-def to_target(values: Sequence[float | None], level: float = LEVEL) -> Reached:
-    """The cost of reaching a target, None standing for a seed that did not reach it."""
+def to_target(values: Sequence[float | None], mixed: bool = False) -> Reached:
+    """The cost of reaching a target, None standing for a seed that did not reach it.
+
+    With `mixed` the values are of different settings. They are no sample of one distribution, so their mean has no
+    interval.
+    """
     found = [value for value in values if value is not None]
-    return Reached(interval(found, level) if found else None, len(found), len(values))
+    estimate = interval(found) if found else None
+    if estimate and mixed:
+        estimate = replace(estimate, low=None, high=None)
+    return Reached(estimate, len(found), len(values))
 
 
 @lru_cache

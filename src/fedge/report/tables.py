@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import floor, log10
 from typing import Any, NamedTuple
@@ -11,9 +11,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from fedge.report.groups import RunGroup, RunView, Target, has
-from fedge.report.quantities import BYTES, FLOPS, JOULES, NUMBER, PERCENT, SECONDS, Unit, fitting
-from fedge.report.statistics import LEVEL, Estimate, interval, to_target
+from fedge.core.fields import Unit, describe, fitting
+from fedge.report.groups import RunGroup, Target
+from fedge.report.outcomes import outcome
+from fedge.report.statistics import LEVEL, Estimate, to_target
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,13 @@ def grid(rows: Sequence[Row]) -> TableCells:
     goal = targets[0].written if len(targets) == 1 else "target"
     head = ["name", "seeds"]
     cells = [[_name(row), str(row.seeds)] for row in rows]
-    for column in _COLUMNS:
-        estimates = [getattr(row, column.field) for row in rows]
-        says_reached = column.field == "rounds_to_target" and bool(targets)
+    for name, header in RESULTS.items():
+        estimates = [getattr(row, name) for row in rows]
+        says_reached = name == "rounds_to_target" and bool(targets)
         if not any(estimates) and not says_reached:
             continue
-        unit = fitting(column.units, max((estimate.mean for estimate in estimates if estimate), default=0.0))
-        head.append(column.header.format(unit=unit.name, goal=goal))
+        unit = fitting(describe(name).units, max((estimate.mean for estimate in estimates if estimate), default=0.0))
+        head.append(header.format(unit=unit.name, goal=goal))
         for row, line, estimate in zip(rows, cells, estimates, strict=True):
             written = write(estimate, unit) if estimate else "–"
             line.append(_with_reached(written, row) if says_reached else written)
@@ -105,57 +106,29 @@ class TableCells(NamedTuple):
     notes: Sequence[str] = ()
 
 
-class _Column(NamedTuple):
-    field: str
-    header: str
-    units: tuple[Unit, ...]
-
-
-_COLUMNS = (
-    _Column("accuracy", "accuracy\n({unit})", PERCENT),
-    _Column("user_accuracy", "user\nacc. ({unit})", PERCENT),
-    _Column("rounds_to_target", "rounds\nto {goal}", NUMBER),
-    _Column("bytes_to_target", "{unit} up\n+ down\nto {goal}", BYTES),
-    _Column("flops_to_target", "{unit}\nto {goal}", FLOPS),
-    _Column("sim_seconds_to_target", "edge {unit}\nto {goal}", SECONDS),
-    _Column("energy_j_to_target", "{unit}\nto {goal}", JOULES),
-)
+RESULTS = {
+    "accuracy": "accuracy\n({unit})",
+    "user_accuracy": "user\nacc. ({unit})",
+    "rounds_to_target": "rounds\nto {goal}",
+    "bytes_to_target": "{unit} up\n+ down\nto {goal}",
+    "flops_to_target": "{unit}\nto {goal}",
+    "sim_seconds_to_target": "edge {unit}\nto {goal}",
+    "energy_j_to_target": "{unit}\nto {goal}",
+}
+"""The results that a table compares, each with a heading short enough for all of them to fit 80 columns."""
 
 
 def _row(group: RunGroup) -> Row:
     finished = [run for run in group.runs if run.summary is not None]
-    summaries = [run.summary or {} for run in finished]
-    rounds = to_target([summary.get("rounds_to_target") for summary in summaries])
-
-    def cost(*fields: str) -> Estimate | None:
-        return to_target([_sum(summary, fields) for summary in summaries]).estimate
-
+    found = {name: to_target([outcome(run, name) for run in finished], group.mixed) for name in RESULTS}
     return Row(
         label=group.label,
         seeds=len(finished),
         unfinished=len(group.runs) - len(finished),
         target=group.target,
-        reached=rounds.reached,
-        accuracy=_final(finished, "accuracy"),
-        user_accuracy=_final(finished, "user_accuracy"),
-        rounds_to_target=rounds.estimate,
-        bytes_to_target=cost("bytes_up_to_target", "bytes_down_to_target"),
-        flops_to_target=cost("flops_to_target"),
-        sim_seconds_to_target=cost("sim_seconds_to_target"),
-        energy_j_to_target=cost("energy_j_to_target"),
+        reached=found["rounds_to_target"].reached,
+        **{name: result.estimate for name, result in found.items()},
     )
-
-
-def _final(runs: Sequence[RunView], field: str) -> Estimate | None:
-    """The last measured value of each run."""
-    measured = [[record[field] for record in run.rounds if has(record, field)] for run in runs]
-    values = [values[-1] for values in measured if values]
-    return interval(values) if values else None
-
-
-def _sum(summary: Mapping[str, Any], fields: Sequence[str]) -> float | None:
-    values = [summary[field] for field in fields if has(summary, field)]
-    return sum(values) if len(values) == len(fields) else None
 
 
 def _name(row: Row) -> str:

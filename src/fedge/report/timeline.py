@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import SECONDS, Unit, fitting, titled
 from fedge.report.edge import EdgeRound
-from fedge.report.quantities import SECONDS, Unit, fitting, titled
 from fedge.report.style import FAINT, INK, SIZE, STYLE, need
 
 if TYPE_CHECKING:

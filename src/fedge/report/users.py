@@ -7,9 +7,9 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import PERCENT, describe, titled
 from fedge.report.charts import COLOURS, DASHES
 from fedge.report.groups import RunGroup, RunView, has
-from fedge.report.quantities import PERCENT, metric, titled
 from fedge.report.style import FAINT, SIZE, legend_style, need
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def users(groups: Sequence[RunGroup]) -> altair.LayerChart:
     labels = list(measured)
     domain = {"domain": labels}
     (unit,) = PERCENT
-    across = alt.X("x:Q", title=titled(metric(FIELD).title, unit), scale=alt.Scale(zero=False, nice=False, padding=4))
+    across = alt.X("x:Q", title=titled(describe(FIELD).title, unit), scale=alt.Scale(zero=False, nice=False, padding=4))
     share = alt.Y("share:Q", title=titled("share of clients", unit), scale=alt.Scale(domain=[0, 100]))
     looks = {
         "stroke": alt.Stroke("label:N", scale=alt.Scale(**domain, range=[*islice(cycle(COLOURS), len(labels))])),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from html import escape
 
+from fedge.core.errors import ConfigError
 from fedge.report.document import Document, Figure, Listing
 from fedge.report.style import need
 from fedge.report.tables import TableCells
@@ -42,7 +44,7 @@ def page(document: Document) -> str:
         for part in section.parts:
             if isinstance(part, Figure):
                 count += 1
-                drawn.append(f"<figure><figcaption>{escape(part.title)}</figcaption>{_svg(part, count)}</figure>")
+                drawn.append(_figure(part, count))
             else:
                 parts.append(_html(part, section.title))
         if drawn:
@@ -90,9 +92,21 @@ def _html(part: TableCells | Listing | str, section: str) -> str:
         return f"{title}<pre>{escape(part.text.rstrip())}</pre>"
     head = "".join(f"<th>{escape(cell)}</th>" for cell in part.head)
     rows = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in part.rows)
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in part.notes)
     kind = ' class="words"' if len(part.head) == 2 else ""
-    return f'{title}<div class="wide"><table{kind}>\n<tr>{head}</tr>\n{rows}\n</table></div>{notes}'
+    return f'{title}<div class="wide"><table{kind}>\n<tr>{head}</tr>\n{rows}\n</table></div>{_notes(part.notes)}'
+
+
+def _notes(notes: Sequence[str]) -> str:
+    return "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+
+
+def _figure(figure: Figure, number: int) -> str:
+    """The chart, or why these runs have none: one chart that cannot be drawn does not cost the report."""
+    try:
+        drawn = _svg(figure, number)
+    except ConfigError as error:
+        drawn = _notes([f"not drawn: {error}"])
+    return f"<figure><figcaption>{escape(figure.title)}</figcaption>{drawn}{_notes(figure.notes)}</figure>"
 
 
 def _svg(figure: Figure, number: int) -> str:

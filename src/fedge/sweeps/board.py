@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fedge.sweeps.options import Metric
+from fedge.core.fields import Metric, describe
 
 Status = Literal["waiting", "running", "complete", "failed"]
 
@@ -92,9 +92,7 @@ class Board:
 
     def rank(self, value: float | None) -> float:
         """A number that is the smaller the better the value."""
-        if value is None:
-            return float("inf")
-        return value if self.metric == "loss" else -value
+        return float("inf") if value is None else describe(self.metric).rank(value)
 
     def place(self, names: Iterable[str], num_rounds: int) -> None:
         """These runs are to come, or to go on, for so many rounds in all."""

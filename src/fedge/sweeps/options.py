@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 
+from fedge.core.fields import Metric
 from fedge.core.schema import Options
 
-Metric = Literal["accuracy", "user_accuracy", "loss"]
 Condition = str | list[str]
 """`algorithm.name=scaffold`, or several of these that must all hold."""
 

@@ -11,13 +11,14 @@ import msgspec
 from fedge import config as configuration
 from fedge.config import Config
 from fedge.core.errors import ConfigError, RunError
+from fedge.core.fields import Metric
 from fedge.core.schema import read
 from fedge.runs import Run
 from fedge.runs.files import CONFIG, decode, encode_pretty, read_bytes, seed_path
 from fedge.runs.storage import write_atomic, writing
 from fedge.sweeps.axes import Point, find_points, seeds_of
 from fedge.sweeps.names import name_points
-from fedge.sweeps.options import Metric, SweepOptions
+from fedge.sweeps.options import SweepOptions
 
 FORMAT = 1
 PLAN = "sweep.json"
