@@ -24,10 +24,11 @@ from federation import BUILDS, Federation, Handmade, batched_of, make_job, mixed
 from fedge.core.algorithm import Build, Exchange, Info, Reply, drive
 from fedge.core.errors import ConfigError, DataError, FedgeError, StorageError, TrainingError
 from fedge.core.layout import Tree
+from fedge.core.placement import Placements
 from fedge.data.clients import Samples
 from fedge.engines import pool as pools
 from fedge.engines import tasks
-from fedge.engines.arena import Arena, Entries
+from fedge.engines.arena import Arena
 from fedge.engines.block import Block, disjoint
 from fedge.engines.job import Job, Request
 from fedge.engines.kernels.assemble import Batched
@@ -217,7 +218,7 @@ def test_a_worker_killed_with_half_a_result(
     """What it has written to shared memory is not used."""
     home, whole = os.getpid(), Arena.put
 
-    def put(arena: Arena, tree: Tree, start: int = 0) -> Entries:
+    def put(arena: Arena, tree: Tree, start: int = 0) -> Placements:
         if os.getpid() != home:
             with suppress(FileExistsError):
                 (tmp_path / "killed").touch(exist_ok=False)

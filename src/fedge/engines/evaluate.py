@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -79,7 +80,8 @@ def trained_users(job: Job, workers: Workers, state: Tree, clients: Iterable[int
         request = job.send(exchange, info)
         asked = set(exchange.cohort).intersection(left)
         blocks = divide(job, job.algorithm.works[exchange.work], sorted(asked), info, workers)
-        items = (({"clients": block, **request.meta()}, read_kept(job, block)) for block in blocks)
+        told = msgspec.structs.asdict(request.meta())
+        items = (({"clients": block, **told}, read_kept(job, block)) for block in blocks)
         found |= _by_client(workers.map("trained", request.exchange.down, items))
         left = [client for client in left if client not in asked]
     return found

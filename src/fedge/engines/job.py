@@ -12,6 +12,7 @@ from fedge.core.algorithm import Algorithm, Exchange, Info, Kept, Work
 from fedge.core.errors import TrainingError
 from fedge.core.keys import generator
 from fedge.core.layout import Tree
+from fedge.core.message import WorkRequest
 from fedge.data.clients import Clients, Samples
 from fedge.data.feed import Steps, plan
 
@@ -79,9 +80,9 @@ class Request(NamedTuple):
     info: Info
     coded: Tree
 
-    def meta(self) -> dict[str, object]:
-        """The plain values of a request: the same for every client, so that it can be broadcast."""
-        return {"work": self.exchange.work, **self.info.told()}
+    def meta(self) -> WorkRequest:
+        """The plain values of a request."""
+        return WorkRequest(work=self.exchange.work, **self.info.told())
 
 
 def check_stats(tree: Tree, network: Network, where: str) -> None:

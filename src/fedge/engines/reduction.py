@@ -35,9 +35,9 @@ class Answer(NamedTuple):
     effort: Effort
     upload: Tree
 
-    def meta(self) -> dict[str, object]:
+    def meta(self) -> message.WorkAnswer:
         """The plain values that travel beside the upload."""
-        return {"client": self.client, "samples": self.samples, **self.effort._asdict()}
+        return message.WorkAnswer(self.client, self.samples, *self.effort)
 
 
 class PartialReply(NamedTuple):

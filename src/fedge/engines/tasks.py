@@ -83,7 +83,7 @@ def ask(reductions: Sequence[Reduction], block: Rows) -> Meta:
     Its tensors are the private state of the block's clients. Of exchanges whose uploads the parent holds, they are
     handed on as they are.
     """
-    told = reductions[block.asked[0]].request.meta()  # all that ask the block say the same
+    told = msgspec.structs.asdict(reductions[block.asked[0]].request.meta())  # all that ask the block say the same
     holding = [number for number in sorted(set(block.asked)) if reductions[number].holds]
     return {"request": told, "holding": holding, **block._asdict()}
 
@@ -140,7 +140,7 @@ def write_part(part: PartialReply) -> Content:
     """A part, ready to travel."""
     mean = part.mean
     meta = {
-        "answers": [each.meta() for each in part.answers],
+        "answers": [msgspec.structs.asdict(each.meta()) for each in part.answers],
         "bytes_up": part.bytes_up,
         "communicated": part.communicated,
         "mean": mean

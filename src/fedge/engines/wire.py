@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from fedge.core import message
 from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.engines.job import Job
@@ -36,15 +38,16 @@ class Wire:
 
 def serve(job: Job, client: int, request: bytes) -> bytes:
     """The client's side of the wire: a request in, an answer out."""
-    meta, down = message.unpack(request)
-    work = meta.pop("work")
+    meta, down = message.unpack(request, message.WorkRequest)
+    told = msgspec.structs.asdict(meta)
+    work = told.pop("work")
     if (codec := job.algorithm.works[work].down_codec) is not None:
         down = codec.decode(down, {})
-    given = answer(job, client, work, down, Info(**meta))
+    given = answer(job, client, work, down, Info(**told))
     return message.pack(given.meta(), given.upload)
 
 
 def _receive(response: bytes) -> Answer:
-    meta, upload = message.unpack(response)
-    client, samples = meta.pop("client"), meta.pop("samples")
-    return Answer(client, samples, Effort(**meta), upload)
+    meta, upload = message.unpack(response, message.WorkAnswer)
+    client, samples, *effort = msgspec.structs.astuple(meta)
+    return Answer(client, samples, Effort(*effort), upload)
