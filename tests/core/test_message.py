@@ -55,9 +55,11 @@ def written(entries: Any, body: bytes = b"", meta: Any = None) -> bytes:
     return framed(msgspec.msgpack.encode([{} if meta is None else meta, entries]), body)
 
 
-def read_in_pieces(data: bytes, lengths: Sequence[int], kind: Any = NoMeta) -> tuple[Any, Tree]:
+def read_in_pieces(
+    data: bytes, lengths: Sequence[int], kind: Any = NoMeta, max_bytes: int = message.MAX_BYTES
+) -> tuple[Any, Tree]:
     """Feed a message in pieces of these lengths, over and over."""
-    reader = Reader[Any](kind)
+    reader = Reader[Any](kind, max_bytes)
     start, turn = 0, 0
     while start < len(data):
         stop = start + lengths[turn % len(lengths)]
@@ -378,7 +380,9 @@ def forge(rng: random.Random) -> bytes:
         return framed(header, mutate(body, rng))
     meta, entries = msgspec.msgpack.decode(header)
     odd = [rng.choice([0, 1, 2, 63, 64, 128, 2**31, 2**62, 2**63, 2**64 - 1, -1, None, "x", 1.5]) for _ in range(9)]
-    if entries and rng.random() < 0.7:
+    if entries and rng.random() < 0.2:
+        entries[-1][2] = [rng.choice([2, 10**4, 10**5, 10**6, 10**8, 2**32]), rng.choice([0, 1, 3])]
+    elif entries and rng.random() < 0.7:
         entry = rng.choice(entries)
         entry[rng.randrange(4)] = rng.choice([*odd, odd[: rng.randrange(9)], "float64", "uint8", entries[0][0]])
     else:
@@ -387,25 +391,30 @@ def forge(rng: random.Random) -> bytes:
 
 
 KINDS = (WorkRequest, WorkAnswer)
+EXPECTED_BYTES = 50_000
 
 
 def allowed(case: bytes) -> int:
-    """The input once for the tensors, and what decoding its header takes: objects are larger than their bytes."""
-    return len(case) + 30 * min(len(case), MIB)
+    """Input or expected tensors, and what decoding the header takes: objects are larger than their bytes."""
+    return max(len(case), EXPECTED_BYTES) + 30 * min(len(case), MIB)
 
 
 @pytest.mark.parametrize("num_cases", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
-@pytest.mark.parametrize("name", ["unpack", "Reader, whole", "Reader, pieces"])
-def test_any_bytes_decode_or_are_refused(name: str, num_cases: int) -> None:
-    found = fuzz(forge, lambda case: DECODERS[name](case, KINDS), StreamError, num_cases, allowed)
+@pytest.mark.parametrize("lengths", [None, [10**9], [7, 1, 64, 30]], ids=["unpack", "Reader, whole", "Reader, pieces"])
+def test_any_bytes_decode_or_are_refused(lengths: list[int] | None, num_cases: int) -> None:
+    def decode(case: bytes) -> object:
+        return read_in_pieces(case, lengths, KINDS, EXPECTED_BYTES) if lengths else unpack(case, KINDS)
+
+    found = fuzz(forge, decode, StreamError, num_cases, allowed)
     checksums = sum(count for text, count in found.items() if "checksum" in text)
     assert 0 < checksums < num_cases / 4  # most cases reach what lies behind it
     assert found[""] > num_cases / 50
     assert sum("'x'" in text or "'n'" in text for text in found) > 10
+    assert lengths is None or any(f"at most {EXPECTED_BYTES} bytes" in text for text in found)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_past_failures_take_little_memory(name: str) -> None:
     data, _ = REFUSED[name]
     assert outcome(data, lambda case: unpack(case, KINDS), StreamError, allowed)
-    assert outcome(data, lambda case: read_in_pieces(case, [999], KINDS), StreamError, allowed)
+    assert outcome(data, lambda case: read_in_pieces(case, [999], KINDS, EXPECTED_BYTES), StreamError, allowed)

@@ -110,7 +110,10 @@ def test_others_can_read_it(tmp_path: Path) -> None:
         assert json.loads(file.metadata()["fedge"])["layout"] == 2
     every = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16]
     state = {str(dtype): torch.tensor([1, 0, 1]).to(dtype) for dtype in [*every, torch.int8, torch.uint8, torch.bool]}
-    found = load_as_others(pack(Checkpoint(state, {}, {}, 0)))
+    data = pack(Checkpoint(state, {}, {}, 0))
+    offsets = [place["data_offsets"] for name, place in parts(data)[0].items() if name != "__metadata__"]
+    assert all(start % ((stop - start) // 3) == 0 for start, stop in offsets)  # each has three values
+    found = load_as_others(data)
     assert {name: (value.dtype, value.tolist()) for name, value in found.items()} == {
         f"state.{name}": (value.dtype, [1, 0, 1]) for name, value in state.items()
     }
