@@ -222,7 +222,7 @@ def test_the_search_finds_what_does_travel(traffic: list[bytes]) -> None:
 def test_an_upload_has_no_room_for_private_tensors(traffic: list[bytes]) -> None:
     federation = Federation(mtfl(FedAvgAdam().build, "bn"), mixed((9,)), "wire", make=normed)
     federation.round()
-    _, upload = wire.message.unpack(traffic[1])
+    _, upload = wire.message.unpack(traffic[1], wire.message.WorkAnswer)
     # of 48 + 6 + 6 + 18 + 3 parameters the 12 of BatchNorm are missing, of 12 statistics all
     assert {name: value.numel() for name, value in upload.items()} == {"y": 69, "m": 69, "v": 69, "stats": 0, "t": 1}
 

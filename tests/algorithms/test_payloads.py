@@ -69,4 +69,5 @@ def test_fedgbo_uploads_as_much_as_fedavg() -> None:
         federation = Federation(BUILDS[name], mixed((5, 6), features=100), make=wide, dtype=torch.float32)
         (reply,) = federation.round().replies
         sizes[name] = int(reply.costs.bytes_up[0])
-    assert 0 < sizes["fedgbo"] - sizes["fedavg"] < 24  # the number of steps, and its name
+    # The number of steps takes 64 bytes of the buffer, and its name at most as many of the header.
+    assert sizes["fedgbo"] - sizes["fedavg"] in (64, 128)

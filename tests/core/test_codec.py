@@ -1,5 +1,8 @@
 """From trees to streams and back: which vector goes where, and what passes by."""
 
+import warnings
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,9 @@ from fedge.core.codecs.chain import parse_chain
 from fedge.core.codecs.codec import ChainCodec
 from fedge.core.errors import ModelError, StreamError, TrainingError
 from fedge.core.layout import Entry, Layout
+from fedge.core.message import NoMeta, pack, unpack
 from fedge.core.slots import Slot
+from mutations import fuzz, mutate
 
 PUBLISHED = ["sparsify(0.5)", "uniq", "golomb"]
 HALF = ["sparsify(0.5)"]
@@ -200,3 +205,62 @@ def test_a_block_of_clients_is_refused():
 def test_what_is_no_stream_is_refused(wire, message):
     with pytest.raises(StreamError, match=message):
         codec_of(ADAM, HALF, ["expq"]).decode(wire, {"x": torch.zeros(4)})
+
+
+# ---------------------------------------------------------------- what nobody encoded
+
+
+def test_the_change_of_a_vector_that_was_not_sent_is_refused():
+    codec = codec_of(ADAM, PUBLISHED, ["expq"])
+    wire = encode(codec, {"y": torch.ones(4), "m": torch.ones(4)}, {"x": torch.zeros(4), "m": torch.zeros(4)})
+    with pytest.raises(StreamError, match="the change of 'm', which was not sent"):
+        codec.decode(wire, {"x": torch.zeros(4)})
+
+
+def test_a_sum_beyond_the_largest_float_is_infinite():
+    codec = codec_of(ADAM, HALF)
+    wire = encode(codec, {"y": torch.full((4,), 3e38)}, {"x": torch.zeros(4)})
+    with warnings.catch_warnings(action="error"):
+        assert codec.decode(wire, {"x": torch.full((4,), 3e38)})["y"].tolist()[:2] == [float("inf")] * 2
+
+
+CODEC = codec_of(ADAM, PUBLISHED, ["expq"], LAYOUT)
+DOWN = {"x": torch.arange(8.0), "m": torch.ones(8), "stats": torch.zeros(0)}
+NAMES = [f"stream:float32:{names}" for names in ("y,m", "y", "m", "y,m,v", "y,y", "", "t")]
+NAMES += ["stream:float64:y,m", "stream:object:y", "stream::", "stream:", *ADAM]
+
+
+def forge(rng):
+    """A message whose entries have other names, dtypes, shapes or bytes than the codec writes."""
+    upload = {"y": torch.arange(8.0).flip(0), "m": torch.ones(8), "stats": torch.zeros(0), "t": torch.ones(1)}
+    wire = list(encode(CODEC, upload, DOWN).items())
+    for _ in range(rng.randint(1, 2)):
+        i = rng.randrange(len(wire))
+        name, value = wire[i]
+        which = rng.randrange(4)
+        if which == 0:
+            name = rng.choice(NAMES)
+        elif which == 1:
+            value = value.to(rng.choice([torch.float16, torch.int64, torch.float64]))
+        elif which == 2:
+            value = rng.choice([value[None], value[:0], value.reshape(-1).repeat(2)])
+        else:
+            data = value.contiguous().view(torch.uint8).numpy().tobytes()
+            value = torch.from_numpy(np.frombuffer(sealed(mutate(data[:-4], rng)), np.uint8).copy())
+        wire[i] = name, value
+    return pack(NoMeta(), dict(wire))
+
+
+def sealed(body):
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("num_cases", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
+def test_mutations_decode_or_are_refused(num_cases):
+    def decode(case):
+        CODEC.decode(unpack(case, NoMeta)[1], DOWN)
+
+    found = fuzz(forge, decode, StreamError, num_cases, lambda case: 40 * len(case))
+    assert found[""] > num_cases / 10
+    for complaint in ("in a stream", "stream of bytes", "names no stream", "not sent", "one stream, got", "w: "):
+        assert any(complaint in text for text in found)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from fedge.core.codecs.golomb import bits_per_place, decode_places, encode_places, width
 from fedge.core.errors import StreamError
+from mutations import fuzz, mutate
 
 
 def places_of(*places):
@@ -87,3 +88,32 @@ def test_any_bytes_are_places_or_refused(data, b, count, size):
     assert num_bytes <= len(data)
     assert not count or (places[0] >= 0 and places[-1] < size)
     assert (np.diff(places) > 0).all()
+
+
+def forge(rng):
+    """b, count and size in five bytes, then changed bits: those of an encoder, half the time under its own numbers."""
+    size = rng.choice([1, 7, 100, 3000, 60_000])
+    places = np.array(sorted(rng.sample(range(size), rng.randint(0, min(size, 300)))), np.int64)
+    b, data = encode_places(places, size)
+    count = len(places)
+    if rng.random() < 0.5:
+        b, count = rng.choice([0, 1, b, 8, 31]), rng.choice([count, 0, 1, 300, 65_535])
+    return bytes([b]) + count.to_bytes(2, "little") + size.to_bytes(2, "little") + mutate(data.tobytes(), rng)
+
+
+def decode_forged(case):
+    b, count, size = case[0], int.from_bytes(case[1:3], "little"), int.from_bytes(case[3:5], "little")
+    places, num_bytes = decode_places(np.frombuffer(case, np.uint8, offset=5), b, count, size)
+    assert len(places) == count
+    assert num_bytes <= len(case) - 5
+    assert not count or (places[0] >= 0 and places[-1] < size)
+    assert (np.diff(places) > 0).all()
+
+
+@pytest.mark.parametrize("num_cases", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
+def test_mutations_are_places_or_refused(num_cases):
+    # A bit becomes a byte, twice; a place takes 8 bytes in each of a few arrays. There are at most 8 places a byte.
+    found = fuzz(forge, decode_forged, StreamError, num_cases, lambda case: (16 + 8 * 8 * 6) * len(case))
+    assert found[""] > num_cases / 10
+    for complaint in ("places among", "bytes of places", "places below"):
+        assert any(complaint in text for text in found)

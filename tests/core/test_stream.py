@@ -12,6 +12,7 @@ from fedge.core.codecs.chain import expected_bits, formula_bits, parse_chain
 from fedge.core.codecs.stream import Group, carried, largest, read, write
 from fedge.core.errors import ModelError, StreamError
 from fedge.core.layout import Entry, Layout
+from mutations import fuzz, mutate, outcome
 
 PUBLISHED = ["sparsify(0.6)", "uniq", "golomb"]
 CHAINS = [
@@ -317,3 +318,41 @@ def test_a_stream_of_another_layout_or_codec_is_refused(layout, groups):
 def test_another_sparsity_is_the_same_format():
     _, stream = SENT[" ".join(PUBLISHED)]
     assert decode(LAYOUT, [group_of(["sparsify(0.9)", "uniq", "golomb"], 2)], stream)["y"].any()
+
+
+# ---------------------------------------------------------------- bytes that nobody wrote
+
+
+def forge(rng):
+    """The number of a chain and a changed stream; in three cases of four frame and checksum are right."""
+    which = rng.randrange(len(SENT))
+    _, stream = list(SENT.values())[which]
+    if rng.randrange(4) == 0:
+        return bytes([which]) + mutate(bytes(stream), rng)
+    return bytes([which]) + sealed(bytes(stream[:8]) + mutate(bytes(stream[8:-4]), rng))
+
+
+def decode_forged(case):
+    groups, _ = list(SENT.values())[case[0]]
+    decoded = decode(LAYOUT, groups, case[1:])
+    assert all(np.isfinite(vector).all() for vector in decoded.values())
+
+
+def allowed(case):
+    """Bits as bytes, places and values as 8 bytes each, several at a time."""
+    return 40 * len(case) + 8 * 40 * LAYOUT.num_params
+
+
+@pytest.mark.parametrize("num_cases", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
+def test_mutations_decode_or_are_refused(num_cases):
+    found = fuzz(forge, decode_forged, StreamError, num_cases, allowed)
+    checksums = sum(count for text, count in found.items() if "checksum" in text)
+    assert 0 < checksums < num_cases / 3
+    assert found[""] > num_cases / 20
+    assert sum(text.startswith("t3: ") for text in found) > 5  # the last tensor is reached
+
+
+def test_a_huge_count_takes_no_memory():
+    _, stream = SENT[" ".join(PUBLISHED)]
+    case = bytes([0]) + sealed(bytes(stream[:8]) + b"\xff" * 4 + bytes(stream[12:-4]))
+    assert "expected at most 42 values, got 134217727" in outcome(case, decode_forged, StreamError, allowed)

@@ -146,7 +146,8 @@ def assert_equal(raw: dict[str, Any], tmp_path: Path, still: bool = False) -> No
 def test_sparse_uploads_are_near(tables: dict[str, Any], experiment: Any, tmp_path: Path) -> None:
     raw = experiment({"name": "fedavg", "local_steps": 5}) | tables
     for mine, real in zip(forecast(raw).rounds(), records(raw, tmp_path), strict=True):
-        assert mine["bytes_up"] == pytest.approx(real["bytes_up"], rel=0.02)
+        # What stands beside a stream begins at a multiple of 64 bytes, so a byte more may cost a message 64.
+        assert mine["bytes_up"] == pytest.approx(real["bytes_up"], rel=0.02, abs=64 * real["reported"])
         assert [mine[name] for name in COSTS if name != "bytes_up"] == [
             real[name] for name in COSTS if name != "bytes_up"
         ]
@@ -238,7 +239,9 @@ def test_figure_3_2(sparsity: float, fedavg: float, ce_fedavg: float) -> None:
     config = parse({"data": "digits", "model": "mnist_2nn", "algorithm": "fedavg"})
     chain = parse_chain(up)
     assert chain is not None
-    assert plain.bytes_up == pytest.approx(expected_bits(chain, Setup.of(config, 1).network.layout) / 8, rel=0.01)
+    # The head of a message takes 192 bytes here, its checksum 4.
+    expected = 192 + expected_bits(chain, Setup.of(config, 1).network.layout) / 8 + 4
+    assert plain.bytes_up == pytest.approx(expected, rel=0.01)
 
 
 def test_all_rounds_follow_the_schedule() -> None:

@@ -267,8 +267,8 @@ def test_costs_of_the_example(folder: Path) -> None:
 def test_message_example() -> None:
     (example,) = blocks(DOCS / "messages.md")
     data = bytes.fromhex("".join(line.partition("  ")[0] for line in example.text.splitlines()))
-    meta, tree = message.unpack(data)
-    assert meta == {"round": 1}
+    meta, tree = message.unpack(data, message.WorkAnswer)
+    assert repr(meta) == "WorkAnswer(client=3, samples=20, steps=0, batches=0, grad_samples=0, loss=nan)"
     assert {name: (value.dtype, value.tolist()) for name, value in tree.items()} == {
         "x": (torch.float32, [1.0, -2.0]),
         "t": (torch.int64, [3]),
@@ -279,8 +279,22 @@ def test_message_example() -> None:
 def test_message_keys() -> None:
     request, answer = section(DOCS / "messages.md", "Requests and answers").split("The entries of an answer")
     info = Info(round=1, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, seed=1)
-    assert set(rows(request, "key")) == set(Request(Exchange("train", {}, ()), info, {}).meta())
-    assert set(rows(answer, "key")) == set(Answer(0, 1, Effort(), {}).meta())
+    sent = Request(Exchange("train", {}, ()), info, {}).meta(), Answer(0, 1, Effort(), {}).meta()
+    for part, meta in zip((request, answer), sent, strict=True):
+        assert set(rows(part, "key")) == set(msgspec.to_builtins(meta))
+
+
+def test_message_limits() -> None:
+    found = re.findall(r"^\| .* \| ([\d,]+) ?(\w*)", section(DOCS / "messages.md", "Limits"), re.MULTILINE)
+    units = {"MiB": 1 << 20, "GiB": 1 << 30}
+    assert [int(number.replace(",", "")) * units.get(unit, 1) for number, unit in found] == [
+        message.MAX_ENTRIES,
+        message.MAX_NAME_BYTES,
+        message.MAX_DIMENSIONS,
+        message.MAX_HEADER_BYTES + 8,
+        message.MAX_BYTES,
+        message.MAX_BYTES,
+    ]
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from fedge.core.errors import StorageError
 from fedge.core.layout import Tree
-from fedge.engines.arena import Arena, Entries, arrange, end_of, room
+from fedge.core.placement import Placements, arrange, end_of
+from fedge.engines.arena import Arena, room
 
 MIB = 1 << 20
 DTYPES = (torch.float16, torch.float32, torch.float64, torch.uint8, torch.int32, torch.int64, torch.bool)
@@ -52,7 +53,7 @@ def test_trees_come_back_one_behind_another(first: Tree, second: Tree) -> None:
     one = arena.put(first)
     other = arena.put(second, end_of(one))
     # What another process is told is plain, and enough.
-    one, other = (msgspec.convert(msgspec.to_builtins(entries), Entries) for entries in (one, other))
+    one, other = (msgspec.convert(msgspec.to_builtins(entries), Placements) for entries in (one, other))
     assert_same(arena.get(one), first)
     assert_same(arena.get(other), second)
     arena.close()

@@ -27,11 +27,12 @@ from fedge.core.drive import drive
 from fedge.core.effort import Effort
 from fedge.core.errors import ConfigError, DataError, FedgeError, StorageError, TrainingError
 from fedge.core.layout import Tree
+from fedge.core.placement import Placements
 from fedge.core.reduction import Bad, PartialReply
 from fedge.data.clients import Samples
 from fedge.engines import pool as pools
 from fedge.engines import tasks
-from fedge.engines.arena import Arena, Entries
+from fedge.engines.arena import Arena
 from fedge.engines.block import Block
 from fedge.engines.blocks import disjoint
 from fedge.engines.both_sides import BothSides
@@ -221,7 +222,7 @@ def test_a_worker_killed_with_half_a_result(
     """What it has written to shared memory is not used."""
     home, whole = os.getpid(), Arena.put
 
-    def put(arena: Arena, tree: Tree, start: int = 0) -> Entries:
+    def put(arena: Arena, tree: Tree, start: int = 0) -> Placements:
         if os.getpid() != home:
             with suppress(FileExistsError):
                 (tmp_path / "killed").touch(exist_ok=False)

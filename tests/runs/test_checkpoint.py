@@ -1,12 +1,31 @@
+"""The file of a checkpoint: what it holds, how it is read back, and what is refused."""
+
+import json
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load as load_as_others
 from safetensors.torch import save_file
 
 from fedge.core.errors import RunError
-from fedge.runs.checkpoint import Checkpoint, load, pack
+from fedge.core.layout import Tree
+from fedge.runs.checkpoint import Checkpoint, chunks, load
+from fedge.runs.directory import RunDirectory
+from mutations import fuzz, mutate, outcome
+
+MIB = 1 << 20
+OLD = Path(__file__).with_name("layout-1.safetensors")
+"""`example()` as written before checkpoints had a layout number."""
 
 
 def example() -> Checkpoint:
@@ -21,20 +40,57 @@ def example() -> Checkpoint:
     return Checkpoint(state, {"rows": torch.tensor([4, 2])}, {"round": 7, "time": 0.1, "loss": float("nan")}, 123)
 
 
-def test_comes_back_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(pack(example()))
-    found = load(tmp_path / "file")
+def pack(checkpoint: Checkpoint) -> bytes:
+    return b"".join(chunks(checkpoint))
+
+
+def parts(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """(header, values) of a safetensors file."""
+    stop = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:stop]), data[stop:]
+
+
+def framed(header: bytes, values: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header + values
+
+
+def changed(text: str = "", **places: Any) -> bytes:
+    """The example with another text `fedge`, or other places of tensors, under a right checksum."""
+    header, values = parts(pack(example()))
+    header |= places
+    return sealed(header, values, text or header["__metadata__"]["fedge"])
+
+
+def sealed(header: dict[str, Any], values: bytes, text: str) -> bytes:
+    """A file whose checksum is right, if its places are of any use."""
+    checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    try:
+        for name in json.loads(text)["names"]:
+            checksum = zlib.crc32(values[slice(*header[name]["data_offsets"])], checksum)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    header = {**header, "__metadata__": {"fedge": text, "crc32": str(checksum)}}
+    return framed(json.dumps(header).encode(), values)
+
+
+def check_example(found: Checkpoint | None) -> None:
     assert found is not None
     assert list(found.state) == ["z", "a.b", "half", "count", "none"]
     assert found.state["z"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert found.state["a.b"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert found.state["half"].dtype == torch.bfloat16
+    assert found.state["half"].item() == 1.5
     assert found.state["count"].shape == ()
     assert found.state["count"].item() == 3
     assert found.state["none"].shape == (0,)
     assert found.kept["rows"].tolist() == [4, 2]
     assert found.meta == {"round": 7, "time": 0.1, "loss": None}
     assert found.round_bytes == 123
+
+
+def test_comes_back_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(pack(example()))
+    check_example(load(tmp_path / "file"))
 
 
 def test_others_can_read_it(tmp_path: Path) -> None:
@@ -49,10 +105,114 @@ def test_others_can_read_it(tmp_path: Path) -> None:
             "kept.rows",
         }
         assert file.get_tensor("state.z").tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert file.get_tensor("state.half").tolist() == [1.5]
+        assert file.get_tensor("kept.rows").tolist() == [4, 2]
+        assert json.loads(file.metadata()["fedge"])["layout"] == 2
+    every = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16]
+    state = {str(dtype): torch.tensor([1, 0, 1]).to(dtype) for dtype in [*every, torch.int8, torch.uint8, torch.bool]}
+    data = pack(Checkpoint(state, {}, {}, 0))
+    offsets = [place["data_offsets"] for name, place in parts(data)[0].items() if name != "__metadata__"]
+    assert all(start % ((stop - start) // 3) == 0 for start, stop in offsets)  # each has three values
+    found = load_as_others(data)
+    assert {name: (value.dtype, value.tolist()) for name, value in found.items()} == {
+        f"state.{name}": (value.dtype, [1, 0, 1]) for name, value in state.items()
+    }
+
+
+def test_tensors_own_memory_that_is_aligned(tmp_path: Path) -> None:
+    state = {str(n): torch.arange(n) for n in range(1, 9)}
+    (tmp_path / "file").write_bytes(pack(Checkpoint(state, {}, {}, 0)))
+    found = load(tmp_path / "file")
+    assert found is not None
+    assert [value.data_ptr() % 64 for value in found.state.values()] == [0] * 8
+    (tmp_path / "file").write_bytes(b"")
+    assert all(torch.equal(found.state[name], value) for name, value in state.items())
+
+
+def test_pieces_are_small_and_large_tensors_come_back(tmp_path: Path) -> None:
+    state: Tree = {"turned": torch.randn(700, 900).t(), "plain": torch.randn(800_001), "few": torch.tensor([True])}
+    found = [bytes(piece) for piece in chunks(Checkpoint(state, {}, {}, 0))]
+    assert max(map(len, found)) == MIB
+    (tmp_path / "file").write_bytes(b"".join(found))
+    checkpoint = load(tmp_path / "file")
+    assert checkpoint is not None
+    assert all(torch.equal(checkpoint.state[name], value) for name, value in state.items())
+
+
+MEMORY = """
+import sys, torch
+from pathlib import Path
+from fedge.runs.checkpoint import Checkpoint, chunks, load
+from fedge.runs.storage import write_atomic
+
+def growth(act):
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here
+    before = status("VmRSS")
+    kept = act()
+    return status("VmHWM") - before
+
+def status(name):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name))
+
+file = Path(sys.argv[1])
+state = {"x": torch.ones(12 << 20), "y": torch.ones(2048, 2048).t(), "small": torch.ones(3)}  # 48 + 16 MiB
+save = lambda: write_atomic(file, chunks(Checkpoint({**state, "again": state["x"]}, {}, {}, 0)))  # and 48 more
+save(), load(file)
+print(growth(save), growth(lambda: load(file)))
+"""
+
+
+def test_memory_to_write_and_to_read(tmp_path: Path) -> None:
+    """112 MiB, 48 of them shared and 16 not contiguous, are written in pieces and read in place."""
+    command = [sys.executable, "-c", MEMORY, str(tmp_path / "file")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    written, read = (int(number) / 1024 for number in done.stdout.split())
+    assert written < 8
+    assert 100 < read < 112 + 8
 
 
 def test_no_file_is_no_checkpoint(tmp_path: Path) -> None:
     assert load(tmp_path / "file") is None
+
+
+# ---------------------------------------------------------------- layouts
+
+
+def test_a_checkpoint_of_layout_1_is_read() -> None:
+    assert b"layout" not in OLD.read_bytes()
+    check_example(load(OLD))
+
+
+def test_a_run_with_a_checkpoint_of_layout_1_resumes(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path, {"name": "old"}, {"fedge": "0.1.0"}).close()
+    (tmp_path / "rounds.jsonl").write_bytes(b"x" * 150)
+    (tmp_path / "checkpoint" / "state.safetensors").write_bytes(OLD.read_bytes())
+    with RunDirectory.open(tmp_path) as run:
+        restored = run.restore()
+        assert restored is not None
+        assert restored[1]["round"] == 7
+        assert (tmp_path / "rounds.jsonl").stat().st_size == 123
+
+
+def test_a_newer_layout_is_refused_with_the_version_to_use(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, {"name": "new"}, {"fedge": "9.8.7"}) as run:
+        file = tmp_path / "checkpoint" / "state.safetensors"
+        file.write_bytes(changed('{"layout": 3, "sections": []}'))  # whatever else has changed
+        with pytest.raises(RunError, match=rf"^{tmp_path}: .*layout 3, .* up to layout 2; .* fedge 9\.8\.7 or newer"):
+            run.restore()
+
+
+@pytest.mark.parametrize("layout", ["0", "-1", '"2"', "null", "1.5"])
+def test_a_layout_that_is_no_number_of_one_is_damage(tmp_path: Path, layout: str) -> None:
+    text = '{"layout": %s, "meta": {}, "round_bytes": 0, "names": []}'
+    (tmp_path / "file").write_bytes(sealed({}, b"", text % layout))
+    with pytest.raises(RunError, match="is damaged"):
+        load(tmp_path / "file")
+    (tmp_path / "file").write_bytes(sealed({}, b"", text % 2))
+    assert load(tmp_path / "file") == Checkpoint({}, {}, {}, 0)
+
+
+# ---------------------------------------------------------------- what is refused
 
 
 def test_every_cut_is_noticed(tmp_path: Path) -> None:
@@ -79,3 +239,87 @@ def test_foreign_file_is_refused(tmp_path: Path) -> None:
     save_file({"x": torch.zeros(1)}, tmp_path / "file", {"format": "pt"})
     with pytest.raises(RunError, match="is damaged: expected a checkpoint"):
         load(tmp_path / "file")
+
+
+NESTED = "[" * 2000 + "]" * 2000
+Z = {"dtype": "F32", "shape": [2, 3], "data_offsets": [24, 48]}
+NONE = {"dtype": "F32", "shape": [0], "data_offsets": [72, 72]}
+TEXT = '{"layout": 2, "meta": %s, "round_bytes": %s, "names": []}'
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "no bytes": (b"", "not those of a safetensors file"),
+    "header as long as memory": (struct.pack("<Q", 2**63) + b"{}", "not those of a safetensors file"),
+    "invalid UTF-8": (framed(b'{"\xff": 1}', b""), "utf-8"),
+    "lone surrogate": (changed('{"meta": "\ud800"}'), "damaged"),
+    "header nested 2,000 deep": (framed(b'{"x": ' + NESTED.encode() + b"}", b""), "damaged"),
+    "meta nested 2,000 deep": (sealed({}, b"", TEXT % ('{"x": ' + NESTED + "}", 0)), "damaged"),
+    "unknown field": (changed('{"layout": 2, "meta": {}, "round_bytes": 0, "names": [], "code": 1}'), "code"),
+    "negative length": (sealed({}, b"", TEXT % ("{}", -1)), "round_bytes"),
+    "tensors that are not named": (changed(TEXT % ("{}", 0)), "not those that its metadata names"),
+    "unknown dtype": (changed(**{"state.z": Z | {"dtype": "F32x"}}), "unknown dtype"),
+    "another size": (changed(**{"state.z": Z | {"shape": [2, 4]}}), "does not lie where"),
+    "negative": (changed(**{"state.z": Z | {"shape": [-2, -3]}}), "shape of .* is not valid"),
+    "overlap": (changed(**{"state.z": Z | {"data_offsets": [20, 44]}}), "does not lie where"),
+    "beyond the end": (changed(**{"state.z": Z | {"data_offsets": [2**62, 2**62 + 24]}}), "does not lie where"),
+    "bytes of no tensor": (pack(example()) + b"1", "74 bytes, and 75 are there"),
+    "empty, 2**62 wide": (changed(**{"state.none": NONE | {"shape": [2**62, 0]}}), "does not lie where"),
+    "empty, overflowing": (changed(**{"state.none": NONE | {"shape": [0, 2**62, 2**62]}}), "does not lie where"),
+    "65 dimensions": (changed(**{"state.z": Z | {"shape": [1] * 63 + [2, 3]}}), "shape of .* is not valid"),
+    "10**5000 wide": (framed(b'{"x": {"shape": [1' + b"0" * 5000 + b"]}}", b""), "damaged"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_was_not_written_is_refused(name: str, tmp_path: Path) -> None:
+    data, complaint = REFUSED[name]
+
+    def read(case: bytes) -> None:
+        (tmp_path / "file").write_bytes(case)
+        load(tmp_path / "file")
+
+    assert re.search(complaint, outcome(data, read, RunError, allowed))
+
+
+# ---------------------------------------------------------------- bytes that nobody wrote
+
+
+def allowed(case: bytes) -> int:
+    """Input and tensors, and what decoding the header takes: objects are larger than their bytes."""
+    return 30 * len(case)
+
+
+SAMPLES = [pack(example()), OLD.read_bytes(), pack(Checkpoint({"x": torch.arange(50.0)}, {}, {"round": 1}, 9))]
+
+
+def forge(rng: random.Random) -> bytes:
+    """A changed checkpoint: its bytes, its header, its text, or its places; in half the cases the checksum is right."""
+    data = rng.choice(SAMPLES)
+    header, values = parts(data)
+    text = header["__metadata__"]["fedge"]
+    which = rng.randrange(4)
+    if which == 0:
+        return mutate(data, rng)
+    if which == 1:
+        return framed(mutate(json.dumps(header).encode(), rng), values)
+    if which == 2:
+        return sealed(header, values, mutate(text.encode(), rng).decode("utf-8", "replace"))
+    place = header[rng.choice([name for name in header if name != "__metadata__"])]
+    odd = [rng.choice([0, 1, 2, 3, 8, 72, 74, 2**31, 2**62, 2**63, -1, None, "F32", 1.5]) for _ in range(4)]
+    key = rng.choice(list(place))
+    place[key] = rng.choice([*odd, odd, odd[:2], [1, *odd[:1]], place[key][::-1], "I32", "BOOL"])
+    return sealed(header, values, text)
+
+
+@pytest.mark.parametrize("num_cases", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
+def test_any_bytes_are_read_or_refused(num_cases: int) -> None:
+    with os.fdopen(os.memfd_create("checkpoint")) as memory:  # a disk takes most of the time
+        file = Path(f"/proc/self/fd/{memory.fileno()}")
+
+        def read(case: bytes) -> None:
+            file.write_bytes(case)
+            load(file)
+
+        found = fuzz(forge, read, RunError, num_cases, allowed)
+    checksums = sum(count for text, count in found.items() if "checksum" in text)
+    assert 0 < checksums < num_cases / 4  # most cases do not get by on the checksum alone
+    assert found[""] > num_cases / 100
+    assert sum("does not lie where" in text for text in found) >= 3

@@ -48,8 +48,8 @@ class Scaffold(TrainingOptions, tag="scaffold"):
             reply = yield Exchange("train", state, info.cohort)
             return {
                 "x": state["x"] + info.server_rate * reply.value["dy"],
-                "c": state["c"] + len(reply.ids) / info.num_clients * reply.value["dc"],  # (1/N) * sum of dc
                 "stats": reply.value["stats"],
+                "c": state["c"] + len(reply.ids) / info.num_clients * reply.value["dc"],  # (1/N) * sum of dc
             }
 
         def grow(state: Tree, num_before: int, num_after: int) -> Tree:

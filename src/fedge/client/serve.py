@@ -9,7 +9,9 @@ from fedge.client.client_side import ClientSide
 from fedge.client.evaluate import measure
 from fedge.core import message
 from fedge.core.algorithm import Info
+from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
+from fedge.core.message import EvaluationAnswer, EvaluationRequest, WorkRequest
 from fedge.core.question import Question, write_sums
 
 
@@ -22,12 +24,16 @@ class Served(NamedTuple):
 
 def serve(side: ClientSide, client: int, request: bytes) -> Served:
     """Answer a request for work or a question; a StreamError if it is neither."""
-    meta, down = message.unpack(request)
-    work = meta.pop("work")
-    if work is not None and (codec := side.algorithm.works[work].down_codec) is not None:
-        down = codec.decode(down, {})
-    if "measure" in meta:
-        question = Question(meta.pop("measure"), down, (client,), work)
-        return Served(message.pack({"client": client}, write_sums(measure(side, client, question, Info(**meta)))))
-    given, kept = answer(side, client, work, down, Info(**meta))
+    opened: tuple[WorkRequest | EvaluationRequest, Tree] = message.unpack(request, (WorkRequest, EvaluationRequest))
+    meta, down = opened
+    if meta.work is not None:
+        if meta.work not in side.algorithm.works:
+            raise StreamError(f"expected one of the works {', '.join(side.algorithm.works)}, got {meta.work[:64]!r}")
+        if (codec := side.algorithm.works[meta.work].down_codec) is not None:
+            down = codec.decode(down, {})
+    info = Info(**{name: getattr(meta, name) for name in Info._fields if name != "cohort"})
+    if isinstance(meta, EvaluationRequest):
+        sums = measure(side, client, Question(meta.measure, down, (client,), meta.work), info)
+        return Served(message.pack(EvaluationAnswer(client), write_sums(sums)))
+    given, kept = answer(side, client, meta.work, down, info)
     return Served(message.pack(given.meta(), given.upload), kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from fedge.core.effort import Effort
 from fedge.core.errors import TrainingError
 from fedge.core.keys import generator
 from fedge.core.layout import Tree
+from fedge.core.message import WorkAnswer, WorkRequest
 
 
 class Request(NamedTuple):
@@ -20,9 +21,9 @@ class Request(NamedTuple):
     info: Info
     coded: Tree
 
-    def meta(self) -> dict[str, object]:
-        """Return the plain values of a request: the same for every client, so that it can be broadcast."""
-        return {"work": self.exchange.work, **self.info.told()}
+    def meta(self) -> WorkRequest:
+        """Return what travels beside `coded`."""
+        return WorkRequest(self.exchange.work, **self.info.told())
 
 
 class Answer(NamedTuple):
@@ -34,17 +35,15 @@ class Answer(NamedTuple):
     upload: Tree
     problem: str = ""  # why the client has no proper upload; empty: it has
 
-    def meta(self) -> dict[str, object]:
-        """Return the plain values that travel beside the upload."""
-        told = {"client": self.client, "samples": self.samples, **self.effort._asdict()}
-        return told | {"problem": self.problem} if self.problem else told
+    def meta(self) -> WorkAnswer:
+        """Return what travels beside the upload."""
+        return WorkAnswer(self.client, self.samples, *self.effort, self.problem)
 
     @staticmethod
-    def read(meta: dict[str, Any], upload: Tree) -> Answer:
+    def read(meta: WorkAnswer, upload: Tree) -> Answer:
         """Return the answer that travelled."""
-        told = dict(meta)
-        client, samples, problem = told.pop("client"), told.pop("samples"), told.pop("problem", "")
-        return Answer(client, samples, Effort(**told), upload, problem)
+        effort = Effort(meta.steps, meta.batches, meta.grad_samples, meta.loss)
+        return Answer(meta.client, meta.samples, effort, upload, meta.problem)
 
 
 def send(exchange: Exchange, info: Info, work: Work) -> Request:

@@ -1,95 +1,316 @@
-"""What travels: a header and one flat little-endian buffer, with a checksum. No pickle, no code.
+"""What travels: a typed header and one flat little-endian buffer, with a checksum. No pickle, no code.
 
 offset  bytes  what
-0       4      b"FDG1": magic and format version
+0       4      b"FDG2": magic and format version
 4       4      u32: length h of the header
-8       h      msgpack: {"meta": {...}, "entries": [[name, dtype, shape], ...]}
-8+h     n      the entries' values, little-endian, one after another
-8+h+n   4      u32: CRC32 of all before it
+8       h      msgpack: [meta, [[name, dtype, shape, start], ...]]
+8+h     p      zeros, up to the next multiple of 64: the buffer begins at 8+h+p
+8+h+p   n      the entries' values, each `start` bytes after the buffer's beginning; zeros between them
+8+h+p+n 4      u32: CRC32 of all before it
+
+A reader accepts only the entries' places that a writer chooses: the next multiple of 64 after the entry before.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from math import prod
-from typing import Any
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union
 
 import msgspec
 import numpy as np
 import torch
+from msgspec import Meta, Raw, Struct
+from torch import Tensor
 
-from fedge.core.errors import StreamError
+from fedge.core.errors import ModelError, StreamError
 from fedge.core.layout import Tree
+from fedge.core.placement import ALIGNMENT, PIECE_BYTES, Placements, aligned, allocate, arrange, end_of, pieces
+from fedge.core.question import Measure
 
-MAGIC = b"FDG1"
-_FRAME = 12  # magic, header length, checksum
-_DTYPES = ("float16", "float32", "float64", "uint8", "int32", "int64")
+MAGIC = b"FDG2"
+MAX_ENTRIES = 1024
+MAX_NAME_BYTES = 256
+MAX_DIMENSIONS = 8
+MAX_HEADER_BYTES = (1 << 20) - 8  # with magic and length, 1 MiB
+MAX_BYTES = 16 << 30
+DTYPES = ("float16", "float32", "float64", "uint8", "int32", "int64")
 
+_WORD = struct.Struct("<I")
+_PREFIX_BYTES = 8  # magic and header length
+_CHECKSUM_BYTES = 4
+_QUOTED = 200  # characters of a foreign text that an error repeats
 
-class _Header(msgspec.Struct, forbid_unknown_fields=True):
-    meta: dict[str, Any]
-    entries: list[tuple[str, str, list[int]]]
-
-
-def pack(meta: dict[str, Any], tree: Tree) -> bytes:
-    """A message of a few plain values and a tree."""
-    header = _header(meta, tree)
-    arrays = [np.ascontiguousarray(value.detach().numpy()) for value in tree.values()]
-    body = b"".join(
-        [
-            MAGIC,
-            struct.pack("<I", len(header)),
-            header,
-            *(a.astype(a.dtype.newbyteorder("<")).tobytes() for a in arrays),
-        ]
-    )
-    return body + struct.pack("<I", zlib.crc32(body))
+Buffer = bytes | bytearray | memoryview
+M = TypeVar("M", bound=Struct)
 
 
-def size(meta: dict[str, Any], tree: Tree) -> int:
-    """The length of the message, without making it."""
+class WorkRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="request"):
+    """What a server asks of every client of a cohort: the same for all, so that it can be broadcast."""
+
+    work: str
+    round: int
+    rate: float
+    num_steps: int | None
+    num_epochs: int | None
+    num_clients: int
+    seed: int
+    server_rate: float
+
+
+class WorkAnswer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="answer"):
+    """What a client tells beside its upload."""
+
+    client: int
+    samples: int
+    steps: int
+    batches: int
+    grad_samples: int
+    loss: float
+    problem: str = ""  # why there is no proper upload; empty: there is one
+
+
+class EvaluationRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="question"):
+    """What clients are asked to measure, and in which round."""
+
+    measure: Measure
+    work: str | None
+    round: int
+    rate: float
+    num_steps: int | None
+    num_epochs: int | None
+    num_clients: int
+    seed: int
+    server_rate: float
+
+
+class EvaluationAnswer(Struct, frozen=True, forbid_unknown_fields=True, tag="sums"):
+    """Who answers; the entries of the message are the sums."""
+
+    client: int
+
+
+class NoMeta(Struct, frozen=True, forbid_unknown_fields=True):
+    """The meta of a message that is nothing but a tree."""
+
+
+class _Header(Struct, array_like=True, forbid_unknown_fields=True):
+    meta: Raw
+    entries: Annotated[Placements, Meta(max_length=MAX_ENTRIES)]
+
+
+class _Opened(NamedTuple):
+    """What the bytes before the buffer tell."""
+
+    meta: Any
+    placements: Placements
+    num_bytes: int  # of the whole message
+
+
+def pack(meta: Struct, tree: Tree) -> bytes:
+    """Return the message of a meta and a tree."""
+    return b"".join(chunks(meta, tree))
+
+
+def chunks(meta: Struct, tree: Tree) -> Iterator[bytes | memoryview]:
+    """Yield the same bytes in pieces of at most 1 MiB: views of the tensors, which must not change meanwhile."""
+    placements = _place(tree)
+    checksum = 0
+    for piece in chain([_head(meta, placements)], _body(tree, placements)):
+        checksum = zlib.crc32(piece, checksum)
+        yield piece
+    yield _WORD.pack(checksum)
+
+
+def size(meta: Struct, tree: Tree) -> int:
+    """Return the length of the message without making it; the tree may be on the meta device."""
     return sizes([meta], tree)[0]
 
 
-def sizes(metas: Sequence[dict[str, Any]], tree: Tree) -> list[int]:
-    """The same of messages with different values beside trees of the same kind."""
-    encode = msgspec.msgpack.encode
-    values = sum(value.numel() * value.element_size() for value in tree.values())
-    rest = _FRAME + len(_header({}, tree)) - len(encode({})) + values
-    return [rest + len(encode(meta)) for meta in metas]
+def sizes(metas: Sequence[Struct], tree: Tree) -> list[int]:
+    """Like `size`, for several metas beside trees of the same names, dtypes and shapes."""
+    encode, placements = msgspec.msgpack.encode, _place(tree)
+    before = _PREFIX_BYTES + len(encode(_Header(Raw(), placements)))
+    after = end_of(placements) + _CHECKSUM_BYTES
+    return [aligned(before + len(encode(meta))) + after for meta in metas]
 
 
-def unpack(message: bytes) -> tuple[dict[str, Any], Tree]:
-    """The values and the tree of a message; a StreamError for anything that `pack` did not write."""
-    if len(message) < _FRAME or message[:4] != MAGIC:
-        raise StreamError(f"not a message: expected it to start with {MAGIC!r}, got {bytes(message[:4])!r}")
-    if zlib.crc32(message[:-4]) != struct.unpack("<I", message[-4:])[0]:
-        raise StreamError(f"message of {len(message)} bytes is truncated or corrupt: its checksum does not match")
-    start = 8 + struct.unpack("<I", message[4:8])[0]
+def unpack(message: Buffer, kind: type[M] | tuple[type[M], ...]) -> tuple[M, Tree]:
+    """Return the meta, of this kind or one of these tagged kinds, and the tree.
+
+    The tensors are views of the message if its memory can be written to and its buffer lies at a multiple of 64,
+    else of a copy that does. Raises StreamError for anything that `pack` does not write.
+    """
+    data = memoryview(message)
+    start = _head_bytes(data)
+    opened = _open(data[:start], kind, MAX_BYTES)
+    if len(data) != opened.num_bytes:
+        raise StreamError(f"message is cut short or too long: expected {opened.num_bytes} bytes, got {len(data)}")
+    body = data[start:-_CHECKSUM_BYTES]
+    here = np.asarray(body)
+    if here.flags.writeable and here.ctypes.data % ALIGNMENT == 0:
+        memory, checksum = torch.from_numpy(here), zlib.crc32(data[:-_CHECKSUM_BYTES])
+    else:
+        memory = _allocate(len(body))
+        checksum = _receive(body, memory.numpy().data, zlib.crc32(data[:start]))
+    return opened.meta, _close(opened, memory, checksum, data[-_CHECKSUM_BYTES:])
+
+
+class Reader(Generic[M]):
+    """Takes the bytes of one message in pieces of any size, as they arrive, into one buffer aligned to 64 bytes.
+
+    The header gives the buffer's size. A message of more than `max_bytes` is refused before the buffer is allocated.
+    """
+
+    def __init__(self, kind: type[M] | tuple[type[M], ...], max_bytes: int = MAX_BYTES) -> None:
+        self._kind, self._max_bytes = kind, min(max_bytes, MAX_BYTES)
+        self._head, self._tail = bytearray(), bytearray()
+        self._opened: _Opened | None = None
+        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._num_filled = 0
+        self._checksum = 0
+
+    def feed(self, piece: Buffer) -> None:
+        """Take the next bytes; raises StreamError as soon as they cannot be those of a valid message."""
+        rest = memoryview(piece)
+        if self._opened is None:
+            rest = _move(rest, self._head, _PREFIX_BYTES)
+            if len(self._head) < _PREFIX_BYTES:
+                return
+            num_bytes = _head_bytes(self._head)
+            rest = _move(rest, self._head, num_bytes)
+            if len(self._head) < num_bytes:
+                return
+            opened = _open(self._head, self._kind, self._max_bytes)
+            self._memory, self._checksum = _allocate(end_of(opened.placements)), zlib.crc32(self._head)
+            self._opened = opened
+        part = rest[: len(self._memory) - self._num_filled]
+        target = self._memory.numpy().data[self._num_filled : self._num_filled + len(part)]
+        self._checksum = _receive(part, target, self._checksum)
+        self._num_filled += len(part)
+        rest = _move(rest[len(part) :], self._tail, _CHECKSUM_BYTES)
+        if rest:
+            raise StreamError(f"expected the message to end after {self._opened.num_bytes} bytes, got more")
+
+    def finish(self) -> tuple[M, Tree]:
+        """Return the meta and the tree; raises StreamError if the message is not complete and intact."""
+        if self._opened is None or len(self._tail) < _CHECKSUM_BYTES:
+            found = len(self._head) + self._num_filled + len(self._tail)
+            raise StreamError(f"message is cut short: it ends after {found} bytes")
+        return self._opened.meta, _close(self._opened, self._memory, self._checksum, self._tail)
+
+
+def _place(tree: Tree) -> Placements:
+    placements = arrange(tree)
+    if flaw := _flaw(placements):
+        raise ModelError(f"the vectors cannot travel in a message: {flaw}")
+    return placements
+
+
+def _head(meta: Struct, placements: Placements) -> bytes:
+    """All before the buffer."""
+    header = msgspec.msgpack.encode(_Header(Raw(msgspec.msgpack.encode(meta)), placements))
+    if len(header) > MAX_HEADER_BYTES:
+        raise ModelError(f"a message's header has at most {MAX_HEADER_BYTES} bytes, got {len(header)}")
+    head = MAGIC + _WORD.pack(len(header)) + header
+    return head.ljust(aligned(len(head)), b"\0")
+
+
+def _body(tree: Tree, placements: Placements) -> Iterator[bytes | memoryview]:
+    end = 0
+    for place in placements:
+        if place.start > end:
+            yield bytes(place.start - end)
+        yield from pieces(tree[place.name])
+        end = place.stop
+
+
+def _head_bytes(data: Buffer) -> int:
+    """Return where the buffer of a message begins that starts like this."""
+    if len(data) < _PREFIX_BYTES or bytes(data[:4]) != MAGIC:
+        raise StreamError(f"not a message: expected it to start with {MAGIC!r}, got {bytes(data[:4])!r}")
+    (num_bytes,) = _WORD.unpack(data[4:_PREFIX_BYTES])
+    if num_bytes > MAX_HEADER_BYTES:
+        raise StreamError(f"message header: expected at most {MAX_HEADER_BYTES} bytes, got {num_bytes}")
+    return aligned(_PREFIX_BYTES + num_bytes)
+
+
+def _open(head: Buffer, kind: type[Struct] | tuple[type[Struct], ...], max_bytes: int) -> _Opened:
+    """Read and check all before the buffer."""
+    stop = _PREFIX_BYTES + _WORD.unpack(head[4:_PREFIX_BYTES])[0]
+    kinds: Any = Union[kind] if isinstance(kind, tuple) else kind  # noqa: UP007 - the parts are known only here
     try:
-        header = msgspec.msgpack.decode(message[8:start], type=_Header)
-    except msgspec.MsgspecError as error:
-        raise StreamError(f"message header: {error}") from None
-    tree: Tree = {}
-    for name, dtype, shape in header.entries:
-        if dtype not in _DTYPES or any(n < 0 for n in shape):
-            raise StreamError(f"message entry {name!r}: dtype {dtype} and shape {shape} are not valid")
-        kind = np.dtype(dtype).newbyteorder("<")
-        stop = start + kind.itemsize * prod(shape)  # Python's integers do not overflow
-        if stop > len(message) - 4:
-            raise StreamError(f"message entry {name!r} reaches beyond the end of the message")
-        values = np.frombuffer(message[start:stop], kind).astype(kind.newbyteorder("="))
-        tree[name], start = torch.from_numpy(values.reshape(shape)), stop
-    if start != len(message) - 4:
-        raise StreamError(f"message has {len(message) - 4 - start} bytes that no entry describes")
-    return header.meta, tree
+        header = msgspec.msgpack.decode(head[_PREFIX_BYTES:stop], type=_Header)
+        meta = msgspec.msgpack.decode(header.meta, type=kinds)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors and UnicodeDecodeError are ValueErrors
+        raise StreamError(f"message header: {str(error)[:_QUOTED]}") from None
+    if flaw := _flaw(header.entries):
+        raise StreamError(f"message {flaw}")
+    if any(head[stop:]):
+        raise StreamError("message header: expected zeros after it, up to a multiple of 64 bytes")
+    num_bytes = aligned(stop) + end_of(header.entries) + _CHECKSUM_BYTES
+    if num_bytes > max_bytes:
+        raise StreamError(f"expected a message of at most {max_bytes} bytes, got the header of one of {num_bytes}")
+    return _Opened(meta, header.entries, num_bytes)
 
 
-def _header(meta: dict[str, Any], tree: Tree) -> bytes:
-    for name, value in tree.items():
-        if str(value.dtype).removeprefix("torch.") not in _DTYPES:
-            raise TypeError(f"{name!r} cannot travel as {value.dtype}: expected one of {', '.join(_DTYPES)}")
-    entries = [(name, str(value.dtype).removeprefix("torch."), list(value.shape)) for name, value in tree.items()]
-    return msgspec.msgpack.encode(_Header(meta, entries))
+def _flaw(placements: Placements) -> str | None:
+    """Say which limit of the format the entries break."""
+    if len(placements) > MAX_ENTRIES:
+        return f"entries: expected at most {MAX_ENTRIES}, got {len(placements)}"
+    if len({place.name for place in placements}) < len(placements):
+        return "entries: expected different names, got one of them twice"
+    end = 0
+    for place in placements:
+        name = f"entry {place.name[:MAX_NAME_BYTES]!r}"
+        if (length := len(place.name.encode())) > MAX_NAME_BYTES:
+            return f"{name}: expected a name of at most {MAX_NAME_BYTES} bytes, got {length}"
+        if place.dtype not in DTYPES:
+            return f"{name}: expected a dtype of {', '.join(DTYPES)}; got {place.dtype[:_QUOTED]}"
+        if len(place.shape) > MAX_DIMENSIONS:
+            return f"{name}: expected at most {MAX_DIMENSIONS} dimensions, got {len(place.shape)}"
+        # Strides of an empty tensor must not overflow either, so a zero counts as a one.
+        if min(place.shape, default=0) < 0 or prod(max(n, 1) for n in place.shape) * place.kind.itemsize > MAX_BYTES:
+            return f"{name}: the shape {list(place.shape)} is not valid, or it has more than {MAX_BYTES} bytes"
+        if place.start != aligned(end):
+            return f"{name}: expected it to start at {aligned(end)}, got {place.start}"
+        end = place.stop
+    return None if end <= MAX_BYTES else f"entries: expected at most {MAX_BYTES} bytes, got {end}"
+
+
+def _allocate(num_bytes: int) -> Tensor:
+    try:
+        return allocate(num_bytes)
+    except MemoryError:
+        raise StreamError(f"message: there is no memory for {num_bytes} bytes") from None
+
+
+def _move(source: memoryview, target: bytearray, length: int) -> memoryview:
+    """Fill `target` up to a length; return what is left of the source."""
+    count = max(0, length - len(target))
+    target += source[:count]
+    return source[count:]
+
+
+def _receive(source: memoryview, target: memoryview, checksum: int) -> int:
+    """Copy bytes and continue their checksum, in pieces that are still in the cache when they are copied."""
+    for start in range(0, len(source), PIECE_BYTES):
+        piece = source[start : start + PIECE_BYTES]
+        checksum = zlib.crc32(piece, checksum)
+        target[start : start + len(piece)] = piece
+    return checksum
+
+
+def _close(opened: _Opened, memory: Tensor, checksum: int, expected: Buffer) -> Tree:
+    """Return the tree in a buffer whose bytes have this checksum."""
+    if checksum != _WORD.unpack(expected)[0]:
+        raise StreamError(f"message of {opened.num_bytes} bytes is corrupt: its checksum does not match")
+    end = 0
+    for place in opened.placements:
+        if place.start > end and memory[end : place.start].any():
+            raise StreamError(f"message entry {place.name!r}: expected zeros before it")
+        end = place.stop
+    return {place.name: place.view(memory) for place in opened.placements}

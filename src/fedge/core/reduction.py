@@ -72,8 +72,7 @@ class Reduction:
     def receive(self, client: int, data: bytes) -> bool:
         """Count the bytes that a client answered with, if they are accepted."""
         try:
-            meta, upload = message.unpack(data)
-            given = Answer.read(meta, upload)
+            given = Answer.read(*message.unpack(data, message.WorkAnswer))
         except StreamError as error:
             return self._reject(Answer(client, 0, Effort(), {}), len(data), f"its answer cannot be read: {error}")
         if given.client != client:

@@ -56,7 +56,7 @@ class Forecast:
         num_clients = max(1, sum(len(exchanges[0].ids) for exchanges in by_cell.values()))
         times = world.spend(1, list(by_cell), list(by_cell.values()), self._state_bytes)
         record = Ledger().charge(replies, times)
-        plain = sum(message.size({}, part.plain_up) for part in self.parts)
+        plain = sum(message.size(message.NoMeta(), part.plain_up) for part in self.parts)
         return Quote(
             vectors_down=sum(part.vectors_down for part in self.parts),
             vectors_up=sum(part.vectors_up for part in self.parts),
@@ -64,7 +64,7 @@ class Forecast:
             kept=self._kept,
             bytes_down=record["bytes_down"] / num_clients,
             bytes_up=record["bytes_up"] / num_clients,
-            compression=plain / sum(message.size({}, part.up) for part in self.parts),
+            compression=plain / sum(message.size(message.NoMeta(), part.up) for part in self.parts),
             local_steps=record["local_steps"] / num_clients,
             flops=record["flops"] / num_clients,
             sim_seconds=times.down + times.compute + times.up,

@@ -29,7 +29,7 @@ class Hierarchy:
     @property
     def num_bytes(self) -> int:
         """The size of a state that travels."""
-        return message.size({}, self.base)
+        return message.size(message.NoMeta(), self.base)
 
     def take(self, cells: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         """Go on from what a round came to in these cells."""

@@ -11,44 +11,20 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from typing import IO
 
-import msgspec
 import torch
 from torch import Tensor
 
 from fedge.core.errors import StorageError
 from fedge.core.layout import Tree
+from fedge.core.placement import Placement, Placements, arrange, end_of
 
-_ALIGNMENT = 64  # as torch allocates: kernels may sum in an order that depends on alignment
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 _GROWTH_BYTES = 1 << 18  # trees of nearly the same size do not make an arena grow each time
 _REMEDIES = {errno.EFBIG: "raise the limit on file sizes (`ulimit -f`)"}
-
-
-class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """Where one tensor lies."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-
-    @property
-    def stop(self) -> int:
-        return self.start + prod(self.shape) * self.kind.itemsize
-
-    @property
-    def kind(self) -> torch.dtype:
-        found = getattr(torch, self.dtype)
-        assert isinstance(found, torch.dtype)
-        return found
-
-
-Entries = list[Entry]
-"""Where a tree lies: all that another process needs to see it."""
 
 
 class Arena:
@@ -56,42 +32,37 @@ class Arena:
 
     def __init__(self) -> None:
         self._file = _open()
-        self._map: mmap.mmap | None = None
+        self._map = _NOTHING
 
     @property
     def num_bytes(self) -> int:
         """What the arena takes, in all processes together."""
         return os.fstat(self._file.fileno()).st_size
 
-    def put(self, tree: Tree, start: int = 0) -> Entries:
+    def put(self, tree: Tree, start: int = 0) -> Placements:
         """Copy a tree to this place or right behind it."""
-        entries = arrange(tree, start)
-        self._reserve(end_of(entries))
-        for entry in entries:
-            self._view(entry).copy_(tree[entry.name].detach())
-        return entries
+        placements = arrange(tree, start)
+        self._reserve(end_of(placements))
+        for name, view in self.get(placements).items():
+            view.copy_(tree[name].detach())
+        return placements
 
-    def get(self, entries: Iterable[Entry]) -> Tree:
+    def get(self, placements: Sequence[Placement]) -> Tree:
         """The tree as it lies there, not a copy: it changes with what is written there next."""
-        return {entry.name: self._view(entry) for entry in entries}
+        memory = self._mapped(end_of(placements))
+        return {place.name: place.view(memory) for place in placements}
 
     def close(self) -> None:
         """Give up the memory, here; tensors that were got from it stay valid."""
         self._file.close()
-        self._map = None
+        self._map = _NOTHING
 
-    def _view(self, entry: Entry) -> Tensor:
-        if entry.stop == entry.start:
-            return torch.empty(entry.shape, dtype=entry.kind)
-        memory = self._mapped(entry.stop)
-        return torch.frombuffer(memory, dtype=entry.kind, count=prod(entry.shape), offset=entry.start).view(entry.shape)
-
-    def _mapped(self, num_bytes: int) -> mmap.mmap:
+    def _mapped(self, num_bytes: int) -> Tensor:
         """A map of at least so many bytes. It is made anew if the file has grown, here or in another process."""
-        if self._map is None or len(self._map) < num_bytes:
+        if len(self._map) < num_bytes:
             held = self.num_bytes
             with _wanting(held):
-                self._map = mmap.mmap(self._file.fileno(), held)
+                self._map = torch.frombuffer(mmap.mmap(self._file.fileno(), held), dtype=torch.uint8)
         return self._map
 
     def _reserve(self, num_bytes: int) -> None:
@@ -102,24 +73,9 @@ class Arena:
                 _allocate(self._file.fileno(), held, wanted)
 
 
-def arrange(tree: Tree, start: int = 0) -> Entries:
-    """Where the tensors of a tree come to lie."""
-    entries: Entries = []
-    for name, value in tree.items():
-        start = _round_up(start, _ALIGNMENT)
-        entries.append(Entry(name, str(value.dtype).removeprefix("torch."), tuple(value.shape), start))
-        start = entries[-1].stop
-    return entries
-
-
-def end_of(entries: Entries) -> int:
-    """Where the next tree may start."""
-    return entries[-1].stop if entries else 0
-
-
 def room(num_bytes: int) -> int:
     """What an arena takes in which so many bytes are used."""
-    return _round_up(num_bytes, _GROWTH_BYTES)
+    return -(-num_bytes // _GROWTH_BYTES) * _GROWTH_BYTES
 
 
 @contextmanager
@@ -148,7 +104,3 @@ def _allocate(file: int, held: int, wanted: int) -> None:
     zeros = bytes(min(wanted - held, 1 << 20))
     while held < wanted:
         held += os.pwrite(file, zeros[: wanted - held], held)
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

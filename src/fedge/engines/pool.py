@@ -27,8 +27,9 @@ import torch
 from fedge.core.errors import TrainingError
 from fedge.core.layout import Tree
 from fedge.core.machine import die_with_parent
+from fedge.core.placement import Placements, arrange, end_of
 from fedge.engines import tasks
-from fedge.engines.arena import Arena, Entries, arrange, end_of, room
+from fedge.engines.arena import Arena, room
 from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
@@ -44,23 +45,23 @@ class _Call(msgspec.Struct, array_like=True):
 
     kind: str
     meta: dict[str, Any]
-    shared: Entries
+    shared: Placements
     slot: int
-    tensors: Entries
+    tensors: Placements
 
 
 class _Result(msgspec.Struct, array_like=True, tag=True):
     """What it found; the tensors lie in the slot."""
 
     meta: dict[str, Any]
-    tensors: Entries
+    tensors: Placements
 
 
 @dataclass
 class _Task(Task):
-    shared: Entries
+    shared: Placements
     slot: int
-    tensors: Entries
+    tensors: Placements
 
     def call(self) -> bytes:
         return msgspec.msgpack.encode(_Call(self.kind, dict(self.meta), self.shared, self.slot, self.tensors))

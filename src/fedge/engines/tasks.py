@@ -18,9 +18,9 @@ from torch import Tensor
 from fedge.core import errors
 from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.answer import Answer, Request
-from fedge.core.effort import Effort
 from fedge.core.errors import FedgeError
 from fedge.core.layout import Tree, nest, pick
+from fedge.core.message import WorkAnswer
 from fedge.core.reduce import Collect, Mean, Partial
 from fedge.core.reduction import Bad, PartialReply, Reduction
 from fedge.engines import evaluate
@@ -75,7 +75,7 @@ def ask(reductions: Sequence[Reduction], block: Rows) -> Meta:
     Its tensors are the private state of the block's clients. Of exchanges whose uploads the parent holds, they are
     handed on as they are.
     """
-    told = reductions[block.asked[0]].request.meta()  # all that ask the block say the same
+    told = msgspec.structs.asdict(reductions[block.asked[0]].request.meta())  # all that ask the block say the same
     holding = [number for number in sorted(set(block.asked)) if reductions[number].holds]
     return {"request": told, "holding": holding, **block._asdict()}
 
@@ -132,7 +132,7 @@ def write_part(part: PartialReply) -> Content:
     """A part, ready to travel."""
     mean = part.mean
     meta = {
-        "answers": [each.meta() for each in part.answers],
+        "answers": [_write_one(each) for each in part.answers],
         "bytes_up": part.bytes_up,
         "communicated": part.communicated,
         "mean": mean
@@ -143,7 +143,7 @@ def write_part(part: PartialReply) -> Content:
         },
         "num_uploads": len(part.uploads),
         "num_directions": part.num_directions,
-        "bad": [{**bad.answer.meta(), "bytes_up": bad.bytes_up, "reason": bad.reason} for bad in part.bad],
+        "bad": [[_write_one(bad.answer), bad.bytes_up, bad.reason] for bad in part.bad],
     }
     names = part.uploads[0] if part.uploads else ()
     tensors = nest("means", mean.means) if mean else {}
@@ -162,13 +162,16 @@ def read_part(meta: Meta, tensors: Tree) -> PartialReply:
         [{name: rows[i] for name, rows in uploads.items()} for i in range(meta["num_uploads"])],
         tensors["directions"].clone() if "directions" in tensors else None,
         meta["num_directions"],
-        [Bad(_read_one(each), each["bytes_up"], each["reason"]) for each in meta["bad"]],
+        [Bad(_read_one(answer), num_bytes, reason) for answer, num_bytes, reason in meta["bad"]],
     )
 
 
+def _write_one(answer: Answer) -> Meta:
+    return msgspec.structs.asdict(answer.meta())
+
+
 def _read_one(meta: Meta) -> Answer:
-    effort = {name: meta[name] for name in Effort._fields}
-    return Answer(meta["client"], meta["samples"], Effort(**effort), {})
+    return Answer.read(WorkAnswer(**meta), {})
 
 
 def _read_mean(meta: Meta, means: Tree) -> Partial:

@@ -14,6 +14,7 @@ from fedge.client.serve import serve
 from fedge.core import message
 from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.layout import Tree
+from fedge.core.message import EvaluationAnswer, EvaluationRequest
 from fedge.core.question import Question, Sums, read_sums
 from fedge.core.reduction import Reduction
 from fedge.engines.both_sides import BothSides
@@ -44,9 +45,9 @@ class Wire:
 
     def evaluate(self, question: Question, info: Info) -> dict[int, Sums]:
         coded = question.down if question.coded is None else question.coded
-        data = message.pack({**question.told(), **info.told()}, coded)
+        data = message.pack(EvaluationRequest(question.measure, question.work, **info.told()), coded)
         answers = {client: serve(self._clients, client, data).data for client in question.clients}
-        found = {client: read_sums(message.unpack(answer)[1]) for client, answer in answers.items()}
+        found = {client: read_sums(message.unpack(answer, EvaluationAnswer)[1]) for client, answer in answers.items()}
         return {client: sums for client, sums in found.items() if sums is not None}
 
     def test(self, variables: Tree) -> Sums:

@@ -1,28 +1,53 @@
 """A checkpoint is one safetensors file: `state.*` and `kept.*` as tensors, the rest as its metadata.
 
-The metadata has two texts. `fedge` is JSON: {"meta": {...}, "round_bytes": n, "names": [...], "trace_bytes": n,
-"edge_bytes": n}.
+The metadata has two texts. `fedge` is JSON: {"layout": 2, "meta": {...}, "round_bytes": n, "names": [...],
+"trace_bytes": n, "edge_bytes": n}.
 `crc32` is the checksum of that JSON and of all tensors' bytes, in the order of the names.
+
+Layout 1 is the same without the number. It is read here and not by the library, which needs the file's size in memory
+twice: a checkpoint is written in pieces of at most 1 MiB, and read into the tensors' own memory.
 """
 
 from __future__ import annotations
 
+import os
 import zlib
+from collections.abc import Iterator
+from io import FileIO
+from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import torch
-from safetensors import SafetensorError
-from safetensors import torch as safetensors
 
 from fedge.core.errors import RunError
 from fedge.core.layout import Tree, nest, pick
-from fedge.runs.files import encode, read_bytes
+from fedge.core.placement import allocate, pieces
+from fedge.runs.files import encode, name_version
+from fedge.runs.storage import reading
+
+LAYOUT = 2
+
+_MAX_HEADER_BYTES = 100 << 20  # as in the library
+_MAX_DIMENSIONS = 64  # as in torch
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class Checkpoint(NamedTuple):
-    """All that a run needs to go on."""
+    """All that a run needs to continue."""
 
     state: Tree  # the server's
     kept: Tree  # where each client's private state lies in kept.bin
@@ -32,54 +57,147 @@ class Checkpoint(NamedTuple):
     edge_bytes: int = 0  # and of edge.jsonl
 
 
-class _Header(msgspec.Struct, forbid_unknown_fields=True):
+_Length = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Numbered(msgspec.Struct):
+    """Of a header of any layout, its number."""
+
+    layout: int = 1
+
+
+class _Header(_Numbered, forbid_unknown_fields=True, kw_only=True):
     meta: dict[str, Any]
-    round_bytes: int
-    names: list[str]  # safetensors has an order of its own
-    trace_bytes: int = 0
-    edge_bytes: int = 0
+    round_bytes: _Length
+    names: list[str]  # in the file, tensors have another order
+    trace_bytes: _Length = 0
+    edge_bytes: _Length = 0
 
 
-def pack(checkpoint: Checkpoint) -> bytes:
-    """The bytes of the file."""
+class _Texts(msgspec.Struct):
+    fedge: str
+    crc32: str
+
+
+class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
+    """One tensor of a safetensors file; offsets count from the end of the file's header."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def chunks(checkpoint: Checkpoint) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of the file in pieces of at most 1 MiB, after the first: views of the tensors."""
     tree = nest("state", checkpoint.state) | nest("kept", checkpoint.kept)
-    # safetensors takes no tensors that share memory, and entries of a state may
-    tree = {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tree.items()}
-    _, _, meta, *lengths = checkpoint
-    header = encode(_Header(meta, lengths[0], list(tree), *lengths[1:]))
-    return safetensors.save(tree, {"fedge": header.decode(), "crc32": str(_checksum(header, tree))})
+    lengths = {"round_bytes": checkpoint.round_bytes, "trace_bytes": checkpoint.trace_bytes}
+    lengths["edge_bytes"] = checkpoint.edge_bytes
+    text = encode(_Header(layout=LAYOUT, meta=checkpoint.meta, names=list(tree), **lengths))
+    # Values of many bytes first, so that each lies at a multiple of its size, which some readers need.
+    order = sorted(tree, key=lambda name: -tree[name].element_size())
+    header: dict[str, object] = {"__metadata__": {"fedge": text.decode(), "crc32": str(_checksum(text, tree))}}
+    end = 0
+    for name in order:
+        value = tree[name]
+        start, end = end, end + value.nbytes
+        header[name] = _Tensor(_NAMES[value.dtype], list(value.shape), (start, end))
+    written = msgspec.json.encode(header)
+    written = written.ljust(-(-len(written) // 8) * 8)
+    yield len(written).to_bytes(8, "little") + written
+    for name in order:
+        yield from pieces(tree[name])
 
 
 def load(file: Path) -> Checkpoint | None:
-    """The checkpoint in a file; None if there is no such file."""
-    data = read_bytes(file)
-    if data is None:
-        return None
-    try:
-        return _unpack(data)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise RunError(
-            f"{file} is damaged: expected a checkpoint, but {error}; "
-            f"put back a copy of the run directory, or start the run again"
-        ) from None
+    """Return the checkpoint in a file; None if there is no such file. Raises RunError if it cannot be used."""
+    with reading(file):
+        try:
+            opened = file.open("rb", buffering=0)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with opened:
+            try:
+                return _read(file, opened)
+            except (ValueError, RecursionError) as error:  # ours, msgspec's own errors, and UnicodeDecodeError
+                raise RunError(
+                    f"{file} is damaged: expected a checkpoint, but {error}; "
+                    f"put back a copy of the run directory, or start the run again"
+                ) from None
 
 
-def _unpack(data: bytes) -> Checkpoint:
-    found = safetensors.load(data)
-    start = 8 + int.from_bytes(data[:8], "little")
-    texts = msgspec.json.decode(data[8:start])["__metadata__"]
-    raw = texts["fedge"].encode()
+def _read(file: Path, opened: FileIO) -> Checkpoint:
+    num_bytes = os.fstat(opened.fileno()).st_size
+    length = int.from_bytes(_read_bytes(opened, min(8, num_bytes)), "little")
+    if num_bytes < 8 or length > min(num_bytes - 8, _MAX_HEADER_BYTES):
+        raise ValueError(f"its {num_bytes} bytes are not those of a safetensors file")
+    places = msgspec.json.decode(_read_bytes(opened, length), type=dict[str, msgspec.Raw])
+    texts = msgspec.json.decode(places.pop("__metadata__", b"{}"), type=_Texts)
+    raw = texts.fedge.encode()
+    _check_layout(file, msgspec.json.decode(raw, type=_Numbered).layout)
     header = msgspec.json.decode(raw, type=_Header)
-    # Cloned into memory aligned as torch does it: kernels may sum in an order that depends on alignment.
-    tree = {name: found[name].clone() for name in header.names}
-    if texts["crc32"] != str(_checksum(raw, tree)):
+    found = {name: msgspec.json.decode(place, type=_Tensor) for name, place in places.items()}
+    _check_places(found, num_bytes - 8 - length)
+    if sorted(header.names) != sorted(found):
+        raise ValueError("its tensors are not those that its metadata names")
+    tensors: Tree = {}
+    for name, place in sorted(found.items(), key=lambda item: item[1].data_offsets):
+        start, stop = place.data_offsets
+        memory = allocate(stop - start)
+        _fill(opened, memory.numpy().data)
+        tensors[name] = memory.view(_DTYPES[place.dtype]).view(place.shape)
+    tree = {name: tensors[name] for name in header.names}
+    if texts.crc32 != str(_checksum(raw, tree)):
         raise ValueError("its checksum does not match")
     lengths = header.round_bytes, header.trace_bytes, header.edge_bytes
     return Checkpoint(pick("state", tree), pick("kept", tree), header.meta, *lengths)
 
 
-def _checksum(header: bytes, tree: Tree) -> int:
-    checksum = zlib.crc32(header)
+def _check_layout(file: Path, layout: int) -> None:
+    if layout < 1:
+        raise ValueError(f"its layout has the number {layout}")
+    if layout > LAYOUT:
+        run = file.parent.parent
+        raise RunError(
+            f"{run}: its checkpoint has layout {layout}, and this fedge reads up to layout {LAYOUT}; "
+            f"resume it with fedge {name_version(run)} or newer"
+        )
+
+
+def _check_places(tensors: dict[str, _Tensor], num_bytes: int) -> None:
+    """Raise ValueError unless the tensors fill the file exactly: then they need no more memory than it has bytes."""
+    end = 0
+    for name, place in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
+        start, stop = place.data_offsets
+        if place.dtype not in _DTYPES:
+            raise ValueError(f"{name!r} has the unknown dtype {place.dtype!r}")
+        if len(place.shape) > _MAX_DIMENSIONS or min(place.shape, default=0) < 0:
+            raise ValueError(f"the shape of {name!r} is not valid")
+        size = _DTYPES[place.dtype].itemsize
+        # Strides of an empty tensor must not overflow either, so a zero counts as a one.
+        if start != end or stop - start != prod(place.shape) * size or prod(max(n, 1) for n in place.shape) >= 1 << 60:
+            raise ValueError(f"{name!r} does not lie where its shape and its neighbours say")
+        end = stop
+    if end != num_bytes:
+        raise ValueError(f"its tensors have {end} bytes, and {num_bytes} are there")
+
+
+def _read_bytes(opened: FileIO, num_bytes: int) -> bytes:
+    data = bytearray(num_bytes)
+    _fill(opened, memoryview(data))
+    return bytes(data)
+
+
+def _fill(opened: FileIO, memory: memoryview) -> None:
+    while memory:
+        count = opened.readinto(memory)
+        if not count:
+            raise ValueError("it was cut short while it was read")
+        memory = memory[count:]
+
+
+def _checksum(text: bytes, tree: Tree) -> int:
+    checksum = zlib.crc32(text)
     for value in tree.values():
-        checksum = zlib.crc32(value.reshape(-1).view(torch.uint8).numpy().data, checksum)
+        for piece in pieces(value):
+            checksum = zlib.crc32(piece, checksum)
     return checksum

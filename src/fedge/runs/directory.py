@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fedge.core.errors import RunError
 from fedge.core.layout import Tree
 from fedge.runs import files
-from fedge.runs.checkpoint import Checkpoint, load, pack
+from fedge.runs.checkpoint import Checkpoint, chunks, load
 from fedge.runs.environment import environment as surroundings
 from fedge.runs.files import RunMark
 from fedge.runs.kept import KeptStore
@@ -133,7 +133,7 @@ class RunDirectory:
         with writing(self.path / files.STATE, self._then):
             self._sync()
             checkpoint = Checkpoint(state, index, dict(meta), *(log.length for log in self._logs))
-            write_atomic(self.path / files.STATE, pack(checkpoint))
+            write_atomic(self.path / files.STATE, chunks(checkpoint))
         if self._kept is not None:
             self._kept.committed()
 

@@ -96,7 +96,8 @@ def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
         raise RunError(f"{path} is no run of fedge: expected a format number in {CONFIG}, got {found!r}")
     if found > FORMAT:
         raise RunError(
-            f"{path} has format {found}, and this fedge reads up to format {FORMAT}; use fedge {_writer(path)} or newer"
+            f"{path} has format {found}, and this fedge reads up to format {FORMAT}; "
+            f"use fedge {name_version(path)} or newer"
         )
     marks = {name: config.pop(name) for name in RunMark.__struct_fields__ if name in config}
     try:
@@ -128,7 +129,8 @@ def read_environment(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _writer(path: Path) -> str:
+def name_version(path: Path) -> str:
+    """Return the version of fedge that wrote a run, or words for it."""
     version = read_environment(path).get("fedge")
     return version if isinstance(version, str) else "of the version that wrote it"
 

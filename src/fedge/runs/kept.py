@@ -14,29 +14,17 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import torch
 from torch import Tensor
 
 from fedge.core.errors import RunError, TrainingError
 from fedge.core.layout import Tree
+from fedge.core.placement import aligned, arrange, end_of
 from fedge.runs.storage import reading, writing
 
-_ALIGNMENT = 64  # as torch allocates: kernels may sum in an order that depends on alignment
 _GROWTH_BYTES = 1 << 20
-
-
-class _Field(NamedTuple):
-    """One tensor's place in a row."""
-
-    start: int
-    stop: int
-    dtype: torch.dtype
-    shape: torch.Size
-
-    def of(self, row: Tensor) -> Tensor:
-        return row[self.start : self.stop].view(self.dtype).view(self.shape)
 
 
 class KeptStore:
@@ -45,7 +33,8 @@ class KeptStore:
     def __init__(self, template: Tree, path: Path | None, then: str = "run again") -> None:
         """Without a path, in a temporary file. `then`: what to do once a problem with the disk is solved."""
         self._template = {name: value.detach().clone() for name, value in template.items()}
-        self._fields, self._row_bytes = _arrange(self._template)
+        self._placements = arrange(self._template)  # in a row
+        self._row_bytes = aligned(end_of(self._placements))
         self._path, self._then = path or Path(tempfile.gettempdir()), then
         self._file: IO[bytes] | None = None
         if self._row_bytes:
@@ -65,15 +54,15 @@ class KeptStore:
         if number is None:
             return {name: value.clone() for name, value in self._template.items()}
         row = self._read_row(number)
-        return {name: field.of(row) for name, field in self._fields.items()}
+        return {place.name: place.view(row) for place in self._placements}
 
     def write(self, client: int, tree: Tree) -> None:
         self._check(client, tree)
         if not self._row_bytes:
             return
         row = torch.zeros(self._row_bytes, dtype=torch.uint8)
-        for name, field in self._fields.items():
-            field.of(row).copy_(tree[name].detach())
+        for place in self._placements:
+            place.view(row).copy_(tree[place.name].detach())
         old = self._row_of.get(client)
         with writing(self._path, self._then):
             if old is not None and old in self._fresh:
@@ -184,18 +173,6 @@ class KeptStore:
     def _fd(self) -> int:
         assert self._file is not None, "a template without values needs no file"
         return self._file.fileno()
-
-
-def _arrange(template: Tree) -> tuple[dict[str, _Field], int]:
-    """Where each tensor lies in a row, and the row's size."""
-    fields: dict[str, _Field] = {}
-    end = 0
-    for name, value in template.items():
-        start = end
-        stop = start + value.numel() * value.element_size()
-        fields[name] = _Field(start, stop, value.dtype, value.shape)
-        end = -(-stop // _ALIGNMENT) * _ALIGNMENT
-    return fields, end
 
 
 def _forms(tree: Tree) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -41,25 +41,26 @@ def reading(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot read {path}: {_reason(error)}; make it readable for you and try again") from error
 
 
-def write_all(file: int, data: bytes) -> None:
+def write_all(file: int, data: bytes | memoryview) -> None:
     """Write to a file descriptor: in one call, unless the system takes only a part."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Put a whole file in place, durably: after a crash it is there as it was before, or as it is now."""
+def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
+    """Put a file in place, given whole or in pieces, durably: after a crash it is as it was before, or as it is now."""
     part = path.with_name(f"{path.name}.part")
     try:
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
-            write_all(file, data)
+            for piece in (data,) if isinstance(data, bytes) else data:
+                write_all(file, piece)
             os.fsync(file)
         finally:
             os.close(file)
         os.replace(part, path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):  # what was to be said is the first error; the part only takes space
             part.unlink()
         raise

@@ -134,6 +134,8 @@ class ChainCodec:
         anchor = self.slots[name].anchor
         if anchor is None:
             return torch.zeros(self.layout.num_params, dtype=dtype)
+        if anchor not in down:
+            raise StreamError(f"a stream has the change of {anchor!r}, which was not sent in this exchange")
         return down[anchor].detach().clone()
 
 

@@ -56,6 +56,7 @@ def write(layout: Layout, groups: Sequence[Group], changes: Changes, rng: np.ran
     return stream
 
 
+@np.errstate(over="ignore")  # a sum that is not finite is for the receiver to judge
 def read(layout: Layout, groups: Sequence[Group], data: Bytes, vectors: Vectors) -> None:
     """Add what a stream holds to the vectors, in place; a StreamError if it is not whole or not of these groups."""
     cursor = _Cursor(_open(layout, groups, data))

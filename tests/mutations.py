@@ -1,0 +1,124 @@
+"""Bytes that no encoder wrote, for decoders that must survive them."""
+
+from __future__ import annotations
+
+import random
+import signal
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+WATCHDOG_S = 5
+SLACK_BYTES = 1 << 16  # what a decoder may take beside its input and what it returns: texts, objects, frames
+
+_EXTREMES = [
+    number.to_bytes(width, order)
+    for width in (1, 2, 4, 8)
+    for order in ("little", "big")
+    for number in (0, 1, (1 << 8 * width - 1) - 1, 1 << 8 * width - 1, (1 << 8 * width) - 1)
+]
+
+
+class Hang(BaseException):
+    """A decoder did not return in time. It is no Exception, so that no decoder swallows it."""
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Return the data with one to four changes: bits, bytes, numbers and slices changed, added, removed, repeated."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        rng.choice(_CHANGES)(changed, rng)
+    return bytes(changed)
+
+
+def fuzz(
+    make: Callable[[random.Random], bytes],
+    decode: Callable[[bytes], object],
+    refusal: type[Exception],
+    num_cases: int,
+    max_bytes: Callable[[bytes], int],
+) -> Counter[str]:
+    """Decode cases drawn with a fixed seed; return how many decoded (`""`), and how many were refused by message.
+
+    A case fails if anything but a `refusal` is raised, if it takes more than 5 s, or more than `max_bytes` of it.
+    """
+    rng = random.Random(14)
+    return Counter(outcome(make(rng), decode, refusal, max_bytes) for _ in range(num_cases))
+
+
+def outcome(
+    case: bytes, decode: Callable[[bytes], object], refusal: type[Exception], max_bytes: Callable[[bytes], int]
+) -> str:
+    """Decode one case under the same rules; return the refusal's message, or `""`."""
+    with _watched(), _bounded(max_bytes(case) + SLACK_BYTES, case):
+        try:
+            decode(case)
+        except refusal as error:
+            return str(error)
+    return ""
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    def bark(number: int, frame: FrameType | None) -> None:
+        raise Hang(f"still decoding after {WATCHDOG_S} s")
+
+    before = signal.signal(signal.SIGALRM, bark)
+    signal.setitimer(signal.ITIMER_REAL, WATCHDOG_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _bounded(max_bytes: int, case: bytes) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= max_bytes, (
+        f"{peak} bytes were allocated for {len(case)}, expected at most {max_bytes}: {case[:400]!r}"
+    )
+
+
+def _flip(data: bytearray, rng: random.Random) -> None:
+    if data:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+
+
+def _set(data: bytearray, rng: random.Random) -> None:
+    if data:
+        data[rng.randrange(len(data))] = rng.randrange(256)
+
+
+def _overwrite(data: bytearray, rng: random.Random) -> None:
+    number, start = rng.choice(_EXTREMES), rng.randrange(len(data) + 1)
+    data[start : start + len(number)] = number
+
+
+def _insert(data: bytearray, rng: random.Random) -> None:
+    start = rng.randrange(len(data) + 1)
+    data[start:start] = rng.choice([rng.randbytes(rng.randint(1, 8)), bytes(rng.randint(1, 64)), rng.choice(_EXTREMES)])
+
+
+def _remove(data: bytearray, rng: random.Random) -> None:
+    start = rng.randrange(len(data) + 1)
+    del data[start : start + rng.randint(1, 16)]
+
+
+def _repeat(data: bytearray, rng: random.Random) -> None:
+    start = rng.randrange(len(data) + 1)
+    data[start:start] = data[start : start + rng.randint(1, 32)] * rng.choice([1, 1, 2, 50])
+
+
+def _cut(data: bytearray, rng: random.Random) -> None:
+    del data[rng.randrange(len(data) + 1) :]
+
+
+_CHANGES = [_flip, _flip, _set, _set, _overwrite, _overwrite, _insert, _remove, _repeat, _cut]
