@@ -13,7 +13,6 @@ from collections.abc import Callable
 from itertools import count, islice
 
 import torch
-from fedge.engines.job import Job
 from torch import nn
 
 from benchmarks.candidate import Rounds, serve, take_turns
@@ -21,15 +20,19 @@ from benchmarks.peers.fedge import HeldClients
 from benchmarks.workloads import WORKLOADS
 from fedge import config as configuration
 from fedge.algorithms.fedavg import FedAvg
+from fedge.client.client_side import ClientSide
 from fedge.client.network import Network
 from fedge.config import EngineOptions
 from fedge.core.algorithm import Algorithm, Build, Context, Info, Work
 from fedge.core.drive import drive
 from fedge.core.layout import Layout, Tree
+from fedge.core.registered import RegisteredClients
+from fedge.core.server_side import ServerSide
 from fedge.data.clients import Clients
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import Uniform
 from fedge.edge.world import SimulatedWorld
+from fedge.engines.both_sides import BothSides
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.engine_choice import choose
 from fedge.models.flops import count_flops
@@ -94,8 +97,10 @@ def _rounds(
     network = Network(make, 1, "classes")
     algorithm = build(network.layout)
     kept = KeptStore(algorithm.keep(network.variables), None)
-    job = Job(algorithm, network, clients, kept, batch, count_flops(network.module, clients.shape))
-    chosen = choose(engine, job, cohort, lambda: job, None, print)
+    flops, registered = count_flops(network.module, clients.shape), RegisteredClients.of(clients)
+    server = ServerSide(algorithm, network.layout, network.variables, registered, batch, flops, network.has_norm)
+    sides = BothSides(server, ClientSide(algorithm, network, clients, kept, batch))
+    chosen = choose(engine, sides, cohort, None, print)
     state, numbers, num_clients = algorithm.init(network.variables), count(1), len(clients.sizes)
     num_params = network.layout.num_params
     world = SimulatedWorld(

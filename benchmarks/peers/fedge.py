@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from fedge.engines.job import Job
 
 from benchmarks.candidate import Rounds, UnavailableError, serve
 from benchmarks.workloads import RATE, WORKLOADS, Workload
@@ -19,16 +18,17 @@ from fedge import config as configuration
 from fedge.core.drive import Engine, drive
 from fedge.core.registered import Task
 from fedge.data.clients import Samples
+from fedge.engines.both_sides import BothSides
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.engine_choice import choose
 from fedge.experiment.setup import Setup, info_of
 from fedge.runs.kept import KeptStore
 
 
-def make_engine(config: configuration.Config, job: Job, cohort: int) -> Engine:
+def make_engine(config: configuration.Config, sides: BothSides, cohort: int) -> Engine:
     """The engine that the configuration names; none that stands in for it, whose speed would be taken for its own."""
     notices: list[str] = []
-    chosen = choose(config.engine, job, cohort, make_client_job=lambda: job, rows=None, notice=notices.append)
+    chosen = choose(config.engine, sides, cohort, rows=None, notice=notices.append)
     if chosen.facts["engine"] == "loop" != config.engine.name:
         raise UnavailableError(notices[-1])
     return chosen.engine
@@ -92,9 +92,10 @@ def prepare(
 ) -> Rounds:
     config, seed = configure(workload, engine_name, workers, settings), 1
     setup = Setup.of(config, seed)
-    job = setup.job(config, KeptStore(setup.algorithm.keep(setup.network.variables), None))
-    engine = make_engine(config, job, workload.cohort)
-    state, numbers, world = setup.algorithm.init(setup.network.variables), count(1), setup.world(config, seed)
+    kept = KeptStore(setup.algorithm.keep(setup.network.variables), None)
+    sides = BothSides(setup.server_side(), setup.client_side(kept), setup.test)
+    engine = make_engine(config, sides, workload.cohort)
+    state, numbers, world = setup.algorithm.init(setup.network.variables), count(1), setup.world()
 
     def rounds(num_rounds: int) -> None:
         nonlocal state

@@ -268,7 +268,7 @@ def test_message_example() -> None:
     (example,) = blocks(DOCS / "messages.md")
     data = bytes.fromhex("".join(line.partition("  ")[0] for line in example.text.splitlines()))
     meta, tree = message.unpack(data, message.WorkAnswer)
-    assert repr(meta) == "WorkAnswer(client=3, samples=20, steps=0, batches=0, grad_samples=0, loss=nan)"
+    assert repr(meta) == "WorkAnswer(client=3, samples=20, steps=0, batches=0, grad_samples=0, loss=nan, problem='')"
     assert {name: (value.dtype, value.tolist()) for name, value in tree.items()} == {
         "x": (torch.float32, [1.0, -2.0]),
         "t": (torch.int64, [3]),
@@ -277,9 +277,10 @@ def test_message_example() -> None:
 
 
 def test_message_keys() -> None:
-    request, answer = section(DOCS / "messages.md", "Requests and answers").split("The entries of an answer")
+    page = section(DOCS / "messages.md", "Requests and answers")
+    request, answer = page.partition("## Evaluation")[0].split("The entries of an answer")
     info = Info(round=1, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, seed=1)
-    sent = Request(Exchange("train", {}, ()), info, {}).meta(), Answer(0, 1, Effort(), {}).meta()
+    sent = Request(Exchange("train", {}, ()), info, {}).meta(), Answer(0, 1, Effort(), {}, "why").meta()
     for part, meta in zip((request, answer), sent, strict=True):
         assert set(rows(part, "key")) == set(msgspec.to_builtins(meta))
 

@@ -15,7 +15,8 @@ import torch
 
 import fedge
 from e2e.experiments import Stopping
-from fedge.core.algorithm import Admission, Costs, Engine, Exchange, Info, Late, Outcome, Phases, Reply, drive
+from fedge.core.algorithm import Costs, Exchange, Info, Late, Phases, Reply
+from fedge.core.drive import Admission, Engine, Outcome, drive
 from fedge.core.layout import Tree
 from fedge.core.progress import Silent
 from fedge.core.world import Cohort, Spent, Timeline, World, answered, mean_seconds

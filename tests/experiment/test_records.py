@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedge.core.algorithm import Costs, Info, Late, Outcome, Rejected, Reply
+from fedge.core.algorithm import Costs, Info, Late, Rejected, Reply
+from fedge.core.drive import Outcome
 from fedge.core.world import Cohort
 from fedge.experiment.records import describe_round
 
