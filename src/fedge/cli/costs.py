@@ -88,7 +88,7 @@ def _forecast(setup: Setup) -> dict[str, Any]:
 
     config, forecast = setup.config, Forecast(setup)
     records = list(forecast.rounds())
-    layout, num_clients = setup.network.layout, len(setup.clients.sizes)
+    layout, num_clients = setup.network.layout, len(setup.registered.sizes)
     return {
         "name": config.name,
         "model": {

@@ -34,25 +34,37 @@ class Setup:
 
     config: Config
     seed: int
-    clients: Clients
+    registered: RegisteredClients
     network: Network
     algorithm: Algorithm
     flops_per_sample: int
+    data: Clients | None = None  # None: others have it, and this is a server
 
     @staticmethod
     def of(config: Config, seed: int) -> Setup:
-        """Build data, model and algorithm; an error of this package if they do not fit together."""
-        clients = config.data.build(seed)
-        config.selection.number(len(clients.sizes))
-        config.edge.check(len(clients.sizes))
-        _check_cells(config, len(clients.sizes))
+        """Build data, model and algorithm; a FedgeError if they do not fit together."""
+        data = config.data.build(seed)
+        return replace(Setup.without_data(config, seed, RegisteredClients.of(data)), data=data)
+
+    @staticmethod
+    def without_data(config: Config, seed: int, registered: RegisteredClients) -> Setup:
+        """Build model and algorithm for clients that have registered; a FedgeError if they do not fit together."""
+        num_clients = len(registered.sizes)
+        config.selection.number(num_clients)
+        config.edge.check(num_clients)
+        _check_cells(config, num_clients)
         config.schedule.check(amounts_of(config))
-        if clients.task == "values" and config.target and config.target.metric != "loss":
+        if registered.task == "values" and config.target and config.target.metric != "loss":
             raise ConfigError(f"target.metric: a regression has no {config.target.metric}; its only metric is loss")
-        network = _network(config, seed, clients)
-        return Setup(
-            config, seed, clients, network, algorithm_of(config, network), count_flops(network.module, clients.shape)
-        )
+        network = _network(config, seed, registered)
+        flops = count_flops(network.module, registered.shape)
+        return Setup(config, seed, registered, network, algorithm_of(config, network), flops)
+
+    @property
+    def clients(self) -> Clients:
+        """The clients' data."""
+        assert self.data is not None, "a server has no data of its clients"
+        return self.data
 
     def variant(self, config: Config) -> Setup:
         """Return the same data and model under another algorithm."""
@@ -78,7 +90,7 @@ class Setup:
             self.algorithm,
             network.layout,
             network.variables,
-            RegisteredClients.of(self.clients),
+            self.registered,
             config.algorithm.batch_size,
             self.flops_per_sample,
             network.has_norm,
@@ -90,7 +102,7 @@ class Setup:
         """Return what all clients have of it. If bytes alone pass between the sides, model and algorithm are new."""
         network, algorithm = self.network, self.algorithm
         if self.config.engine.name == "wire":
-            network = _network(self.config, self.seed, self.clients)
+            network = _network(self.config, self.seed, self.registered)
             algorithm = algorithm_of(self.config, network)
         return ClientSide(algorithm, network, self.clients, kept, self.config.algorithm.batch_size)
 
@@ -101,7 +113,7 @@ class Setup:
 
     def world(self) -> World:
         """Return the clients' surroundings at the start."""
-        config, amounts, sizes = self.config, amounts_of(self.config), self.clients.sizes
+        config, amounts, sizes = self.config, amounts_of(self.config), self.registered.sizes
 
         def amount(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             num_samples = sizes[ids]
@@ -120,7 +132,7 @@ class Setup:
         )
 
 
-def _network(config: Config, seed: int, clients: Clients) -> Network:
+def _network(config: Config, seed: int, clients: RegisteredClients) -> Network:
     return Network(
         lambda: config.model.build(clients.shape, clients.num_outputs),
         seed,

@@ -34,7 +34,7 @@ class Simulation:
             lambda last: Pace(config.checkpoint.every, last=last),
             test is not None,
             Tracer(config.trace, sides.clients) if config.trace else None,
-            (lambda: setup.class_counts) if setup.clients.task == "classes" else None,
+            (lambda: setup.class_counts) if setup.registered.task == "classes" else None,
         )
         self._setup, self._directory, self._progress = setup, directory, progress
         self._training = TrainingRun(config, setup.seed, given, directory, progress)
@@ -55,7 +55,7 @@ class Simulation:
             )
         if config.schedule.needs_metric:
             self._progress.notice("schedule: watches the test set, as there is no validation set")
-        small = int(np.count_nonzero(self._setup.clients.sizes < size))
+        small = int(np.count_nonzero(self._setup.registered.sizes < size))
         if small:
             self._progress.notice(
                 f"data: {small} clients have fewer samples than a batch of {size} and use all they have"
