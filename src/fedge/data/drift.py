@@ -21,7 +21,7 @@ from fedge.core.errors import DataError
 from fedge.core.keys import generator
 from fedge.core.registered import Task
 from fedge.core.schema import Options
-from fedge.data.dealing import choose_clients, nearest_whole
+from fedge.data.apportionment import choose_clients, nearest_whole
 
 Hands = Sequence[np.ndarray]
 """The samples of each client, as rows of the training or the test set."""

@@ -14,9 +14,9 @@ from fedge.core.errors import DataError
 from fedge.core.keys import generator
 from fedge.core.registered import Task
 from fedge.core.schema import Options
+from fedge.data.apportionment import choose_clients, nearest_whole
 from fedge.data.augment import Augment
 from fedge.data.clients import Samples
-from fedge.data.dealing import choose_clients, nearest_whole
 from fedge.data.drift import DriftOptions, Steady
 from fedge.data.partition import Iid, Labels, Natural, Partition, Split
 
