@@ -1,11 +1,13 @@
 """Who may import whom, how much an import costs, and what a module may hold."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -186,6 +188,20 @@ def test_a_cache_is_seen_wherever_it_stands() -> None:
         "TABLE = {1: 2}\n"
     )
     assert list(states(ast.parse(code))) == ["a", "b", "f", "c", "d", "h"]
+
+
+def test_the_table_in_contributing() -> None:
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    (table,) = re.findall(r"^\| package \| may import.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    told: dict[str, set[str]] = {}
+    for line in table.splitlines():
+        parts, others = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|"))
+        if "anything" in line:
+            others = list(ALLOWED.keys() - set(parts))
+        if "may import" in line:
+            others = [*others, *chain.from_iterable(ALLOWED[other] for other in others)]
+        told |= {part: set(others) for part in parts}
+    assert told == {part: set(others) for part, others in ALLOWED.items()}
 
 
 def test_nothing_imports_the_command_line() -> None:
