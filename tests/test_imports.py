@@ -1,9 +1,13 @@
-"""Who may import whom, and how much an import costs."""
+"""Who may import whom, how much an import costs, and what a module may hold."""
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -34,11 +38,18 @@ ALLOWED["fedge"] = (*ALLOWED["experiment"], "experiment", "report")  # the packa
 ALLOWED["cli"] = tuple(ALLOWED)  # anything, and nothing imports it
 
 SMALL = 80  # lines: an algorithm reads like its paper
+WITH_CACHES = ("report", "cli")
+"""Parts that may have caches in modules: they compute from arguments alone, and no run lives there."""
 
 
 def imports(path: Path) -> Iterator[str]:
     """Full names of all modules that a file imports, wherever in the file it does."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    yield from names_of(ast.walk(ast.parse(path.read_text())), path)
+
+
+def names_of(nodes: Iterable[ast.AST], path: Path) -> Iterator[str]:
+    """Full names of the modules that import statements among these nodes name."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -74,6 +85,123 @@ def test_imports_go_one_way(path: Path) -> None:
     found = {part_of(name) for name in imports(path) if name.partition(".")[0] == "fedge"}
     wrong = sorted(other for other in found if not allows(part, other))
     assert not wrong, f"{part} must not import {', '.join(wrong)}"
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def graph() -> dict[str, set[str]]:
+    """The modules of the package that each one imports; imports inside functions with a comment are left out."""
+    modules = {module_of(path): path for path in FILES}
+    return {module: modules.keys() & set(unexplained(path)) for module, path in modules.items()}
+
+
+def unexplained(path: Path) -> Iterator[str]:
+    """What a file imports, without imports inside functions beside which a comment states the reason."""
+    text = path.read_text()
+    lines, tree = text.splitlines(), ast.parse(text)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    yield from names_of((node for node in nodes if id(node) not in inside or "#" not in lines[node.lineno - 1]), path)
+
+
+def cycle(imported: Mapping[str, Iterable[str]]) -> list[str]:
+    """Modules that import each other in a circle; none if they can be put in order."""
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_modules_do_not_import_each_other() -> None:
+    found = graph()
+    assert {"fedge.core.drive", "fedge.core.world"} <= found["fedge.edge.world"]
+    assert cycle(found) == []
+
+
+def test_a_cycle_is_found_wherever_its_imports_stand(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from fedge.runs import read\n"
+        "def f():\n    from fedge.runs import pace\n    from fedge.runs import lock  # which takes long\n"
+    )
+    assert list(unexplained(path)) == ["typing", "fedge.runs.read", "fedge.runs.pace"]
+    assert cycle({"a": ["b"], "b": ["c"], "c": []}) == []
+    assert set(cycle({"a": ["b"], "b": ["c"], "c": ["b"]})) == {"b", "c"}
+
+
+def test_a_public_class_name_occurs_once() -> None:
+    homes = defaultdict(list)
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module_of(path))
+    assert homes["Setup"] == ["fedge.experiment.setup"]
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
+def states(tree: ast.Module) -> Iterator[str]:
+    """What outlives a run in a module: cached functions and methods, empty containers to be filled, and `global`."""
+    methods = (node for part in tree.body if isinstance(part, ast.ClassDef) for node in part.body)
+    for node in (*tree.body, *methods):
+        if isinstance(node, ast.FunctionDef) and any(is_cache(each) for each in node.decorator_list):
+            yield node.name
+    for node in tree.body:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if value and (is_empty(value) or any(is_cache(each) for each in ast.walk(value))):
+            yield ast.unparse(node).partition(" ")[0].rstrip(":")
+    yield from (name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names)
+
+
+def is_cache(node: ast.AST) -> bool:
+    text = ast.unparse(node.func if isinstance(node, ast.Call) else node)
+    return text.rpartition(".")[2] in ("cache", "lru_cache")
+
+
+def is_empty(node: ast.expr) -> bool:
+    """Whether it is a list, a dictionary or a set with nothing in it."""
+    text = ast.unparse(node)
+    return text in ("{}", "[]", "dict()", "list()", "set()") or text.partition("(")[0].endswith(("defaultdict", "Dict"))
+
+
+def test_caches_belong_to_a_run() -> None:
+    checked = [path for path in FILES if own_part(path) not in WITH_CACHES]
+    found = {module_of(path): list(states(ast.parse(path.read_text()))) for path in checked}
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+def test_a_cache_is_seen_wherever_it_stands() -> None:
+    code = (
+        "from functools import cache, lru_cache\nimport functools\n"
+        "@cache\ndef a(): ...\n"
+        "@functools.lru_cache(maxsize=1)\ndef b(): ...\n"
+        "c = lru_cache(print)\n"
+        "d: dict[str, int] = {}\n"
+        "class E:\n    @cache\n    def f(self): ...\n"
+        "def g():\n    global h\n    h = 1\n"
+        "def fine():\n    own = {}\n    return lru_cache(print), own\n"
+        "TABLE = {1: 2}\n"
+    )
+    assert list(states(ast.parse(code))) == ["a", "b", "f", "c", "d", "h"]
+
+
+def test_the_table_in_contributing() -> None:
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    (table,) = re.findall(r"^\| package \| may import.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    told: dict[str, set[str]] = {}
+    for line in table.splitlines():
+        parts, others = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|"))
+        if "anything" in line:
+            others = list(ALLOWED.keys() - set(parts))
+        if "may import" in line:
+            others = [*others, *chain.from_iterable(ALLOWED[other] for other in others)]
+        told |= {part: set(others) for part in parts}
+    assert told == {part: set(others) for part, others in ALLOWED.items()}
 
 
 def test_nothing_imports_the_command_line() -> None:

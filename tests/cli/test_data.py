@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fedge.cli.data import app
+from fedge.data.client_sizes import measure
 from fedge.data.files import Collection, Source
 from fedge.data.mnist import FashionMnist
-from fedge.data.overview import measure
 
 COMMANDS = [command.name for command in app.registered_commands]
 

@@ -5,20 +5,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.errors import DataError
-from fedge.data.augment import Augment
+from fedge.data.augment import Augment, draw_augmentation
 
 IMAGES = torch.arange(1.0, 1 + 6 * 2 * 5 * 4).view(6, 2, 5, 4)
 ROWS = np.arange(6)
 
 
 def augmented(options: Augment, rows: np.ndarray = ROWS, seed: int = 1, round: int = 1) -> torch.Tensor:
-    return options.train(IMAGES[rows], rows, len(IMAGES), seed, round)
+    return options.train(IMAGES[rows], draw_augmentation(len(IMAGES), seed, round)[rows])
 
 
 def test_half_of_the_images_are_mirrored() -> None:
     rows = np.zeros(4000, int) + np.arange(4000) % 6
     images = IMAGES[rows]
-    given_out = Augment(flip=True).train(images, np.arange(4000), 4000, 1, 1)
+    given_out = Augment(flip=True).train(images, draw_augmentation(4000, 1, 1))
     mirrored = (given_out == images.flip(-1)).all(-1).all(-1).all(-1)
     kept = (given_out == images).all(-1).all(-1).all(-1)
     assert bool((mirrored ^ kept).all())
@@ -44,7 +44,7 @@ def test_a_crop_is_a_piece_of_the_padded_image(crop: int, pad: int, flip: bool, 
 
 def test_all_places_of_a_crop_are_taken() -> None:
     rows = np.arange(600) % 6
-    cropped = Augment(crop=4).train(IMAGES[rows], np.arange(600), 600, 1, 1)
+    cropped = Augment(crop=4).train(IMAGES[rows], draw_augmentation(600, 1, 1))
     tops = (cropped[:, 0, 0, 0] - IMAGES[rows, 0, 0, 0]) / 4
     assert sorted(set(tops.tolist())) == [0, 1]
 

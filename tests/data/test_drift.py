@@ -12,7 +12,7 @@ from fedge.core.keys import generator
 from fedge.core.schema import read
 from fedge.data.augment import Augment
 from fedge.data.clients import Samples
-from fedge.data.divided import Divided, DividedClients, Noise, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, Noise, Whole
 from fedge.data.drift import Arriving, DriftOptions, FeatureShift, LabelShift, rotate
 from fedge.data.partition import Natural
 

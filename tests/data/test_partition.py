@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedge.core.errors import DataError
 from fedge.core.keys import generator
-from fedge.data.dealing import draw_proportions, hold_out
+from fedge.data.apportionment import draw_proportions, hold_out
 from fedge.data.partition import (
     PARTITIONS,
     Classes,

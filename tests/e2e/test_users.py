@@ -12,7 +12,7 @@ from e2e.experiments import Settings, changed, records
 from fedge.core.errors import ConfigError
 from fedge.core.progress import Silent
 from fedge.data.digits import Digits
-from fedge.data.divided import Noise
+from fedge.data.divided_dataset import Noise
 
 PLAIN: Settings = {
     "name": "users",

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedge.core.algorithm import Costs
+from fedge.core.cell_grid import Grid
 from fedge.core.errors import ConfigError, DataError
-from fedge.core.grid import Grid
 from fedge.edge import cells as radio
 from fedge.edge.cells import CellClock
 from fedge.edge.clock import Clock, Participants, Places

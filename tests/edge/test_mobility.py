@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedge.core.cell_grid import Grid
 from fedge.core.errors import DataError
-from fedge.core.grid import Grid
 from fedge.core.keys import generator
 from fedge.edge.mobility import MobilityTrace, destinations, move
 

@@ -22,7 +22,7 @@ from fedge.runs import Run, find_runs
 from fedge.sweeps.board import Unwatched
 from fedge.sweeps.execute import PointOutcome, execute, limits_of
 from fedge.sweeps.plan import parse, work_out
-from fedge.sweeps.run_pool import Limits
+from fedge.sweeps.run_pool import PoolLimits
 
 GRID: dict[str, Any] = {
     "name": "grid",
@@ -45,7 +45,7 @@ def changed(**tables: Any) -> dict[str, Any]:
 
 
 def sweep(raw: dict[str, Any], runs: Path, listener: Any = None, workers: int = 2, **limits: Any) -> PointOutcome:
-    known = Limits(workers, memory_mb=1e6, pause_s=0.01)._replace(**limits)
+    known = PoolLimits(workers, memory_mb=1e6, pause_s=0.01)._replace(**limits)
     return execute(work_out(parse(raw)), runs, listener or Unwatched(), known)
 
 
@@ -284,7 +284,7 @@ def test_rounds_cannot_be_an_axis_of_halving():
 
 def test_limits_are_the_files_or_the_machines():
     said = limits_of(work_out(parse(changed(sweep={"workers": 3, "memory_mb": 500, "retries": 1}))))
-    assert said == Limits(workers=3, memory_mb=500, retries=1)
+    assert said == PoolLimits(workers=3, memory_mb=500, retries=1)
     found = limits_of(work_out(parse(GRID)))
     assert found.workers == len(os.sched_getaffinity(0))
     total_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20

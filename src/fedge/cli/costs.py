@@ -73,7 +73,7 @@ def costs(
 
 
 def _draw(layout: Layout, path: Path) -> None:
-    from fedge.costs.compression import ratios
+    from fedge.costs.compression_ratios import ratios
     from fedge.report.compression import compression
     from fedge.report.style import save
 

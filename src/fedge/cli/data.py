@@ -14,9 +14,9 @@ from fedge.cli.parameters import Changes, Format, complete_experiment
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fedge.data.client_sizes import ClientSize
     from fedge.data.clients import Clients
     from fedge.data.files import Collection
-    from fedge.data.overview import ClientSize
 
 NUM_SHOWN = 20
 _MOST_CLASSES = 3
@@ -148,7 +148,7 @@ def show(
     """
     from fedge.cli.output import say, say_json
     from fedge.config import load
-    from fedge.data.overview import evenly, measure
+    from fedge.data.client_sizes import evenly, measure
     from fedge.report.style import check_saving, save
 
     if chart is not None:

@@ -1,6 +1,6 @@
 """What an experiment will cost, before anything is trained."""
 
-from fedge.costs.alternatives import Alternative, alternatives
+from fedge.costs.alternative_algorithms import Alternative, alternatives
 from fedge.costs.forecast import Forecast, Quote
 
 __all__ = ["Alternative", "Forecast", "Quote", "alternatives"]

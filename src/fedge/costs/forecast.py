@@ -12,7 +12,7 @@ from fedge.core.algorithm import Costs, Exchange, Info, Reply
 from fedge.core.answer import Answer, Request
 from fedge.core.effort import Effort, most_effort
 from fedge.core.world import World
-from fedge.costs.rehearsal import RehearsedExchange, count_vectors, rehearse_round
+from fedge.costs.round_rehearsal import RehearsedExchange, count_vectors, rehearse_round
 from fedge.edge.ledger import Ledger
 from fedge.experiment.setup import Setup, info_of
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
@@ -43,9 +42,8 @@ class Augment(Options, tag=False):
             )
         return (shape[0], self.crop, self.crop)
 
-    def train(self, x: Tensor, rows: np.ndarray, num_samples: int, seed: int, round: int) -> Tensor:
-        """Training images; `rows` are their numbers among the data set's `num_samples`."""
-        draws = _draw(num_samples, seed, round)[rows]
+    def train(self, x: Tensor, draws: np.ndarray) -> Tensor:
+        """Training images; `draws` are their rows of what `draw_augmentation` returns."""
         if self.flip:
             mirrored = torch.from_numpy(draws[:, 0] < 0.5)
             x = torch.where(mirrored[:, None, None, None], x.flip(-1), x)
@@ -67,7 +65,6 @@ class Augment(Options, tag=False):
         return x[..., top : top + self.crop, left : left + self.crop]
 
 
-@lru_cache(maxsize=1)
-def _draw(num_samples: int, seed: int, round: int) -> np.ndarray:
-    """Three numbers from 0 to 1 for each sample of the data set: flipped or not, place of the crop."""
+def draw_augmentation(num_samples: int, seed: int, round: int) -> np.ndarray:
+    """Return three numbers from 0 to 1 for each sample of the data set: flipped or not, place of the crop."""
     return generator(seed, "augment", round=round).random((num_samples, 3))

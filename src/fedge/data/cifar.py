@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedge.core.errors import DataError
-from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, Source, data_dir, read_files
 
 _URL = "https://www.cs.toronto.edu/~kriz"

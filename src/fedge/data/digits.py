@@ -10,7 +10,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.effect import NO_EFFECT
-from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 
 
 class Digits(Divided, tag="digits"):

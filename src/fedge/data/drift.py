@@ -7,7 +7,6 @@ the seed, the client and the round alone, and is worked out when it is asked for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import cos, radians, sin
 from typing import Annotated
 
@@ -21,7 +20,7 @@ from fedge.core.errors import DataError
 from fedge.core.keys import generator
 from fedge.core.registered import Task
 from fedge.core.schema import Options
-from fedge.data.dealing import choose_clients, nearest_whole
+from fedge.data.apportionment import choose_clients, nearest_whole
 
 Hands = Sequence[np.ndarray]
 """The samples of each client, as rows of the training or the test set."""
@@ -33,19 +32,23 @@ class Steady(Options):
     def check(self, task: Task, shape: tuple[int, ...], words: bool, num_clients: int) -> None:
         """A DataError if such data cannot change like this."""
 
+    def draw(self, num_clients: int, seed: int) -> np.ndarray:
+        """Return client numbers that are drawn once for a run; the methods below are given them as `drawn`."""
+        return np.zeros(0, np.int64)
+
     def num_samples(self, size: int, round: int) -> int:
         """How many training samples a client of this size has."""
         return size
 
-    def train(self, hands: Hands, client: int, round: int, seed: int) -> np.ndarray:
+    def train(self, hands: Hands, client: int, round: int, seed: int, drawn: np.ndarray) -> np.ndarray:
         """The rows of the training set that a client has."""
         return hands[client]
 
-    def test(self, hands: Hands, client: int, round: int, seed: int) -> np.ndarray:
+    def test(self, hands: Hands, client: int, round: int, seed: int, drawn: np.ndarray) -> np.ndarray:
         """The rows of the test set that a client has."""
         return hands[client]
 
-    def inputs(self, x: Tensor, client: int, round: int, seed: int, num_clients: int) -> Tensor:
+    def inputs(self, x: Tensor, client: int, round: int, seed: int, drawn: np.ndarray) -> Tensor:
         """What has become of a client's inputs, for training or for the test."""
         return x
 
@@ -75,7 +78,7 @@ class Arriving(Drift, tag="arriving"):
         first = min(size, max(1, nearest_whole(self.start * size)))
         return first + nearest_whole(self.progress(round) * (size - first))
 
-    def train(self, hands: Hands, client: int, round: int, seed: int) -> np.ndarray:
+    def train(self, hands: Hands, client: int, round: int, seed: int, drawn: np.ndarray) -> np.ndarray:
         rows = hands[client]
         order = generator(seed, "arrival", client).permutation(len(rows))
         return rows[order[: self.num_samples(len(rows), round)]]
@@ -105,15 +108,20 @@ class LabelShift(Drift, tag="label_shift"):
         if num_clients < 2:
             raise DataError("data.drift: label_shift expects at least 2 clients, got 1; raise data.clients")
 
-    def train(self, hands: Hands, client: int, round: int, seed: int) -> np.ndarray:
-        return self._mix(hands, client, round, seed, "train")
+    def draw(self, num_clients: int, seed: int) -> np.ndarray:
+        """Return each client's partner: its successor in a random cycle through all of them."""
+        order = generator(seed, "label shift").permutation(num_clients)
+        partners = np.empty_like(order)
+        partners[order] = np.roll(order, -1)
+        return partners
 
-    def test(self, hands: Hands, client: int, round: int, seed: int) -> np.ndarray:
-        return self._mix(hands, client, round, seed, "test")
+    def train(self, hands: Hands, client: int, round: int, seed: int, drawn: np.ndarray) -> np.ndarray:
+        return self._mix(hands[client], hands[drawn[client]], round, generator(seed, "label shift train", client))
 
-    def _mix(self, hands: Hands, client: int, round: int, seed: int, part: str) -> np.ndarray:
-        own, others = hands[client], hands[_partners(len(hands), seed)[client]]
-        rng = generator(seed, f"label shift {part}", client)
+    def test(self, hands: Hands, client: int, round: int, seed: int, drawn: np.ndarray) -> np.ndarray:
+        return self._mix(hands[client], hands[drawn[client]], round, generator(seed, "label shift test", client))
+
+    def _mix(self, own: np.ndarray, others: np.ndarray, round: int, rng: np.random.Generator) -> np.ndarray:
         places, lent = rng.permutation(len(own)), np.resize(rng.permutation(others), len(own))
         count = nearest_whole(self.strength * self.progress(round) * len(own)) if len(others) else 0
         mixed = own.copy()
@@ -156,9 +164,13 @@ class FeatureShift(Drift, tag="feature_shift"):
                 "give data.drift.std instead"
             )
 
-    def inputs(self, x: Tensor, client: int, round: int, seed: int, num_clients: int) -> Tensor:
+    def draw(self, num_clients: int, seed: int) -> np.ndarray:
+        """Return the clients whose inputs shift."""
+        return choose_clients(num_clients, self.fraction, generator(seed, "shifting clients"))
+
+    def inputs(self, x: Tensor, client: int, round: int, seed: int, drawn: np.ndarray) -> Tensor:
         progress = self.progress(round)
-        if not progress or client not in _shifting(num_clients, self.fraction, seed):
+        if not progress or client not in drawn:
             return x
         if self.degrees:
             x = rotate(x, progress * self.degrees)
@@ -179,17 +191,3 @@ def rotate(x: Tensor, degrees: float) -> Tensor:
     source = torch.tensor([[[c, -s * height / width, 0], [s * width / height, c, 0]]], dtype=x.dtype)
     grid = affine_grid(source, [1, *x.shape[1:]], align_corners=False)
     return grid_sample(x, grid.expand(len(x), -1, -1, -1), align_corners=False)
-
-
-@lru_cache(maxsize=1)
-def _partners(num_clients: int, seed: int) -> np.ndarray:
-    """Each client's successor in a random cycle through all of them."""
-    order = generator(seed, "label shift").permutation(num_clients)
-    partners = np.empty_like(order)
-    partners[order] = np.roll(order, -1)
-    return partners
-
-
-@lru_cache(maxsize=1)
-def _shifting(num_clients: int, fraction: float, seed: int) -> np.ndarray:
-    return choose_clients(num_clients, fraction, generator(seed, "shifting clients"))

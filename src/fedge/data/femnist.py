@@ -9,7 +9,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, data_dir
 from fedge.data.leaf import Users, leaf_files, read_leaf
 from fedge.data.partition import Natural, Partition

@@ -11,8 +11,8 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError, FedgeError
-from fedge.data.dealing import hold_out
-from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
+from fedge.data.apportionment import hold_out
+from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from fedge.core.errors import DataError
-from fedge.data.dealing import hold_out
+from fedge.data.apportionment import hold_out
 from fedge.data.files import Collection, Source, read_checked
 
 _FLAGS = "-s niid --sf 1.0 -k 0 -t sample"

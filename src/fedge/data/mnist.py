@@ -9,8 +9,8 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.dealing import hold_out
-from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
+from fedge.data.apportionment import hold_out
+from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, Source, data_dir, download, read_files
 from fedge.data.idx import read_idx
 from fedge.data.partition import Natural

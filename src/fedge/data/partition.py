@@ -12,10 +12,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
+from fedge.core.cell_grid import NUM_CELLS, CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.errors import DataError
-from fedge.core.grid import NUM_CELLS, CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.schema import Options, nearest
-from fedge.data.dealing import (
+from fedge.data.apportionment import (
     MAX_ALPHA,
     MIN_ALPHA,
     apportion,

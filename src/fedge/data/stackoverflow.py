@@ -10,7 +10,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import Collection, Dir, Source, data_dir, read_rows
 from fedge.data.partition import Natural, Partition
 from fedge.data.text import Bags, most_frequent, split_words

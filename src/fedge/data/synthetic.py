@@ -11,8 +11,8 @@ from msgspec import Meta
 from fedge.core.keys import generator
 from fedge.core.registered import Task
 from fedge.core.schema import Options
+from fedge.data.apportionment import MAX_ALPHA, MIN_ALPHA, draw_proportions
 from fedge.data.clients import Samples
-from fedge.data.dealing import MAX_ALPHA, MIN_ALPHA, draw_proportions
 
 MAX_POOLED = 100
 

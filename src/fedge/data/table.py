@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedge.core.errors import DataError, FedgeError
 from fedge.core.schema import nearest
-from fedge.data.dealing import hold_out
-from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
+from fedge.data.apportionment import hold_out
+from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 from fedge.data.files import read_checked, read_unzipped
 from fedge.data.partition import Natural
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedge.core.errors import DataError
 from fedge.core.userfile import describe, load_function
-from fedge.data.divided import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 

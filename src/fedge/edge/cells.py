@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Meta
 
 from fedge.core.algorithm import Phases
+from fedge.core.cell_grid import CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.errors import ConfigError
-from fedge.core.grid import CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.keys import generator
 from fedge.edge import channel
 from fedge.edge.client_values import ClientValues, Normal, Positive, Quantity

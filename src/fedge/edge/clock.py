@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Meta, field
 
 from fedge.core.algorithm import Costs, Phases
+from fedge.core.cell_grid import Grid
 from fedge.core.effect import NO_EFFECT
 from fedge.core.errors import ConfigError
-from fedge.core.grid import Grid
 from fedge.core.keys import generator
 from fedge.core.schema import Options
 from fedge.edge import channel

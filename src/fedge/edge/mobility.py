@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedge.core.grid import Grid
+from fedge.core.cell_grid import Grid
 from fedge.edge.trace_files import read_columns
 
 

@@ -18,7 +18,7 @@ from fedge.runs.storage import writing
 from fedge.sweeps.board import Board, Listener
 from fedge.sweeps.machine import usable_memory_mb
 from fedge.sweeps.plan import PlannedRun, SweepPlan, Trial, check_folder, damage, is_done, write_plan
-from fedge.sweeps.run_pool import Limits, RunPool
+from fedge.sweeps.run_pool import PoolLimits, RunPool
 from fedge.sweeps.worker import Ended
 
 
@@ -31,7 +31,7 @@ class PointOutcome(NamedTuple):
     board: Board
 
 
-def execute(plan: SweepPlan, runs: Path, listener: Listener, limits: Limits | None = None) -> PointOutcome:
+def execute(plan: SweepPlan, runs: Path, listener: Listener, limits: PoolLimits | None = None) -> PointOutcome:
     """Run what is not complete yet, below `runs`. A run that fails does not keep others from running."""
     folder = runs / plan.sweep.name
     check_folder(folder)
@@ -44,14 +44,14 @@ def execute(plan: SweepPlan, runs: Path, listener: Listener, limits: Limits | No
         lock.release()
 
 
-def limits_of(plan: SweepPlan) -> Limits:
+def limits_of(plan: SweepPlan) -> PoolLimits:
     """What the plan says, or else what the machine has."""
     options = plan.sweep.options
-    return Limits(options.workers or num_processors(), options.memory_mb or usable_memory_mb(), options.retries)
+    return PoolLimits(options.workers or num_processors(), options.memory_mb or usable_memory_mb(), options.retries)
 
 
 class _Execution:
-    def __init__(self, plan: SweepPlan, folder: Path, listener: Listener, limits: Limits) -> None:
+    def __init__(self, plan: SweepPlan, folder: Path, listener: Listener, limits: PoolLimits) -> None:
         self._plan, self._folder, self._listener = plan, folder, listener
         self._halving = plan.sweep.options.halving
         self._board = Board(plan.metric)

@@ -31,7 +31,7 @@ _TAIL_BYTES = 2000
 _FORK = get_context("fork")
 
 
-class Limits(NamedTuple):
+class PoolLimits(NamedTuple):
     """What a sweep may use."""
 
     workers: int
@@ -59,7 +59,7 @@ class _Running:
 class RunPool:
     """Where the runs of a sweep are worked off."""
 
-    def __init__(self, limits: Limits, board: Board, listener: Listener) -> None:
+    def __init__(self, limits: PoolLimits, board: Board, listener: Listener) -> None:
         self._limits, self._board, self._listener = limits, board, listener
         self._most = limits.workers  # lowered when memory ran out, raised again by every run that succeeds
         self._peak_mb: float | None = None

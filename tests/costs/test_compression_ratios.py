@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedge.core.layout import Layout
-from fedge.costs.compression import ratios
+from fedge.costs.compression_ratios import ratios
 
 
 def test_ratios_of_a_large_matrix() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedge.core.cell_grid import Grid, Occupancy, Shape, check_occupancy, occupancy
 from fedge.core.errors import ConfigError
-from fedge.core.grid import Grid, Occupancy, Shape, check_occupancy, occupancy
 
 grids = st.builds(Grid, st.integers(1, 7), st.integers(1, 7))
 

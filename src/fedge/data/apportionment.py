@@ -1,4 +1,4 @@
-"""Whole numbers: of clients, of samples for each client and class, and samples dealt by them."""
+"""Apportionment: whole numbers of clients and of samples in given proportions, and samples dealt in these numbers."""
 
 from __future__ import annotations
 

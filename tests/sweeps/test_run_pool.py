@@ -11,7 +11,7 @@ import pytest
 
 from fedge.sweeps.board import Board, Unwatched
 from fedge.sweeps.plan import PlannedRun
-from fedge.sweeps.run_pool import Limits, RunPool
+from fedge.sweeps.run_pool import PoolLimits, RunPool
 from fedge.sweeps.worker import Ended, Heard, Told
 
 
@@ -47,7 +47,7 @@ def work_off(tmp_path, ear, monkeypatch):
         board = Board("accuracy")
         board.place(names, 1)
         known = {"workers": 2, "memory_mb": 1000.0, "retries": 2, "pause_s": 0.01} | limits
-        return RunPool(Limits(**known), board, ear).run(
+        return RunPool(PoolLimits(**known), board, ear).run(
             [PlannedRun(name, tmp_path / name, {"rounds": 1}) for name in names]
         )
 

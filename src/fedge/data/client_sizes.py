@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from fedge.data.clients import Clients
-from fedge.data.divided import DividedClients
+from fedge.data.divided_dataset import DividedClients
 
 
 class ClientSize(NamedTuple):

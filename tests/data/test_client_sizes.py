@@ -1,10 +1,10 @@
 import numpy as np
 import torch
 
+from fedge.data.client_sizes import ClientSize, evenly, measure
 from fedge.data.clients import Samples
-from fedge.data.divided import Divided, Whole
+from fedge.data.divided_dataset import Divided, Whole
 from fedge.data.drift import Arriving
-from fedge.data.overview import ClientSize, evenly, measure
 from fedge.data.partition import Natural
 from fedge.data.synthetic import Synthetic
 

@@ -14,9 +14,9 @@ from fedge.core.errors import DataError
 from fedge.core.keys import generator
 from fedge.core.registered import Task
 from fedge.core.schema import Options
-from fedge.data.augment import Augment
+from fedge.data.apportionment import choose_clients, nearest_whole
+from fedge.data.augment import Augment, draw_augmentation
 from fedge.data.clients import Samples
-from fedge.data.dealing import choose_clients, nearest_whole
 from fedge.data.drift import DriftOptions, Steady
 from fedge.data.partition import Iid, Labels, Natural, Partition, Split
 
@@ -88,6 +88,8 @@ class DividedClients:
             )
         self._drift: Steady = options.drift or Steady()
         self._drift.check(self.task, shape, whole.words, len(self.sizes))
+        self._drawn = self._drift.draw(len(self.sizes), seed)
+        self._draws: tuple[int, np.ndarray] | None = None  # of the last round asked for: what augments its samples
         self._low, self._high = self._extremes() if options.noise else (0.0, 0.0)
         self._mean, self._std = self._moments() if options.normalise else (torch.zeros(()), torch.ones(()))
 
@@ -98,7 +100,7 @@ class DividedClients:
         rows, options = self._train_rows(client, round), self._options
         x, y = self._cut(self._whole.train, rows)
         if options.augment:
-            x = options.augment.train(x, rows, len(self._whole.train.y), self._seed, round)
+            x = options.augment.train(x, self._augmentation(round)[rows])
         if options.noise and client in self.noisy:
             rng = generator(self._seed, "noise", client)
             noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
@@ -106,7 +108,7 @@ class DividedClients:
         return Samples(self._normalised(self._drifted(x, client, round)), y)
 
     def test(self, client: int, round: int) -> Samples:
-        x, y = self._cut_test(self._drift.test(self._split.test, client, round, self._seed))
+        x, y = self._cut_test(self._drift.test(self._split.test, client, round, self._seed, self._drawn))
         return Samples(self._normalised(self._drifted(x, client, round)), y)
 
     def pooled_test(self) -> Samples:
@@ -123,10 +125,16 @@ class DividedClients:
         return self._whole.train.y[torch.from_numpy(self._train_rows(client, round))]
 
     def _train_rows(self, client: int, round: int) -> np.ndarray:
-        return self._drift.train(self._split.train, client, round, self._seed)
+        return self._drift.train(self._split.train, client, round, self._seed, self._drawn)
 
     def _drifted(self, x: Tensor, client: int, round: int) -> Tensor:
-        return self._drift.inputs(x, client, round, self._seed, len(self.sizes))
+        return self._drift.inputs(x, client, round, self._seed, self._drawn)
+
+    def _augmentation(self, round: int) -> np.ndarray:
+        """Return the draws of a round for all samples. Clients of one round share them, so the last ones are kept."""
+        if self._draws is None or self._draws[0] != round:
+            self._draws = round, draw_augmentation(len(self._whole.train.y), self._seed, round)
+        return self._draws[1]
 
     def _cut_test(self, rows: np.ndarray) -> Samples:
         x, y = self._cut(self._whole.test, rows)
