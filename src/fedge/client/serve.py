@@ -1,18 +1,32 @@
-"""The client's side of a wire: bytes in, bytes out. Names and numbers cross it, never code."""
+"""The client's side of a wire: bytes in, bytes out. Names and numbers cross it, never code.
+
+A server may be broken or hostile too. So a request is compared with the client's own algorithm, model and data before
+anything is done with it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
 from typing import NamedTuple
+
+from torch import Tensor
 
 from fedge.client.answer import answer
 from fedge.client.client_side import ClientSide
-from fedge.client.evaluate import measure
+from fedge.client.evaluate import has_data, measure
 from fedge.core import message
 from fedge.core.algorithm import Info
 from fedge.core.errors import StreamError
-from fedge.core.layout import Tree
+from fedge.core.layout import Kind, Layout, Tree
 from fedge.core.message import EvaluationAnswer, EvaluationRequest, WorkRequest
 from fedge.core.question import Question, write_sums
+
+MAX_AMOUNT = 1_000_000
+"""Steps or epochs that one request may ask for."""
+_MAX_NUMBER = 1 << 32  # of a round, and of clients
+_VARIABLES: dict[str, Kind] = {"x": "params", "stats": "stats"}
 
 
 class Served(NamedTuple):
@@ -23,17 +37,81 @@ class Served(NamedTuple):
 
 
 def serve(side: ClientSide, client: int, request: bytes) -> Served:
-    """Answer a request for work or a question; a StreamError if it is neither."""
+    """Answer a request for work or a question; a StreamError if it is neither, or does not fit the client."""
     opened: tuple[WorkRequest | EvaluationRequest, Tree] = message.unpack(request, (WorkRequest, EvaluationRequest))
     meta, down = opened
+    info = Info(**{name: getattr(meta, name) for name in Info._fields if name != "cohort"})
+    _check_info(info)
     if meta.work is not None:
         if meta.work not in side.algorithm.works:
             raise StreamError(f"expected one of the works {', '.join(side.algorithm.works)}, got {meta.work[:64]!r}")
         if (codec := side.algorithm.works[meta.work].down_codec) is not None:
             down = codec.decode(down, {})
-    info = Info(**{name: getattr(meta, name) for name in Info._fields if name != "cohort"})
     if isinstance(meta, EvaluationRequest):
-        sums = measure(side, client, Question(meta.measure, down, (client,), meta.work), info)
+        _check_question(side, client, meta, down)
+        with _as_refusals():
+            sums = measure(side, client, Question(meta.measure, down, (client,), meta.work), info)
         return Served(message.pack(EvaluationAnswer(client), write_sums(sums)))
-    given, kept = answer(side, client, meta.work, down, info)
+    _check_work(side, client, down)
+    with _as_refusals():
+        given, kept = answer(side, client, meta.work, down, info)
     return Served(message.pack(given.meta(), given.upload), kept)
+
+
+def _check_info(info: Info) -> None:
+    """Refuse numbers that no server chooses."""
+    amounts = [amount for amount in (info.num_steps, info.num_epochs) if amount is not None]
+    if len(amounts) != 1 or not 1 <= amounts[0] <= MAX_AMOUNT:
+        raise StreamError(
+            f"expected num_steps or num_epochs from 1 to {MAX_AMOUNT}, got {info.num_steps} and {info.num_epochs}"
+        )
+    if not (0 <= info.round < _MAX_NUMBER and 1 <= info.num_clients < _MAX_NUMBER):
+        raise StreamError(f"expected a round and a number of clients, got {info.round} and {info.num_clients}")
+    if not (isfinite(info.rate) and isfinite(info.server_rate)):
+        raise StreamError(f"expected finite step sizes, got {info.rate} and {info.server_rate}")
+
+
+def _check_question(side: ClientSide, client: int, meta: EvaluationRequest, down: Tree) -> None:
+    if meta.measure == "trained":
+        if meta.work is None or not side.algorithm.works[meta.work].trains:
+            raise StreamError(f"expected a work that trains a model, got {meta.work}")
+        _check_work(side, client, down)
+        return
+    if not down.keys() >= _VARIABLES.keys():
+        raise StreamError(f"expected the variables of a model, x and stats, got {', '.join(down)[:256]}")
+    for name, value in down.items():
+        group, _, own = name.rpartition(".")  # the variables of several models are rows of a group
+        kind = _VARIABLES.get(own)
+        rows = value[0] if group and value.dim() == 2 and len(value) else value
+        _check_form(side, side.network.layout, name, rows, kind)
+
+
+def _check_work(side: ClientSide, client: int, down: Tree) -> None:
+    """Refuse a download with other names, shapes or dtypes than the algorithm declares."""
+    if not has_data(side, client):
+        raise StreamError(f"client {client} has no training sample, so it cannot be asked for work")
+    slots, layout = side.algorithm.slots, side.algorithm.travels or side.network.layout
+    for name, value in down.items():
+        _check_form(side, layout, name, value, slots[name].kind if name in slots else None)
+
+
+def _check_form(side: ClientSide, layout: Layout, name: str, value: Tensor, kind: Kind | None) -> None:
+    if kind is None:
+        raise StreamError(f"{name[:64]!r} was sent, which is no vector of this algorithm")
+    expected = (layout.size(kind),)
+    if value.shape != expected or (kind != "scalar" and value.dtype != side.network.dtype):
+        raise StreamError(
+            f"expected {name!r} as {side.network.dtype} of shape {list(expected)}, "
+            f"got {value.dtype} of shape {list(value.shape)}"
+        )
+
+
+@contextmanager
+def _as_refusals() -> Iterator[None]:
+    """An algorithm that looks for a vector that was not sent has been asked by a server with another one."""
+    try:
+        yield
+    except (KeyError, IndexError) as error:
+        raise StreamError(
+            f"the request lacks what the algorithm needs ({error!r}); give server and client the same configuration"
+        ) from error

@@ -28,8 +28,11 @@ class Runner(Protocol):
 class Engine(Runner, Protocol):
     """A way of running client work and of asking clients how good a model is."""
 
-    def evaluate(self, question: Question, info: Info) -> Mapping[int, Sums]:
-        """Return the answer of each client, in client order; clients without such data are left out."""
+    def evaluate(self, question: Question, info: Info) -> Mapping[int, Sums | str]:
+        """Return the answer of each client, in client order, or why it cannot be read.
+
+        Clients without such data are left out.
+        """
 
     def test(self, variables: Tree) -> Sums:
         """Return the sums of a model over the server's own test set, which must exist."""

@@ -8,19 +8,22 @@ that it was asked to do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite, isnan
 
-import numpy as np
 import torch
 
+from fedge.core import message
 from fedge.core.answer import Answer, Request, find_infinite
 from fedge.core.codecs.codec import RESIDUAL
 from fedge.core.effort import Effort, most_effort
+from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
+from fedge.core.question import Measure, Sums, read_sums
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import ServerSide
 
 _LONGEST_REPORT = 200  # characters of a client's own words
+_MOST_LOSS = torch.finfo(torch.float32).max  # of a sample: so the losses of many clients have a finite sum
 _COUNTS = ("steps", "batches", "grad_samples")
 _SUMS = {"classes": {"count", "loss", "correct"}, "labels": {"count", "loss", "correct"}, "values": {"count", "loss"}}
 
@@ -80,6 +83,11 @@ class Gate:
             claimed, allowed = getattr(answer.effort, name), getattr(most, name)
             if not 0 <= claimed <= allowed:
                 return f"it claims {claimed} {name}, expected at most {allowed}"
+        loss = answer.effort.loss
+        if not answer.effort.batches and not isnan(loss):
+            return f"it claims the loss {loss:g} of no gradient"
+        if _MOST_LOSS < abs(loss) < inf:
+            return f"it claims the loss {loss:g}, expected at most {_MOST_LOSS:g}"
         return None
 
     def _problem_of_forms(self, upload: Tree, leading: int = 0) -> str | None:
@@ -116,16 +124,30 @@ class Gate:
         return self._most[size]
 
 
-def problem_of_sums(clients: RegisteredClients, client: int, sums: Mapping[str, float]) -> str | None:
+def read_evaluation(client: int, data: bytes) -> Sums | str | None:
+    """Return the sums that a client's bytes carry, or why they are rejected; None if it has no such data."""
+    try:
+        meta, tree = message.unpack(data, message.EvaluationAnswer)
+        sums = read_sums(tree)
+    except StreamError as error:
+        return f"its answer cannot be read: {error}"
+    return sums if meta.client == client else f"it answers in the name of client {meta.client}"
+
+
+def problem_of_sums(clients: RegisteredClients, client: int, measure: Measure, sums: Mapping[str, float]) -> str | None:
     """Return why a client's answer to a question is rejected; None if it is accepted."""
     if sums.keys() != _SUMS[clients.task]:
         return f"its sums are {_names(sums)}, expected {_names(_SUMS[clients.task])}"
-    count, correct = sums["count"], sums.get("correct", 0.0)
+    told = ", ".join(f"{name} {value:g}" for name, value in sorted(sums.items()))
     if not all(map(isfinite, sums.values())):
-        return f"its sums are not finite: {', '.join(f'{name} {value:g}' for name, value in sums.items())}"
-    most = np.inf if clients.test_sizes is None else max(clients.test_sizes[client], clients.sizes[client])
-    if not (count == int(count) and 0 <= count <= most and 0 <= correct <= count and sums["loss"] >= 0):
-        return f"its sums cannot be: count {count:g} of at most {most:g}, correct {correct:g}, loss {sums['loss']:g}"
+        return f"its sums are not finite: {told}"
+    sizes = clients.sizes if measure == "train" else clients.test_sizes
+    most = inf if sizes is None else float(sizes[client])
+    count, correct = sums["count"], sums.get("correct", 0.0)
+    if not (count.is_integer() and 1 <= count <= most):
+        return f"its sums cannot be: {told}; expected a count from 1 to {most:g}"
+    if not (0 <= correct <= count and 0 <= sums["loss"] <= count * _MOST_LOSS):
+        return f"its sums cannot be: {told}; expected 0 <= correct <= count and a loss that is not negative"
     return None
 
 

@@ -114,8 +114,8 @@ class Reduction:
             self._uploads += _divide(rows, len(answers))
         else:
             self._mean.add_rows(rows, [answer.samples for answer in answers])
-            if not self._gate.looks_at_rows:
-                self._check_mean(answers, rows)
+        if not self._gate.looks_at_rows:
+            self._check_finite(answers, rows)
         if self._mean is not None and self._server.compare_updates:
             for upload in _divide(rows, len(answers)):
                 self._compare(upload)
@@ -222,12 +222,11 @@ class Reduction:
         self._bad.append(Bad(answer._replace(upload={}, effort=self._gate.believable(answer)), bytes_up, reason))
         return False
 
-    def _check_mean(self, answers: Sequence[Answer], rows: Tree) -> None:
-        """Stop if a value is not finite: then it is not in the mean either, which is far less to look through."""
-        assert self._mean is not None
+    def _check_finite(self, answers: Sequence[Answer], rows: Tree) -> None:
+        """Stop if a value is not finite. Then it is not in the mean either, where there is one: far less to check."""
         losses = [answer.effort.loss for answer in answers if answer.effort.batches]
-        means = self._mean.partial.means.values()
-        if np.isfinite(losses).all() and all(np.isfinite(value.numpy()).all() for value in means):
+        tree = rows if self._mean is None else self._mean.partial.means
+        if np.isfinite(losses).all() and all(np.isfinite(value.numpy()).all() for value in tree.values()):
             return
         for answer, upload in zip(answers, _divide(rows, len(answers)), strict=True):
             if what := find_infinite(answer.effort, upload):

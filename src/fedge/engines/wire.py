@@ -13,9 +13,10 @@ from fedge.client.private_state import HeldState
 from fedge.client.serve import serve
 from fedge.core import message
 from fedge.core.algorithm import Exchange, Info, Reply
+from fedge.core.gate import read_evaluation
 from fedge.core.layout import Tree
-from fedge.core.message import EvaluationAnswer, EvaluationRequest
-from fedge.core.question import Question, Sums, read_sums
+from fedge.core.message import EvaluationRequest
+from fedge.core.question import Question, Sums
 from fedge.core.reduction import Reduction
 from fedge.engines.both_sides import BothSides
 from fedge.engines.evaluate import needed
@@ -43,11 +44,12 @@ class Wire:
         held.settle(reply.ids)
         return reply
 
-    def evaluate(self, question: Question, info: Info) -> dict[int, Sums]:
+    def evaluate(self, question: Question, info: Info) -> dict[int, Sums | str]:
         coded = question.down if question.coded is None else question.coded
         data = message.pack(EvaluationRequest(question.measure, question.work, **info.told()), coded)
-        answers = {client: serve(self._clients, client, data).data for client in question.clients}
-        found = {client: read_sums(message.unpack(answer, EvaluationAnswer)[1]) for client, answer in answers.items()}
+        found = {
+            client: read_evaluation(client, serve(self._clients, client, data).data) for client in question.clients
+        }
         return {client: sums for client, sums in found.items() if sums is not None}
 
     def test(self, variables: Tree) -> Sums:

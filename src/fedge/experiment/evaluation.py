@@ -16,6 +16,10 @@ from fedge.core.layout import Tree
 from fedge.core.question import Measure, Question, Sums, add_up, means
 from fedge.core.server_side import ServerSide
 
+_ADVICE = (
+    'If training has diverged lower algorithm.learning_rate; to go without bad answers set reduce.on_bad = "reject"'
+)
+
 
 class Evaluation:
     """Measures states of the server as the options ask; remembers each client's accuracy of the last time."""
@@ -24,6 +28,7 @@ class Evaluation:
         if options.at == "server" and not has_test:
             raise ConfigError('evaluate.at: the server has no test set; set evaluate.at = "clients"')
         self._options, self._server, self._engine = options, server, engine
+        self._stops = server.limits.on_bad == "stop"
         self._at = options.at or ("server" if has_test else "clients")
         self.user_accuracies: dict[int, float] = {}
 
@@ -37,18 +42,14 @@ class Evaluation:
             metrics: dict[str, Any] = means(self._engine.test(variables))
         else:
             found = self._ask("test", variables, everybody, info)
-            metrics = _over_clients(found, "test")
-        if not np.isfinite(metrics["loss"]):
+            metrics = self._over_clients(found, "test")
+        if not np.isfinite(metrics.get("loss", 0.0)):
             raise TrainingError(
                 f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "
                 "Training has diverged: lower algorithm.learning_rate"
             )
         if options.train:
-            trained = _over_clients(self._ask("train", variables, everybody, info), "training")
-            metrics |= {"train_eval_loss": trained["loss"]}
-            metrics |= {"train_accuracy": trained["accuracy"]} if "accuracy" in trained else {}
-            both = metrics["loss"] + trained["loss"]
-            metrics["generalisation_gap"] = (metrics["loss"] - trained["loss"]) / both if both else 0.0
+            metrics |= self._on_training_data(self._ask("train", variables, everybody, info), metrics.get("loss"))
         if options.user_accuracy and server.clients.task != "values":
             whose = info.cohort if options.users == "selected" else everybody
             if server.algorithm.personal or server.algorithm.adapt:
@@ -60,6 +61,16 @@ class Evaluation:
             if options.after_training:
                 metrics |= self._over_users("user_accuracy_after", _accuracies(self._ask_trained(state, whose, info)))
         return metrics | {"evaluated_at": self._at}
+
+    def _on_training_data(self, answers: Mapping[int, Sums], test_loss: float | None) -> dict[str, float]:
+        """Return accuracy and loss on all training data, and how far that loss is from the one on test data."""
+        trained = self._over_clients(answers, "training")
+        names = {"accuracy": "train_accuracy", "loss": "train_eval_loss"}
+        found = {names[name]: value for name, value in trained.items()}
+        if trained and test_loss is not None:
+            both = test_loss + trained["loss"]
+            found["generalisation_gap"] = (test_loss - trained["loss"]) / both if both else 0.0
+        return found
 
     def _ask(self, measure: Measure, variables: Tree, clients: Sequence[int], info: Info) -> dict[int, Sums]:
         return self._accepted(Question(measure, variables, clients), info)
@@ -82,13 +93,23 @@ class Evaluation:
     def _accepted(self, question: Question, info: Info) -> dict[int, Sums]:
         """Return the answers that pass the gate; with on_bad = "stop", a TrainingError for one that does not."""
         found: dict[int, Sums] = {}
-        for client, sums in self._engine.evaluate(question, info).items():
-            problem = problem_of_sums(self._server.clients, client, sums)
-            if problem is None:
-                found[client] = sums
-            elif self._server.limits.on_bad == "stop":
-                raise TrainingError(f"round {info.round}, evaluation by client {client}: {problem}")
+        for client, answer in self._engine.evaluate(question, info).items():
+            if isinstance(answer, str):
+                problem: str | None = answer
+            elif (problem := problem_of_sums(self._server.clients, client, question.measure, answer)) is None:
+                found[client] = answer
+            if problem and self._stops:
+                raise TrainingError(f"round {info.round}, evaluation by client {client}: {problem}. {_ADVICE}")
         return found
+
+    def _over_clients(self, answers: Mapping[int, Sums], what: str) -> dict[str, float]:
+        """Return the means over all samples of all clients whose answers count.
+
+        Without any, a TrainingError, or nothing if bad answers are to cost only themselves.
+        """
+        if not answers and self._stops:
+            raise TrainingError(f"evaluate: no client answered with its {what} data; do any clients have some?")
+        return means(add_up(answers.values())) if answers else {}
 
     def _over_users(self, name: str, accuracies: Mapping[int, float]) -> dict[str, float]:
         """Return statistics over all clients, and over those that are not noisy if some are."""
@@ -99,13 +120,6 @@ class Evaluation:
         noisy = set(self._server.clients.noisy.tolist())
         clean = [value for client, value in accuracies.items() if client not in noisy]
         return found | {f"{name}_clean": float(np.mean(clean))} if noisy and clean else found
-
-
-def _over_clients(answers: Mapping[int, Sums], what: str) -> dict[str, float]:
-    """Return the means over all samples of all clients that answered."""
-    if not answers:
-        raise TrainingError(f"evaluate: no client answered with its {what} data; do any clients have some?")
-    return means(add_up(answers.values()))
 
 
 def _accuracies(answers: Mapping[int, Sums]) -> dict[int, float]:
