@@ -16,6 +16,8 @@ from fedge.algorithms.clustered import clustered
 from fedge.algorithms.compose import trained
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg import DynAvg
+from fedge.algorithms.dynavg_loss import DynAvgLoss
+from fedge.algorithms.dynavg_svd import DynAvgSvd
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.fedgbo import FedGbo
 from fedge.algorithms.fedopt import FedOpt
@@ -26,6 +28,7 @@ from fedge.algorithms.mimelite import Mimelite, MimeXlite
 from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.per_fedavg import PerFedAvg
 from fedge.algorithms.periodic import Periodic
+from fedge.algorithms.pfedme import PFedMe
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
 from fedge.client.client_side import ClientSide
@@ -310,6 +313,8 @@ class Scripted:
         elif work == "measure":
             value = {"q": torch.tensor([[self._q[client]] for client in ids])}
         losses = [self._loss(info.round, client) if work == "train" else np.nan for client in ids]
+        if work == "train":
+            value = {"loss": torch.tensor(losses).unsqueeze(1)}
         costs = Costs.free(len(ids))
         return Reply(value, ids, np.ones(len(ids)), (), costs, np.array(losses), communicated=work == "pull")
 
@@ -324,6 +329,9 @@ def _plain() -> dict[str, Build]:
         "periodic(2)": Periodic(period=2).build,
         "dynavg(0.02)": DynAvg(delta=0.02).build,
         "dynavg(adam)": DynAvg(delta=0.02, optimiser="adam").build,
+        "dynavg_svd(document)": DynAvgSvd(epochs=3, rule="document").build,
+        "dynavg_loss(document)": DynAvgLoss(epochs=3, rule="document").build,
+        "pfedme(w)": PFedMe(start="w").build,
         "ce_fedavg(0.9)": CeFedAvg(sparsity=0.9).build,
     }
     for kind in (Mfl, FedGbo, Mimelite, MimeXlite):

@@ -2,15 +2,21 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from federation import Federation, Handmade, Losing, points, slope
+from federation import ENGINES, Federation, Handmade, Losing, points, slope
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg import DynAvg
 from fedge.core.codecs.chain import CodecOptions
 from fedge.core.drive import Outcome
 from fedge.core.errors import ConfigError
 from fedge.core.keys import generator
+from fedge.core.world import Spent
+from fedge.edge.clock import FixedClock
+from fedge.edge.ledger import Ledger
+from fedge.edge.selection import Uniform
+from fedge.edge.world import SimulatedWorld
 
 STEP = {"make": slope, "rate": 0.5, "steps": 1}
 HUGE = 1e9
@@ -240,6 +246,47 @@ def test_who_is_not_in_the_cohort_keeps_its_model_and_reference() -> None:
     assert local(federation) == local(federation, "r") == [1.5, 1.5, 1]
     federation.round((0, 2))  # they reach 0.75 and 4.5
     assert local(federation) == local(federation, "r") == [2.625, 1.5, 2.625]
+
+
+# ---------------------------------------------------------------- silence is free
+
+
+def charged(outcome: Outcome) -> list[list[int]]:
+    """The clients that each exchange is charged for."""
+    return [
+        [client for client, size in zip(reply.ids, reply.costs.bytes_up, strict=True) if size]
+        for reply in outcome.replies
+    ]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_client_without_a_violation_is_not_charged(engine: str) -> None:
+    federation = Federation(DynAvg(delta=2).build, points(-3, 7, 1.5, 1, 1, 1), engine, **STEP)
+    outcome = federation.round()
+    assert outcome.replies[0].ids == (0, 1, 2, 3, 4, 5)  # all answer
+    assert charged(outcome) == [[0, 1]] * 3
+    costs = outcome.replies[0].costs
+    assert np.array_equal(costs.bytes_down > 0, costs.bytes_up > 0)
+    assert costs.steps.tolist() == [1] * 6  # they have worked
+    record = Ledger().charge(outcome.replies, Spent())
+    assert record["messages"] == 12  # a request and an answer of two clients, in three exchanges
+
+
+def test_between_checks_nobody_is_charged() -> None:
+    federation = dynavg(points(0, 4), delta=0, check_every=2)
+    assert charged(federation.round()) == [[]]
+    assert charged(federation.round()) == [[0, 1]] * 3
+
+
+def test_silence_takes_no_time_on_the_air() -> None:
+    """One minibatch of 0.017 s and nothing else."""
+    federation = dynavg(points(5, 1, 1, 1), delta=2)
+    (train, *_) = federation.round().replies
+    world = SimulatedWorld(FixedClock(), Uniform(), 4, 1, 7, lambda ids: (ids, ids), 100)
+    world.spend(1, [0], [[train]], 0)
+    described = world.describe(None)
+    assert described["finish_s"][1:] == pytest.approx([0.017] * 3)
+    assert described["finish_s"][0] > 0.0171
 
 
 # ---------------------------------------------------------------- optimisers

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation import ENGINES, Federation, Handmade, Losing, Scripted, points, slope
-from fedge.algorithms.averaging import share_out
 from fedge.algorithms.compressed import compressed
 from fedge.algorithms.dynavg_svd import DynAvgSvd
 from fedge.algorithms.spectrum import Method, find_q, singular_values
+from fedge.algorithms.talk_schedule import share_out
 from fedge.core.codecs.chain import CodecOptions
 from fedge.core.errors import ConfigError
 from fedge.data.clients import Samples
@@ -144,6 +144,31 @@ def test_epochs_of_talks(epochs: int, q: int) -> None:
     assert found[-1] == epochs
     gaps = {after - before for before, after in zip([0, *found], found, strict=False)}
     assert max(gaps) - min(gaps) <= 1
+
+
+# ---------------------------------------------------------------- the document's rule
+
+
+def test_talks_of_the_document_begin_in_the_first_epoch_and_make_up_in_the_last() -> None:
+    """E_k = 1, 4, 6, 7, 10 of ten epochs: every rho = 10, 3, 2, 2, 1 of them, and in the last E_k - floor(10/rho)."""
+    _, talked = play((0, 4, 6, 7, 10), 10, epochs=10, rule="document")
+    by_client = [[t for t, talkers in enumerate(talked, 1) if client in talkers] for client in range(5)]
+    assert by_client == [
+        [1],
+        [1, 4, 7, 10],
+        [1, 3, 5, 7, 9, 10],  # 10 by equation 3.11
+        [1, 3, 5, 7, 9, 10],  # 9 and 10, of which 9 is a turn anyway
+        list(range(1, 11)),
+    ]
+
+
+def test_the_mean_of_the_document_goes_to_all() -> None:
+    # the inputs 1 and 3 have q = 0 each, so all talk in every epoch but those that are away
+    federation = Federation(DynAvgSvd(epochs=4, rule="document").build, points(1, 5), make=slope, rate=0.5, steps=1)
+    federation.engine = Losing(federation.engine, lambda work, info: (0,) if work == "pull" else ())
+    outcome = federation.round()
+    assert [reply.ids for reply in outcome.replies] == [(0, 1), (0, 1), (1,), (0, 1)]  # train, measure, pull, push
+    assert [federation.clients.kept.read(client)["y"].item() for client in (0, 1)] == [3, 3]
 
 
 # ---------------------------------------------------------------- clients that are not there

@@ -1,13 +1,13 @@
-"""On `points`, with lambda 2 and two inner steps of size 1/4, theta = w - 0.3125*(w - b).
+"""On `points`, with lambda 2 and two inner steps of size 1/4, theta = w - 0.3125*(w - b) if it starts at w.
 
-theta starts at w. The first step takes (w - b)/4 off; then the gradient is 3/4*(w - b) - 2*(w - b)/4, of which another
+The first step takes (w - b)/4 off; then the gradient is 3/4*(w - b) - 2*(w - b)/4, of which another
 quarter goes: 0.25 + 0.0625. At rate 1/4 a local step is w -= 0.25*2*(w - theta) = 0.15625*(w - b).
 """
 
 import pytest
 import torch
 
-from federation import Federation, mixed, points, slope
+from federation import ENGINES, Federation, mixed, points, slope
 from fedge.algorithms.pfedme import PFedMe
 
 INNER = {"penalty": 2.0, "personal_steps": 2, "personal_rate": 0.25}
@@ -30,12 +30,28 @@ def test_one_step_by_hand() -> None:
 
 
 def test_the_personal_model_is_that_of_the_last_step() -> None:
-    federation = Federation(PFedMe(**INNER).build, points(0, 4), steps=2, **QUARTER)
+    federation = Federation(PFedMe(start="w", **INNER).build, points(0, 4), steps=2, **QUARTER)
     federation.round()
     # client 0: w = 0.84375; theta = 0.6875*w, w = 0.84375*w
     # client 1: w - 4 = -2.53125; theta = 4 - 2.53125*0.6875, w = 4 - 2.53125*0.84375
     assert federation.weight() == 2 - 0.84375**2
     assert [personal(federation, client) for client in (0, 1)] == [0.84375 * 0.6875, 4 - 2.53125 * 0.6875]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_step_continues_from_the_theta_of_the_last_one(engine: str) -> None:
+    """An inner step is theta/4 + b/4 + w/2, so two of them from theta are theta/16 + 5*b/16 + 5*w/8."""
+    federation = Federation(PFedMe(**INNER).build, points(0, 4), engine, steps=2, **QUARTER)
+    federation.round()
+    # client 0: theta = 0.6875 and w = 0.84375 as above, then theta = 0.6875/16 + 5*0.84375/8
+    theta = 0.5703125
+    w = (0.84375 + theta) / 2  # w -= 0.25*2*(w - theta)
+    # client 1 is at -3 times these values from 4, so that the mean is (w + 4 - 3*w)/2
+    assert federation.weight() == 2 - w
+    assert [personal(federation, client) for client in (0, 1)] == [theta, 4 - 3 * theta]
+    federation.round(cohort=(0,))
+    # a round begins at x, not at the client's theta: all of the first round, times x - 0
+    assert federation.weight() == pytest.approx((2 - w) * w, abs=1e-15)
 
 
 def test_the_server_may_go_part_of_the_way() -> None:
@@ -79,7 +95,7 @@ def test_the_inner_steps_see_one_batch() -> None:
             seen.append((x.item(), batch))
             return x
 
-    found = gradient({"y": torch.ones(1)}, ["one"], Noting())  # type: ignore[arg-type]
+    found = gradient({"y": torch.ones(1), "theta": torch.ones(1)}, ["one"], Noting())  # type: ignore[arg-type]
     assert seen == [(1, "one"), (0.75, "one")]
     assert found.item() == 0.625
 

@@ -104,6 +104,14 @@ def test_cells_go_on_alone_until_they_merge() -> None:
     assert [state["c"].item() for state in hierarchy.states] == [5.0 + 2.0] * 3
 
 
+def test_cells_may_have_equal_weights() -> None:
+    hierarchy = Hierarchy(SLOTS, {"x": vector(0.0)}, 3, equal=True)
+    hierarchy.take([0, 2], [outcome({"x": vector(2.0)}, 3), outcome({"x": vector(4.0)}, 1)])
+    assert hierarchy.merged()["x"].item() == 3.0  # not 2.5, and without the cell in which nobody took part
+    hierarchy.merge(weights, "l2")
+    assert [state["x"].item() for state in hierarchy.states] == [3.0] * 3
+
+
 def test_participants_are_counted_anew_after_a_merge() -> None:
     hierarchy = Hierarchy(SLOTS, {"x": vector(0.0)}, 2)
     hierarchy.take([0, 1], [outcome({"x": vector(1.0)}, 99), outcome({"x": vector(1.0)}, 1)])

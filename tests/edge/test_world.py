@@ -12,6 +12,7 @@ from fedge.edge import channel
 from fedge.edge.availability import AvailabilityTrace, ConstantAvailability, DiurnalAvailability
 from fedge.edge.cells import CellClock, CellRadio
 from fedge.edge.clock import Clock, ClockOptions, Device, FixedClock, Participants
+from fedge.edge.ledger import Ledger
 from fedge.edge.selection import FedCS, SelectionOptions, Uniform
 from fedge.edge.world import SimulatedWorld
 
@@ -478,3 +479,26 @@ def test_what_was_saved_does_not_change_later() -> None:
     world.move(1)
     assert saved["seconds"].tolist() == [0, 0]
     assert saved["cells"].tolist() == [0, 0, 1, 1]
+
+
+# ---------------------------------------------------------------- sizes for the clock only
+
+
+def test_the_clock_may_count_by_a_size_of_its_own() -> None:
+    """1 Mbit takes a second up at 1 Mbit/s and half a second down at 2, whatever is really sent."""
+    world = world_of(FixedClock(payload_bits=1e6, down_mbps=2, up_mbps=1, seconds_per_step=0.25))
+    sent = reply(0, 1, up=7)
+    sent = sent._replace(costs=sent.costs._replace(bytes_down=np.array([9, 0]), bytes_up=np.array([7, 0])))
+    spent = world.spend(1, [0], [[sent]], 0)
+    assert world.describe(None)["finish_s"] == [1.75, 0.25]  # who stays silent only computes
+    assert spent.total == 1.75
+    assert Ledger().charge([sent], spent)["bytes_up"] == 7
+
+
+def test_a_merge_takes_the_time_of_that_size_and_counts_real_bytes() -> None:
+    edge = CellClock(cells=2, backhaul_mbps=4.0, payload_bits=1e6, seconds_per_sample_param=1e-9)
+    plain = CellClock(cells=2, payload_bits=1e6, seconds_per_sample_param=1e-9)
+    cells, replies = [0, 1], [[reply(0)], [reply(2)]]
+    merged, free = (world_of(clock).spend(1, cells, replies, 1000) for clock in (edge, plain))
+    assert merged.total - free.total == pytest.approx(2 * 1e6 / 4e6)
+    assert merged.bytes_backhaul == 2 * 2 * 1000

@@ -94,14 +94,19 @@ def push(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]
     return {}, {**kept, "y": down["x"], "stats": down["stats"]}
 
 
-def meet(state: Tree, talkers: Sequence[int]) -> Generator[Exchange, Reply, tuple[Tree, Tensor]]:
-    """These clients send their models and get the mean: (the state with it, those whose models are in it)."""
+def meet(
+    state: Tree, talkers: Sequence[int], listeners: Sequence[int] | None = None
+) -> Generator[Exchange, Reply, tuple[Tree, Tensor]]:
+    """Return the state with the mean model of these clients, and those whose models are in it.
+
+    The mean goes back to these, or to the `listeners` where they are given.
+    """
     reply = yield Exchange("pull", {}, talkers, optional=True)
     met = torch.tensor(reply.ids, dtype=torch.int64)
     if not len(met):
         return state, met
     mean = {"x": reply.value["y"], "stats": reply.value["stats"]}
-    yield Exchange("push", mean, reply.ids, optional=True)
+    yield Exchange("push", mean, reply.ids if listeners is None else listeners, optional=True)
     return {**state, **mean}, met
 
 
@@ -117,19 +122,3 @@ def growing(unknown: Tree) -> Callable[[Tree, int, int], Tree]:
         return {**state, **{name: torch.cat([v, unknown[name].expand(added)]) for name, v in entries.items()}}
 
     return grow
-
-
-def epoch_of(round: int, last: Tensor, epochs: int) -> tuple[int, Tensor]:
-    """Where a round is in its period of so many: (t from 1 on, the epoch of each client's last talk in it, or 0)."""
-    t = (round - 1) % epochs + 1
-    return t, (last - (round - t)).clamp(min=0)
-
-
-def share_out(q: Tensor, known: Tensor, epochs: int) -> Tensor:
-    """E_k = ceil(q'*E), at least 1, where q' is q min-max normalised; 1 if all are alike or q is not known yet."""
-    found = torch.full(q.shape, epochs)
-    values = q[known].double()
-    if len(values) and (span := values.max() - values.min()) > 0:
-        # Multiplied first: 0.07*100 is more than 7, and would be rounded up to 8.
-        found[known] = ((values - values.min()) * epochs / span).ceil().clamp(min=1).long()
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Annotated
 
 import numpy as np
@@ -25,8 +26,9 @@ class DynAvg(AveragingOptions, tag="dynavg"):
     def build(self, layout: Layout) -> Algorithm:
         def check(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
             distance = ((local["y"] - kept["r"]) ** 2).sum(-1, keepdim=True)
+            delta = self.delta if ctx.round % self.check_every == 0 else inf  # without a check nobody speaks up
             _, kept = train.final(down, local, kept, ctx)
-            return {"flag": (distance > self.delta).to(distance.dtype)}, kept
+            return {"flag": (distance > delta).to(distance.dtype)}, kept
 
         def renew(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
             upload, kept = push(down, local, kept, ctx)
@@ -35,7 +37,7 @@ class DynAvg(AveragingOptions, tag="dynavg"):
         def round(state: Tree, info: Info) -> Talk:
             reply = yield Exchange("train", {}, info.cohort, Collect)
             everyone, flags = np.array(reply.ids), reply.value["flag"][:, 0].numpy() > 0
-            if not flags.any() or info.round % self.check_every:
+            if not flags.any():
                 return state
             v = state["v"] + int(flags.sum())
             full = bool(v >= info.num_clients)
@@ -58,7 +60,9 @@ class DynAvg(AveragingOptions, tag="dynavg"):
             return {**down, "r": down["x"], "v": 0 * v} if full else {**down, "r": state["r"], "v": v}
 
         slots = {"r": Slot("params", weight=self.weighting, whole=True), "v": Slot("scalar", merge="max")}
-        plain = federate(self, round, works={"renew": Work(nothing, renew)}, slots={**slots, "flag": Slot("scalar")})
+        plain = federate(
+            self, round, works={"renew": Work(nothing, renew)}, slots={**slots, "flag": Slot("scalar", speaks=True)}
+        )
         train = plain.works["train"]
         return plain._replace(
             init=lambda variables: {**variables, "r": variables["x"], "v": variables["x"].new_zeros(1)},

@@ -2,52 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from msgspec import Meta
+from torch import Tensor
 
-from fedge.algorithms.averaging import AveragingOptions, Talk, epoch_of, federate, growing, meet, share_out
+from fedge.algorithms.averaging import AveragingOptions, Talk, federate, growing, meet
 from fedge.algorithms.options import Count
-from fedge.core.algorithm import Algorithm, Exchange, Info
+from fedge.algorithms.talk_schedule import Rule, due_by_document, epoch_of, share_out
+from fedge.core.algorithm import Algorithm, Context, Exchange, Info
 from fedge.core.layout import Layout, Tree
+from fedge.core.reduce import Collect, Mean
 from fedge.core.slots import Slot
 
 
 class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
     """Dynamic averaging based on loss (Reddy 2020, algorithm 4): in E_k of the R epochs left a client talks.
 
-    It reports its loss, that of its first minibatch of the epoch, when it talks; who has never talked does so at once.
+    Its loss counts from the moment it talks; a client that has never talked does so at once.
     """
 
     epochs: Annotated[
         int, Meta(ge=1, description="E: rounds of a period; all talk in its last, then it starts anew")
     ] = 100
+    loss: Annotated[
+        Literal["epoch", "first"],
+        Meta(description="what a client reports: its mean loss over the minibatches of the round, or of the first one"),
+    ] = "epoch"
+    rule: Rule = "spaced"
     freeze_after: Annotated[Count | None, Meta(description="epoch after which new losses change no E_k")] = None
 
     def build(self, layout: Layout) -> Algorithm:
         unknown = {"loss": torch.zeros(1).double(), "E_k": torch.tensor([0]), "last": torch.tensor([-self.epochs])}
+        plan_until = self.epochs if self.freeze_after is None else self.freeze_after
+        by_document = self.rule == "document"
+
+        def report(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
+            return {"loss": ctx.mean_loss()}, train.final(down, local, kept, ctx)[1]
+
+        def plan(t: int, planned: Tensor, loss: Tensor, among: Tensor) -> Tensor:
+            replanned = among & ((t <= plan_until) | (planned == 0))
+            return share_out(loss, among, self.epochs - min(t, plan_until) + 1).where(replanned, planned)
 
         def round(state: Tree, info: Info) -> Talk:
-            reply = yield Exchange("train", {}, info.cohort)
+            reply = yield Exchange("train", {}, info.cohort, Mean if self.loss == "first" else Collect)
             loss, planned, last = (state[name].expand(info.num_clients) for name in ("loss", "E_k", "last"))
             t, since = epoch_of(info.round, last, self.epochs)
-            plan_until = self.epochs if self.freeze_after is None else self.freeze_after
-            left, known = self.epochs - min(t, plan_until) + 1, last > 0
-            talks = share_out(loss, known, left).where(known & ((t <= plan_until) | (planned == 0)), planned)
-            due = ~known | (t - since >= -(-left // talks.clamp(min=1))) | (t == self.epochs)
-            state = {**state, "loss": loss, "E_k": talks, "last": last}
+            if by_document:  # E_k was planned at the last talk
+                due = due_by_document(t, since, planned, self.epochs - since.clamp(max=plan_until) + 1, self.epochs)
+            else:
+                left, known = self.epochs - min(t, plan_until) + 1, last > 0
+                planned = plan(t, planned, loss, known)
+                due = ~known | (t - since >= -(-left // planned.clamp(min=1))) | (t == self.epochs)
+            state = {**state, "loss": loss, "E_k": planned, "last": last}
             if not (talkers := [client for client in reply.ids if due[client]]):
                 return state
-            state, met = yield from meet(state, talkers)
-            losses = dict(zip(reply.ids, reply.losses.tolist(), strict=True))
+            state, met = yield from meet(state, talkers, reply.ids if by_document else None)
+            values = reply.losses if self.loss == "first" else reply.value["loss"][:, 0]
+            losses = dict(zip(reply.ids, values.tolist(), strict=True))
             loss = loss.index_put((met,), loss.new_tensor([losses[client] for client in met.tolist()]))
-            return {**state, "loss": loss, "last": last.index_fill(0, met, info.round)}
+            if by_document:  # among those whose losses have arrived
+                planned = plan(t, planned, loss, torch.zeros_like(due).index_fill(0, met, True))
+            return {**state, "loss": loss, "E_k": planned, "last": last.index_fill(0, met, info.round)}
 
         def notes(state: Tree) -> Tree:
             return {"q": state["loss"].where(state["last"] > 0, torch.nan), "E_k": state["E_k"].double()}
 
-        merges = {"loss": Slot("scalar", merge="sum")} | dict.fromkeys(("E_k", "last"), Slot("scalar", merge="max"))
-        return federate(self, round, works={}, slots=merges)._replace(
-            init=lambda variables: {**variables, **unknown}, notes=notes, grow=growing(unknown)
+        slots = {"loss": Slot("scalar", merge="sum"), "last": Slot("scalar", merge="max")}
+        slots["E_k"] = slots["loss"] if by_document else slots["last"]  # by the document only its cell changes it
+        plain = federate(self, round, works={}, slots=slots)
+        train = plain.works["train"]
+        works = plain.works if self.loss == "first" else {**plain.works, "train": train._replace(final=report)}
+        return plain._replace(
+            works=works, init=lambda variables: {**variables, **unknown}, notes=notes, grow=growing(unknown)
         )

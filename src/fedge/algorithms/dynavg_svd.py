@@ -8,8 +8,9 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from fedge.algorithms.averaging import AveragingOptions, Talk, epoch_of, federate, growing, meet, nothing, share_out
+from fedge.algorithms.averaging import AveragingOptions, Talk, federate, growing, meet, nothing
 from fedge.algorithms.spectrum import Method, find_q
+from fedge.algorithms.talk_schedule import Rule, due_by_document, epoch_of, share_out
 from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Work
 from fedge.core.layout import Layout, Tree
 from fedge.core.reduce import Collect
@@ -26,6 +27,7 @@ class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
     epochs: Annotated[
         int, Meta(ge=1, description="E: rounds of a period; all talk in its last, then it starts anew")
     ] = 100
+    rule: Rule = "spaced"
     method: Annotated[Method, Meta(description="all singular values, or the largest for large data")] = "full"
     rank: Annotated[int, Meta(ge=1, description="how many are found if not all are; q must be below")] = 200
     oversampling: Annotated[int, Meta(ge=0, description="further directions that these are looked for in")] = 10
@@ -50,11 +52,14 @@ class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
                     q = q.index_put((torch.tensor(measured.ids),), measured.value["q"][:, 0])
             t, since = epoch_of(info.round, last, self.epochs)
             talks = share_out(q, q >= 0, self.epochs)
-            due = (q >= 0) & (t * talks // self.epochs > since * talks // self.epochs)  # who was away when due is too
+            if self.rule == "document":
+                due = due_by_document(t, since, talks, self.epochs, self.epochs)
+            else:  # who was away when due still is
+                due = t * talks // self.epochs > since * talks // self.epochs
             state = {**state, "q": q, "last": last}
-            if not (talkers := [client for client in reply.ids if due[client]]):
+            if not (talkers := [client for client in reply.ids if due[client] and q[client] >= 0]):
                 return state
-            state, met = yield from meet(state, talkers)
+            state, met = yield from meet(state, talkers, reply.ids if self.rule == "document" else None)
             return {**state, "last": last.index_fill(0, met, info.round)}
 
         def notes(state: Tree) -> Tree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 from torch import Tensor
@@ -20,11 +20,15 @@ class PFedMe(FedAvg, tag="pfedme"):
     penalty: Annotated[float, Meta(gt=0, description="lambda: how strongly theta is held to w")] = 15.0
     personal_steps: Annotated[Count, Meta(description="steps towards theta, on one batch, in every local step")] = 5
     personal_rate: Annotated[float, Meta(gt=0, description="step size of these")] = 0.01
+    start: Annotated[
+        Literal["w", "theta"],
+        Meta(description="where a local step's inner problem begins: at w, or at the last step's theta"),
+    ] = "theta"
     beta: Annotated[float, Meta(gt=0, description="x = (1 - beta)*x + beta*mean(w)")] = 1.0
 
     def build(self, layout: Layout) -> Algorithm:
         def gradient(local: Tree, batches: Sequence[Batch], ctx: Context) -> Tensor:
-            w = theta = local["y"]
+            w, theta = local["y"], local["y" if self.start == "w" else "theta"]
             for _ in range(self.personal_steps):
                 theta = theta - self.personal_rate * (ctx.grad_at(theta, batches[0]) + self.penalty * (theta - w))
             return self.penalty * (w - theta)

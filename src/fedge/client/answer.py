@@ -18,4 +18,4 @@ def answer(side: ClientSide, client: int, work_name: str, down: Tree, info: Info
     before = side.kept.read(client)
     upload, after, effort = perform(side, work, client, down, before, info)
     given = Answer(client, side.data.num_samples(client, info.round), effort, upload)
-    return seal(work, given, down, info), None if after is before else after
+    return seal(work, work_name, given, down, info), None if after is before else after

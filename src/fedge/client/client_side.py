@@ -9,7 +9,7 @@ import numpy as np
 
 from fedge.client.network import Network
 from fedge.core.algorithm import Algorithm, Info, Kept, Work
-from fedge.core.keys import generator
+from fedge.core.keys import shared_generator
 from fedge.data.clients import Clients, Samples
 from fedge.data.feed import Steps, plan
 
@@ -41,7 +41,7 @@ class ClientSide(NamedTuple):
         if not work.trains:
             return []
         return plan(
-            generator(info.seed, purpose, client, info.round),
+            shared_generator(info.seed, purpose, client, info.round),
             self.data.num_samples(client, info.round),
             self.batch_size,
             num_steps=info.num_steps if work.num_steps is None else work.num_steps,

@@ -54,6 +54,7 @@ def perform(
         num_steps=torch.zeros(1, dtype=network.dtype, device=network.device),
         layout=side.network.layout,
         grad_at=gradients,
+        mean_loss=gradients.mean_loss,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(
@@ -70,7 +71,7 @@ def perform(
                 observe(LocalStep(0, local))
         for number, batches in enumerate(steps):
             context = context._replace(step=number)
-            gradients.loss = None
+            gradients.begin_step()
             gradient = work.gradient(local, batches, context) if work.gradient else gradients(local["y"], batches[0])
             local = {**local, "stats": gradients.stats}
             if work.affine:
@@ -78,7 +79,7 @@ def perform(
             elif work.step:
                 local = work.step({**local, "raw": gradient}, gradient, context)
             if observe:
-                observe(LocalStep(number + 1, local, gradient, gradients.loss))
+                observe(LocalStep(number + 1, local, gradient, gradients.losses[number]))
         context = context._replace(num_steps=torch.full_like(context.num_steps, len(steps)))
         upload, kept = work.final(down, local, kept, context)
     if work.trains:
@@ -95,20 +96,29 @@ class _Gradients:
         self.size = side.data.num_samples(client, round)
         self.stats = side.network.place(side.network.variables)["stats"]
         self.effort = Effort()
-        self.loss: Tensor | None = None  # of the first batch since it was set to None
+        self.losses: list[Tensor | None] = []  # of the first batch of each step; None if it looked at none yet
 
     @cached_property
     def samples(self) -> Samples:
         """Work that looks at nothing need not make them."""
         return self._side.samples(self._client, self._round)
 
+    def begin_step(self) -> None:
+        """Note the loss of the next gradient as that of a new step."""
+        self.losses.append(None)
+
+    def mean_loss(self) -> Tensor:
+        """Return `Context.mean_loss`, summed in float64."""
+        known = torch.stack([loss for loss in self.losses if loss is not None])
+        return known.mean(dtype=torch.float64).to(known.dtype).reshape(1)
+
     def __call__(self, x: Tensor, batch: Batch) -> Tensor:
         part = self.samples if batch is ALL else Samples(self.samples.x[batch], self.samples.y[batch])
         loss, gradient, stats = self._side.network.gradient(x, self.stats, part, self._penalty)
         if batch is not ALL:
             self.stats = stats
-        if self.loss is None:
-            self.loss = loss
+        if self.losses and self.losses[-1] is None:
+            self.losses[-1] = loss
         steps, batches, grad_samples, first = self.effort
         self.effort = Effort(
             steps,

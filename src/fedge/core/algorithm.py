@@ -49,6 +49,7 @@ class Context(NamedTuple):
     num_steps: Tensor  # steps taken, counted by the engine; valid in `final`
     layout: Layout
     grad_at: Callable[[Tensor, Batch], Tensor]
+    mean_loss: Callable[[], Tensor]  # over the steps taken, each on its first batch before the step; valid in `final`
 
 
 Affine = tuple[float | Tensor, Tensor | None, float | Tensor]
@@ -106,7 +107,10 @@ class Phases(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What an exchange cost, one value for each client: of `Reply.ids`, `Late.ids` or `Rejected.ids`."""
+    """What an exchange cost, one value for each client: of `Reply.ids`, `Late.ids` or `Rejected.ids`.
+
+    A message has at least its header, so only a client that is not charged for the exchange has no bytes.
+    """
 
     bytes_down: np.ndarray
     bytes_up: np.ndarray
@@ -121,6 +125,11 @@ class Costs(NamedTuple):
         """Return the costs of clients that did nothing."""
         none = np.zeros(num_clients, np.int64)
         return Costs(none, none, none, none, none, none)
+
+    @property
+    def num_messages(self) -> int:
+        """Requests and answers; a client without bytes said nothing and was asked nothing (`Slot.speaks`)."""
+        return 2 * int(np.count_nonzero(self.bytes_down + self.bytes_up))
 
 
 Admit = Callable[[tuple[int, ...], Costs], np.ndarray]

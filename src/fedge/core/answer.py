@@ -9,7 +9,7 @@ import numpy as np
 from fedge.core.algorithm import Exchange, Info, Work
 from fedge.core.effort import Effort
 from fedge.core.errors import TrainingError
-from fedge.core.keys import generator
+from fedge.core.keys import generator, shared_generator
 from fedge.core.layout import Tree
 from fedge.core.message import WorkAnswer, WorkRequest
 
@@ -61,13 +61,16 @@ def send(exchange: Exchange, info: Info, work: Work) -> Request:
     return Request(exchange._replace(down=codec.decode(coded, {})), info, coded)
 
 
-def seal(work: Work, answer: Answer, down: Tree, info: Info) -> Answer:
-    """Return an answer as it travels. One that no codec can carry, since it is not finite, reports this instead."""
+def seal(work: Work, name: str, answer: Answer, down: Tree, info: Info) -> Answer:
+    """Return an answer to the work of that name as it travels.
+
+    One that no codec can carry, since it is not finite, reports this instead.
+    """
     if work.codec is None:
         return answer
     if found := find_infinite(answer.effort, answer.upload):
         return answer._replace(upload={}, problem=f"{found} is not finite")
-    rng = generator(info.seed, "codec", answer.client, info.round)
+    rng = shared_generator(info.seed, f"codec/{name}/up", answer.client, info.round)
     try:
         return answer._replace(upload=work.codec.encode(answer.upload, down, rng))
     except TrainingError as error:

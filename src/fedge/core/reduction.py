@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedge.core.gate import Gate
 from fedge.core.layout import Tree
 from fedge.core.reduce import Mean, Partial
 from fedge.core.server_side import ServerSide
+from fedge.core.slots import Slot
 
 
 class Bad(NamedTuple):
@@ -31,7 +32,7 @@ class PartialReply(NamedTuple):
     """Some clients' answers to an exchange, reduced as far as that goes without the others'."""
 
     answers: list[Answer]  # without their uploads
-    bytes_up: list[int]
+    bytes_up: list[int]  # 0: the client has stayed silent
     communicated: bool
     mean: Partial | None  # of the uploads; None: they are held
     uploads: list[Tree]  # one by one, if they are
@@ -202,10 +203,11 @@ class Reduction:
 
     def _costs(self, answers: Sequence[Answer], bytes_up: Sequence[int]) -> Costs:
         server, efforts = self._server, [answer.effort for answer in answers]
+        size_down = message.size(self.request.meta(), self.request.coded)
         steps = np.array([effort.steps for effort in efforts], np.int64)
         grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
         return Costs(
-            bytes_down=np.full(len(answers), message.size(self.request.meta(), self.request.coded), np.int64),
+            bytes_down=np.array([size_down if size_up else 0 for size_up in bytes_up], np.int64),
             bytes_up=np.array(bytes_up, np.int64),
             steps=steps,
             batches=np.array([effort.batches for effort in efforts], np.int64),
@@ -232,10 +234,12 @@ class Reduction:
             if what := find_infinite(answer.effort, upload):
                 self._reject(answer, 0, f"{what} is not finite")
 
-    def _count(self, answers: Sequence[Answer], coded: Tree, names: Iterable[str]) -> None:
-        """Count answers whose uploads have these vectors, and travel as trees like this one."""
-        self._communicated |= any(self._server.algorithm.slots[name].kind == "params" for name in names)
-        self._bytes_up += _bytes_up(answers, coded)
+    def _count(self, answers: Sequence[Answer], coded: Tree, upload: Tree) -> None:
+        """Count answers that travel as trees like `coded`; `upload` is that of one, or has a row for each."""
+        slots = self._server.algorithm.slots
+        self._communicated |= any(slots[name].kind == "params" for name in upload)
+        silent = find_silent(slots, upload, len(answers))
+        self._bytes_up += [0 if i in silent else size for i, size in enumerate(_bytes_up(answers, coded))]
         self._answers += [answer._replace(upload={}) for answer in answers]
 
     def _compare(self, upload: Tree) -> None:
@@ -259,6 +263,12 @@ class Reduction:
         if self._directions is None or n < 2:
             return None
         return float(1 - (self._directions.square().sum() - n) / (n * (n - 1)))
+
+
+def find_silent(slots: Mapping[str, Slot], upload: Tree, num_clients: int) -> set[int]:
+    """Return which clients have stayed silent, by position: they upload 0 where a slot declares `speaks`."""
+    flags = [value for name, value in upload.items() if slots[name].speaks]
+    return {i for flag in flags for i, row in enumerate(flag.reshape(num_clients, -1)) if not row.any()}
 
 
 def _bytes_up(answers: Sequence[Answer], coded: Tree) -> list[int]:

@@ -15,4 +15,5 @@ class Slot(NamedTuple):
     weight: Literal["samples", "uniform"] = "samples"
     merge: Literal["mean", "max", "sum"] = "mean"
     moment: bool = False  # an optimiser's statistic of the parameters
+    speaks: bool = False  # a client that uploads 0 has stayed silent: neither request nor answer is charged
     whole: bool = False  # a model, though it has no anchor: zeros in place of small values would destroy it

@@ -128,7 +128,8 @@ class Forecast:
         grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
         flops_per_step = server.algorithm.works[part.work].flops_per_param * server.layout.num_params
         answers = [Answer(*given, {}) for given in zip(ids, sizes, efforts, strict=True)]
-        down = message.size(Request(exchange, info, part.down).meta(), part.down)
+        down = message.size(Request(exchange, info, part.down).meta(), part.down) if part.charged else 0
+        up = message.sizes([answer.meta() for answer in answers], part.up) if part.charged else [0] * len(ids)
         return Reply(
             value={},
             ids=tuple(ids),
@@ -136,7 +137,7 @@ class Forecast:
             missing=(),
             costs=Costs(
                 bytes_down=np.full(len(ids), down, np.int64),
-                bytes_up=np.array([message.size(answer.meta(), part.up) for answer in answers], np.int64),
+                bytes_up=np.array(up, np.int64),
                 steps=steps,
                 batches=np.array([effort.batches for effort in efforts], np.int64),
                 flops=grad_samples * server.flops_per_sample + steps * flops_per_step,

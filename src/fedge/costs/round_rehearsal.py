@@ -19,7 +19,7 @@ from fedge.core.codecs.codec import RESIDUAL
 from fedge.core.drive import drive
 from fedge.core.effort import Effort
 from fedge.core.layout import Tree
-from fedge.core.reduction import Reduction
+from fedge.core.reduction import Reduction, find_silent
 from fedge.core.rehearsal import Gradients, rehearse
 from fedge.core.server_side import ServerSide
 
@@ -38,6 +38,7 @@ class RehearsedExchange(NamedTuple):
     vectors_up: float
     memory: float  # vectors that a client works on
     gradients: Gradients
+    charged: bool = True  # False: the client stays silent
 
 
 def rehearse_round(server: ServerSide, still: bool = False) -> list[RehearsedExchange]:
@@ -47,7 +48,14 @@ def rehearse_round(server: ServerSide, still: bool = False) -> list[RehearsedExc
     alone = replace(server, clients=server.clients._replace(sizes=np.ones(1, np.int64)), rehearsals={})
     engine = _Rehearsal(alone, noise)
     drive(engine, server.algorithm, [server.algorithm.init(server.variables)], [_INFO])
-    return [part for part in engine.parts if server.algorithm.works[part.work].trains or not still]
+    if not still:
+        return engine.parts
+    slots, works = server.algorithm.slots, server.algorithm.works
+    return [
+        part._replace(charged=not any(slots[name].speaks for name in part.plain_up))
+        for part in engine.parts
+        if works[part.work].trains
+    ]
 
 
 def count_vectors(tree: Tree, num_params: int) -> float:
@@ -73,7 +81,7 @@ class _Rehearsal:
         layout, shape = server.layout, server.clients.shape
         done = rehearse(work, down, self._kept, info, layout, shape, self._gradient)
         self._kept = done.kept
-        answer = seal(work, Answer(0, 1, Effort(), done.upload), down, info)
+        answer = seal(work, exchange.work, Answer(0, 1, Effort(), done.upload), down, info)
         plain = {name: value for name, value in done.upload.items() if not name.startswith(f"{RESIDUAL}.")}
         self.parts.append(
             RehearsedExchange(
@@ -85,6 +93,7 @@ class _Rehearsal:
                 vectors_up=self._travelling(plain),
                 memory=count_vectors(done.local, layout.num_params),
                 gradients=done.gradients,
+                charged=not find_silent(server.algorithm.slots, plain, 1),
             )
         )
         reduction = Reduction(server, request)

@@ -30,6 +30,10 @@ class CellClock(ClockOptions, tag="cells"):
     grid: Annotated[Shape | None, Meta(description="rows and columns, in place of cells")] = None
     clients_per_cell: Annotated[Occupancy | None, Meta(description="clients in each cell at first (balanced)")] = None
     global_every: Annotated[int, Meta(ge=1, description="rounds from one merge of the cells to the next")] = 1
+    merge_weight: Annotated[
+        Literal["participants", "equal"],
+        Meta(description="weight of a cell in a merge: the clients that took part in it, or 1 if any did"),
+    ] = "participants"
     mobility_rate: Annotated[Chance, Meta(description="chance that a client moves after a round")] = 0.0
     move_to: Annotated[
         Literal["anywhere", "neighbours"],
@@ -84,6 +88,10 @@ class CellClock(ClockOptions, tag="cells"):
         return self.divergence
 
     @property
+    def cells_equal(self) -> bool:
+        return self.merge_weight == "equal"
+
+    @property
     def divided(self) -> bool:
         return True
 
@@ -117,7 +125,7 @@ class CellClock(ClockOptions, tag="cells"):
     def waits(self, round: int) -> bool:
         return self.sync == "round" or self.merges(round)
 
-    def backhaul_s(self, num_bytes: int) -> float:
+    def backhaul_s(self, num_bytes: float) -> float:
         return 0.0 if self.backhaul_mbps is None else 2 * num_bytes * 8e-6 / self.backhaul_mbps
 
 

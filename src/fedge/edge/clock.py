@@ -79,6 +79,13 @@ class ClockOptions(Options, tag_field="clock"):
         int, Meta(ge=1, description="rounds one after another in which nobody answered that end the run")
     ] = 10
     retry_s: Annotated[Positive, Meta(description="seconds that a void round takes if there is no deadline")] = 60.0
+    payload_bits: Annotated[
+        Positive | None,
+        Meta(
+            description="size of every message, and of a state that cells merge, by which the clock counts; "
+            "records keep the real bytes (the real size)"
+        ),
+    ] = None
     client_power_w: Annotated[Positive, Meta(description="of a client that sends")] = channel.CLIENT_POWER_W
     compute_power_w: Annotated[Positive, Meta(description="of a client that computes")] = 5.0
     record: Annotated[
@@ -99,6 +106,11 @@ class ClockOptions(Options, tag_field="clock"):
     def norms(self) -> Norms:
         """How the distance between cells is measured."""
         return "l2"
+
+    @property
+    def cells_equal(self) -> bool:
+        """Whether all cells have the same weight in a merge, however many clients took part in each."""
+        return False
 
     @property
     def divided(self) -> bool:
@@ -126,7 +138,7 @@ class ClockOptions(Options, tag_field="clock"):
         """Whether cells wait for each other at the end of this round."""
         return True
 
-    def backhaul_s(self, num_bytes: int) -> float:
+    def backhaul_s(self, num_bytes: float) -> float:
         """How long it takes to merge states of that size."""
         return 0.0
 

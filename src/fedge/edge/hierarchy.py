@@ -20,8 +20,9 @@ from fedge.edge.clock import Norms
 class Hierarchy:
     """The server states of all cells; `base` is what they last agreed on. Without cells there is one, which agrees."""
 
-    def __init__(self, slots: Mapping[str, Slot], state: Tree, num_cells: int) -> None:
-        self._slots = slots
+    def __init__(self, slots: Mapping[str, Slot], state: Tree, num_cells: int, equal: bool = False) -> None:
+        """`equal`: all cells in which anybody took part have the same weight in a merge."""
+        self._slots, self._equal = slots, equal
         self.base = state
         self.states = [state] * num_cells
         self._participants = np.zeros(num_cells, np.int64)  # since the last merge
@@ -39,11 +40,12 @@ class Hierarchy:
                 self._participants[cell] += len(outcome.replies[0].ids)
 
     def merged(self) -> Tree:
-        """What a merge would come to now: cells weigh as many as took part in them, and those without are skipped."""
+        """Return what a merge would result in now; cells without participants are skipped."""
         cells = np.flatnonzero(self._participants)
         if not len(cells):
             return self.base
-        return merge(self._slots, self.base, [self.states[i] for i in cells], self._participants[cells].tolist())
+        weights = [1] * len(cells) if self._equal else self._participants[cells].tolist()
+        return merge(self._slots, self.base, [self.states[i] for i in cells], weights)
 
     def merge(self, weights: Callable[[Tree], Tensor] | None, norms: Norms) -> float | None:
         """Have all cells, empty ones too, go on from the merge.

@@ -31,7 +31,7 @@ class Ledger:
         """The costs of a round, as fields of its record; replies in which a client comes first begin its round."""
         parties = [party for reply in replies for party in _parties(reply)]
         record: dict[str, Any] = {
-            "messages": sum(2 * len(ids) for ids, _, _ in parties),
+            "messages": sum(costs.num_messages for _, costs, _ in parties),
             "bytes_down": sum(int(costs.bytes_down.sum()) for _, costs, _ in parties),
             "bytes_up": sum(int(costs.bytes_up.sum()) for _, costs, _ in parties),
             "bytes_backhaul": spent.bytes_backhaul,

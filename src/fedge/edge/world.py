@@ -94,7 +94,7 @@ class SimulatedWorld:
         if all(timeline.late.all() for timeline in self._timelines.values()):  # nobody answered
             took[:] = edge.deadline_s or edge.retry_s
         if edge.waits(round):
-            self._seconds[:] = (self._seconds + took).max() + edge.backhaul_s(travels)
+            self._seconds[:] = (self._seconds + took).max() + edge.backhaul_s(float(self._on_air(travels)))
         else:
             self._seconds += took
         self._remember_bytes(replies)
@@ -167,7 +167,13 @@ class SimulatedWorld:
 
     def _phases(self, ids: np.ndarray, costs: Costs, round: int, exchange: int, guess: bool = False) -> Phases:
         places = Places(self.places.cells[ids], self.places.positions[ids])
+        costs = costs._replace(bytes_down=self._on_air(costs.bytes_down), bytes_up=self._on_air(costs.bytes_up))
         return self._clock.phases(Participants(ids, places, costs, self._slowness[ids], round, exchange, guess))
+
+    def _on_air(self, num_bytes: np.ndarray | int) -> np.ndarray:
+        """Return the sizes in bytes by which the clock counts messages of these sizes."""
+        payload_bits = self._edge.payload_bits
+        return np.asarray(num_bytes if payload_bits is None else np.where(num_bytes, payload_bits / 8, 0.0))
 
     def _predict(self, ids: np.ndarray, round: int) -> Phases:
         batches, samples = self._amount(ids)

@@ -86,6 +86,7 @@ def _aligned(value: Tensor) -> Tensor:
 
 
 def _step(work: Work, gradients: _Gradients, local: Tree, number: int, ctx: Context) -> Tree:
+    gradients.in_new_step = True
     handles = [_Handle(number, i) for i in range(work.batches_per_step)]
     if work.affine:
         affine = next_move(work, local, ctx)
@@ -126,7 +127,9 @@ class _Gradients:
         self.stats = side.network.place(side.network.variables)["stats"].expand(len(clients), -1)
         self._batches = np.zeros(len(clients), np.int64)
         self._grad_samples = np.zeros(len(clients), np.int64)
-        self._losses: Tensor | None = None
+        self.in_new_step = False  # and no gradient was taken in it yet
+        self._losses: Tensor | None = None  # of the first gradient
+        self._step_losses: list[Tensor] = []  # of the first rows, those at work, in each step
         self._span: SpanKernel | None = None
         self._weights: kernels.Weights | None = None
 
@@ -144,6 +147,7 @@ class _Gradients:
             num_steps=torch.zeros_like(sizes),
             layout=network.layout,
             grad_at=self,
+            mean_loss=self.mean_loss,
         )
 
     def look(self, look: Callable[[Tensor], Tree]) -> Tree:
@@ -206,9 +210,20 @@ class _Gradients:
             losses.append(self._batched.gradient(x[row], self.stats[row], whole, out[row], self._penalty)[0])
         return torch.cat(losses)
 
+    def mean_loss(self) -> Tensor:
+        """Return `Context.mean_loss` of all clients, summed in float64."""
+        totals = torch.zeros(len(self._clients), dtype=torch.float64, device=self._side.network.device)
+        for losses in self._step_losses:
+            totals[: len(losses)] += losses
+        steps = torch.from_numpy(self.num_steps).to(totals.device)
+        return (totals / steps).to(self._side.network.dtype).unsqueeze(1)
+
     def _note(self, losses: Tensor) -> None:
         if self._losses is None:
             self._losses = losses
+        if self.in_new_step:
+            self._step_losses.append(losses)
+            self.in_new_step = False
 
     def _count(self, num_samples: np.ndarray) -> None:
         num_rows = len(num_samples)

@@ -169,13 +169,14 @@ def _question(request: Request) -> tuple[str, Info, object]:
 
 def _reduce(server: ServerSide, request: Request, answers: Sequence[Answer], upload: Tree) -> PartialReply:
     """Some clients' part in an exchange; their uploads are rows."""
-    reduction, work = Reduction(server, request), server.algorithm.works[request.exchange.work]
+    reduction, name, down = Reduction(server, request), request.exchange.work, request.exchange.down
+    work = server.algorithm.works[name]
     if work.codec is None:
         reduction.add_rows(answers, upload)
     else:
         for i, each in enumerate(answers):
-            mine = {name: value[i] for name, value in upload.items()}
-            reduction.add(seal(work, each._replace(upload=mine), request.exchange.down, request.info))
+            mine = {key: value[i] for key, value in upload.items()}
+            reduction.add(seal(work, name, each._replace(upload=mine), down, request.info))
     return reduction.part()
 
 

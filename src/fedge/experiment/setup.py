@@ -109,7 +109,8 @@ class Setup:
     def hierarchy(self) -> Hierarchy:
         """Return the servers at the start."""
         state = self.algorithm.init(self.network.variables)
-        return Hierarchy(self.algorithm.slots, state, self.config.edge.cell_grid.num_cells)
+        edge = self.config.edge
+        return Hierarchy(self.algorithm.slots, state, edge.cell_grid.num_cells, edge.cells_equal)
 
     def world(self) -> World:
         """Return the clients' surroundings at the start."""
