@@ -119,6 +119,9 @@ class EngineOptions(Options, tag=False):
     workers: Annotated[
         Count | None, Meta(description="processes of pool and ray (as many as there are cores)", extra=NO_EFFECT)
     ] = None
+    stall_s: Annotated[
+        float, Meta(ge=1, description="a worker that uses no processor time this long is replaced", extra=NO_EFFECT)
+    ] = 60.0
     rows: Annotated[
         Count | None, Meta(description="clients in a block (as the cache, the model and the cores suggest)")
     ] = None
