@@ -10,7 +10,7 @@ import numpy as np
 from fedge.config import EvaluateOptions
 from fedge.core.algorithm import Info
 from fedge.core.drive import Engine, first_exchange
-from fedge.core.errors import ConfigError, TrainingError
+from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.gate import problem_of_sums
 from fedge.core.layout import Tree
 from fedge.core.question import Measure, Question, Sums, add_up, means
@@ -104,7 +104,7 @@ class Evaluation:
 def _over_clients(answers: Mapping[int, Sums], what: str) -> dict[str, float]:
     """Return the means over all samples of all clients that answered."""
     if not answers:
-        raise TrainingError(f"evaluate: no client answered with its {what} data; do any clients have some?")
+        raise DataError(f"evaluate: no client answered with its {what} data; do any clients have some?")
     return means(add_up(answers.values()))
 
 

@@ -50,6 +50,7 @@ class Setup:
         if clients.task == "values" and config.target and config.target.metric != "loss":
             raise ConfigError(f"target.metric: a regression has no {config.target.metric}; its only metric is loss")
         network = _network(config, seed, clients)
+        network.try_out(network.cast(Samples(*(side[:2] for side in clients.train(int(np.argmax(clients.sizes)), 1)))))
         return Setup(
             config, seed, clients, network, algorithm_of(config, network), count_flops(network.module, clients.shape)
         )
