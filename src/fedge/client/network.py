@@ -85,7 +85,7 @@ class Network:
     def try_out(self, samples: Samples) -> None:
         """Raise a ModelError if the model cannot be trained on a few samples, or changes more than it may."""
         start = self.place(self.variables)
-        with torch.random.fork_rng(devices=[]), self.constants.kept(thorough=True):
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]), self.constants.kept(thorough=True):
             try:
                 self.gradient(start["x"], start["stats"], samples)
             except FedgeError:
