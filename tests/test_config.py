@@ -1,11 +1,13 @@
 """An experiment as a file says it. How single fields are read and refused is tested in core/test_schema.py."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import tomli_w
 
 from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.fedavg import FedAvg
@@ -22,6 +24,7 @@ from fedge.config import (
     parse,
     plain,
 )
+from fedge.core.anchor import PATHS
 from fedge.core.effect import NO_EFFECT, digest, paths_without_effect
 from fedge.core.errors import ConfigError
 from fedge.core.schema import Options, structs, tag
@@ -305,17 +308,50 @@ def test_a_users_function_may_lie_in_the_home_directory(tmp_path: Path, monkeypa
     assert config.model.name == "/home/somebody/mine.py:f"
 
 
-@pytest.mark.parametrize(("part", "key"), [("data", "dir"), ("model", "weights")])
-def test_data_and_weights_are_found_from_anywhere(
-    part: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+FILES: dict[str, dict[str, str]] = {
+    "data.dir": {"name": "mnist"},
+    "data.file": {"name": "table", "target": "y"},
+    "data.test_file": {"name": "table", "target": "y", "file": "/x.csv"},
+    "data.folder": {"name": "images"},
+    "model.weights": {"name": "logistic"},
+    "edge.trace": {"clock": "cells"},
+}
+"""Every option that is a path, and what stands beside it."""
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_paths_start_at_the_experiment_file_and_those_of_changes_here(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Relative to where the command was given, not to the experiment file, and the same once more from elsewhere."""
-    names = {"data": "mnist", "model": "logistic"}
-    monkeypatch.chdir(tmp_path)
-    first = parse(SMALL | {part: {"name": names[part], key: "there/it"}}, Path("/else"))
-    assert getattr(getattr(first, part), key) == str(tmp_path.resolve() / "there" / "it")
+    part, key = path.split(".")
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir(), there.mkdir()
+    monkeypatch.chdir(here)
+    raw = SMALL | {part: FILES[path] | {key: "../it"}}
+    (there / "x.toml").write_text(tomli_w.dumps(raw))
+    first = load(there / "x.toml")
+    assert getattr(getattr(first, part), key) == str(tmp_path / "it")
+    changed = load(there / "x.toml", [f"{path}=it"])
+    assert getattr(getattr(changed, part), key) == str(here / "it")
+    assert getattr(getattr(parse(change(raw, {path: "it"})), part), key) == str(here / "it")  # from Python
     monkeypatch.chdir("/")
     assert parse(plain(first)) == first
+
+
+def test_every_option_that_is_a_path_is_known_as_one() -> None:
+    """Those that hold a file or a folder say so; a new one is to be added to `PATHS`."""
+
+    def described(kinds: list[type[msgspec.Struct]]) -> set[str]:
+        found = set()
+        for kind in kinds:
+            for field in msgspec.structs.fields(kind):
+                found |= described([each for each in structs(field.type) if each not in kinds])
+                text = f"{field.name} {getattr(field.type, '__metadata__', '')}"
+                if "str" in str(field.type) and re.search("(?i)file|folder|csv", text) and field.name != "name":
+                    found.add(field.encode_name)
+        return found
+
+    assert described([Config]) | {"dir"} == PATHS
 
 
 def test_traces_lie_beside_the_experiment_file(tmp_path: Path) -> None:
@@ -344,11 +380,12 @@ def test_what_a_run_directory_adds_is_no_option() -> None:
 @pytest.mark.parametrize("clock", ["fixed", "cells"])
 def test_options_without_effect(clock: str) -> None:
     config = parse(SMALL | {"edge": {"clock": clock}, "trace": {"every": 2}})
-    without = ["data.dir", "edge.record", "trace", "checkpoint.every", "engine.workers"]
+    without = ["data.dir", "edge.record", "trace", "checkpoint.every", "engine.workers", "engine.stall_s"]
     assert paths_without_effect(config) == without
     expected = plain(config)
     for table, key in (("data", "dir"), ("edge", "record"), ("checkpoint", "every"), ("engine", "workers")):
         del expected[table][key]
+    del expected["engine"]["stall_s"]
     del expected["trace"]
     assert effective(config) == expected
 

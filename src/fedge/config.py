@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, ReduceOptions
 from fedge.algorithms.reduced import ByMean
+from fedge.core.anchor import anchor
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
 from fedge.core.errors import ConfigError
 from fedge.core.fields import Metric, describe
@@ -27,8 +28,6 @@ Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
-_TRACES = ("trace", "file")
-"""Options of the edge that hold the path of a user's file."""
 _OF_THE_RUN = ("format", "id", "generation", "without_effect")
 """Keys of a run's config.json that are not settings."""
 _EITHER = {"seed": "seeds", "seeds": "seed"}
@@ -119,6 +118,9 @@ class EngineOptions(Options, tag=False):
     workers: Annotated[
         Count | None, Meta(description="processes of pool and ray (as many as there are cores)", extra=NO_EFFECT)
     ] = None
+    stall_s: Annotated[
+        float, Meta(ge=1, description="a worker that uses no processor time this long is replaced", extra=NO_EFFECT)
+    ] = 60.0
     rows: Annotated[
         Count | None, Meta(description="clients in a block (as the cache, the model and the cores suggest)")
     ] = None
@@ -181,8 +183,11 @@ class Config(Options, tag=False, kw_only=True):
 
 
 def load(path: Path, changes: Sequence[str] = ()) -> Config:
-    """The configuration in a TOML file, with changes `a.b=v` on top."""
-    return parse(change(load_raw(path), assignments(changes)), path.parent)
+    """The configuration in a TOML file, with changes `a.b=v` on top.
+
+    Relative paths start at the file; those of changes at the working directory.
+    """
+    return parse(change(load_raw(path), anchor(assignments(changes), Path())), path.parent)
 
 
 def load_raw(path: Path) -> dict[str, Any]:
@@ -197,14 +202,11 @@ def load_raw(path: Path) -> dict[str, Any]:
 
 
 def parse(raw: Mapping[str, Any], base: Path | None = None) -> Config:
-    """The configuration in a plain dictionary; relative paths of users' functions start at `base`."""
+    """The configuration in a plain dictionary; relative paths start at `base`, or else here."""
     if "sweep" in raw:
         raise ConfigError("sweep: this is a sweep; run it with `fedge sweep FILE`")
-    base = base or Path()
-    raw = {key: _anchored(value, base) for key, value in raw.items() if key not in _OF_THE_RUN}
-    if "edge" in raw:
-        raw["edge"] = _trace_files(raw["edge"], base)
-    return read(raw, Config)
+    settings = {key: value for key, value in raw.items() if key not in _OF_THE_RUN}
+    return read(anchor(settings, base or Path()), Config)
 
 
 def plain(config: Config) -> dict[str, Any]:
@@ -256,31 +258,3 @@ def _value(text: str) -> object:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _anchored(value: object, base: Path) -> object:
-    """A user's `file.py:function` as an absolute path, so that a run can be resumed from anywhere."""
-    if isinstance(value, Mapping):
-        return {key: _anchored(inner, base) if key == "name" else _absolute(key, inner) for key, inner in value.items()}
-    if isinstance(value, str) and ".py:" in value:
-        return _start_at(base, value)
-    return value
-
-
-def _absolute(key: str, value: object) -> object:
-    """A data directory or a file of weights as an absolute path, from where the command was given."""
-    return _start_at(Path(), value) if key in ("dir", "weights") and isinstance(value, str) else value
-
-
-def _trace_files(edge: object, base: Path) -> object:
-    """The options of the edge with traces as absolute paths, in tables inside of it too."""
-    if not isinstance(edge, Mapping):
-        return edge
-    return {
-        key: _start_at(base, value) if key in _TRACES and isinstance(value, str) else _trace_files(value, base)
-        for key, value in edge.items()
-    }
-
-
-def _start_at(base: Path, path: str) -> str:
-    return str((base / Path(path).expanduser()).resolve())

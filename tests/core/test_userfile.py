@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fedge.core.errors import ConfigError
-from fedge.core.userfile import describe, load_function
+from fedge.core.userfile import describe, load_function, noting_sources
 
 
 def write(folder: Path, text: str, name: str = "mine.py") -> str:
@@ -90,3 +90,88 @@ def test_describe_names_the_line_that_raised(tmp_path: Path) -> None:
     with pytest.raises(IndexError) as caught:
         load_function(f"{path}:fail", "data.name")()
     assert describe(caught.value, f"{path}:fail") == f"IndexError: list index out of range (line 3 of {path})"
+
+
+# ---------------------------------------------------------------- what lies beside the file
+
+
+def call(folder: Path, name: str = "f") -> object:
+    return load_function(f"{folder}/mine.py:{name}", "data.name")()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import helper\ndef f():\n    return helper.VALUE\n",
+        "from helper import VALUE\ndef f():\n    return VALUE\n",
+        "def f():\n    import helper\n    return helper.VALUE\n",
+        "import parts.inner\ndef f():\n    return parts.inner.VALUE\n",
+        "import parts.inner as inner\ndef f():\n    return inner.VALUE\n",
+        "from parts import outer\ndef f():\n    return outer.VALUE\n",
+        "from parts.outer import VALUE\ndef f():\n    return VALUE\n",
+    ],
+)
+def test_a_file_imports_what_lies_beside_it(text: str, tmp_path: Path) -> None:
+    write(tmp_path, text)
+    write(tmp_path, "import further\nVALUE = further.VALUE\n", "helper.py")
+    write(tmp_path, "VALUE = 7\n", "further.py")
+    write(tmp_path / "parts", "", "__init__.py")
+    write(tmp_path / "parts", "VALUE = 7\n", "inner.py")
+    write(tmp_path / "parts", "import helper\nfrom .inner import VALUE\nassert helper.VALUE == VALUE\n", "outer.py")
+    before = list(sys.path)
+    assert call(tmp_path) == 7
+    assert sys.path == before
+    assert not {"helper", "further", "parts", "parts.inner"} & set(sys.modules)
+    with pytest.raises(ModuleNotFoundError):
+        import helper  # noqa: F401
+
+
+def test_helpers_of_one_name_do_not_replace_each_other(tmp_path: Path) -> None:
+    found = []
+    for name in ("a", "b"):
+        write(tmp_path / name, "import helper\ndef f():\n    return helper.VALUE\n")
+        write(tmp_path / name, f"VALUE = {name!r}\n", "helper.py")
+        found.append(load_function(f"{tmp_path / name}/mine.py:f", "data.name"))
+    assert [each() for each in found] == ["a", "b"]
+
+
+def test_an_edited_helper_is_read_again(tmp_path: Path) -> None:
+    """Although it has as many bytes as before, and was written in the same second."""
+    write(tmp_path, "import helper, parts.inner\ndef f():\n    return helper.VALUE, parts.inner.VALUE\n")
+    for value in (1, 2):
+        write(tmp_path, f"VALUE = {value}\n", "helper.py")
+        write(tmp_path / "parts", "", "__init__.py")
+        write(tmp_path / "parts", f"VALUE = {value}\n", "inner.py")
+        assert call(tmp_path) == (value, value)
+
+
+def test_a_helper_is_read_once_by_a_file(tmp_path: Path) -> None:
+    write(tmp_path, "import helper\nfrom other import helper as same\ndef f():\n    return helper is same\n")
+    write(tmp_path, "", "helper.py")
+    write(tmp_path, "import helper\n", "other.py")
+    assert call(tmp_path) is True
+
+
+def test_a_helper_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, "import helper\n")
+    write(tmp_path, "import further\n1 / 0\n", "helper.py")
+    write(tmp_path, "", "further.py")
+    before = set(sys.modules)
+    assert "failed on import: ZeroDivisionError: division by zero (line 1 of" in problem(f"{path}:f")
+    assert set(sys.modules) == before
+
+
+def test_sources_are_noted_with_what_they_import(tmp_path: Path) -> None:
+    texts = {"mine.py": "import helper, json\nf = print\n", "helper.py": "import parts.inner\n", "beside.py": ""}
+    for name, text in texts.items():
+        write(tmp_path, text, name)
+    write(tmp_path / "parts", "", "__init__.py")
+    write(tmp_path / "parts", "A = 1\n", "inner.py")
+    with noting_sources() as sources:
+        load_function(f"{tmp_path}/mine.py:f", "data.name")
+    assert {str(Path(path).relative_to(tmp_path)): text.decode() for path, text in sources.items()} == {
+        "mine.py": texts["mine.py"],
+        "helper.py": texts["helper.py"],
+        "parts/__init__.py": "",
+        "parts/inner.py": "A = 1\n",
+    }

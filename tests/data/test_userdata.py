@@ -150,6 +150,40 @@ def test_a_data_set_of_torch_will_do() -> None:
     assert torch.equal(check_arrays((made, made)).train.x, torch.arange(24.0).view(12, 2))
 
 
+class Flipped(Pairs):
+    """Turns every other item around, as a random transform would."""
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        x, y = super().__getitem__(row)
+        return (1 + x if torch.rand(()) < 0.5 else -1 - x), y
+
+
+class Noted(Pairs):
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.read: list[int] = []
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        self.read.append(row)
+        x, y = super().__getitem__(row)
+        return x * float("nan"), y  # equal to itself here
+
+
+@pytest.mark.parametrize("count", [2, 200])
+def test_random_items_are_refused(count: int) -> None:
+    """64 are read again: that none of them differs has a probability of 1 in 2^64."""
+    with pytest.raises(DataError, match=r"^test: item \d+ differs when .* set data\.augment to flip and crop images$"):
+        check_arrays((Pairs(6), Flipped(count)))
+
+
+def test_few_items_are_read_again() -> None:
+    made = Noted(1000)
+    with pytest.raises(DataError, match="are NaN"):
+        check_arrays((made, Pairs(3)))
+    assert made.read[:1000] == list(range(1000))
+    assert made.read[1000:] == np.linspace(0, 999, 64).astype(int).tolist()
+
+
 @pytest.mark.parametrize(
     ("loaded", "message"),
     [

@@ -60,10 +60,11 @@ def pooled() -> Iterator[Callable[..., Federation]]:
         clients: Handmade | None = None,
         num_workers: int = 2,
         notice: Callable[[str], None] = lambda text: None,
+        stall_s: float = LONG_S,
         **options: object,
     ) -> Federation:
         made = federation(build, clients, **options)
-        made.engine = Pool(made.sides, batched_of(made.sides), NUM_ROWS, num_workers, notice)
+        made.engine = Pool(made.sides, batched_of(made.sides), NUM_ROWS, num_workers, notice, stall_s)
         opened.append(made.engine)
         return made
 
@@ -214,6 +215,49 @@ def test_killed_workers_leave_no_trace(
     assert_same(found.everything(), expected.everything())
     assert len(notices) == 2 * len(at)
     assert all("was killed by SIGKILL at clients" in notice for notice in notices)
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("at", [(0,), (1, 4)], ids=str)
+def test_stopped_workers_are_reported_and_replaced(
+    at: Sequence[int], tmp_path: Path, pooled: Callable[..., Federation]
+) -> None:
+    notices: list[str] = []
+    found = pooled(BUILDS["scaffold"], Trapped(stop, at, tmp_path), notice=notices.append, stall_s=0.4).rounds(1)
+    assert_same(found.everything(), federation(BUILDS["scaffold"]).rounds(1).everything())
+    # On a busy machine others may seem silent too.
+    assert sum("does not run at clients" in notice for notice in notices) >= len(at)
+    replaced = [notice for notice in notices if "a worker process did not run for 0.4 s at clients" in notice]
+    assert len(replaced) >= len(at)
+
+
+def test_a_worker_that_continues_in_time_is_not_replaced(tmp_path: Path, pooled: Callable[..., Federation]) -> None:
+    notices: list[str] = []
+
+    def hear(text: str) -> None:
+        notices.append(text)
+        os.kill(int(text.split()[3]), signal.SIGCONT)
+
+    found = pooled(BUILDS["scaffold"], Trapped(stop, (0,), tmp_path), notice=hear, stall_s=LONG_S / 20).rounds(1)
+    assert_same(found.everything(), federation(BUILDS["scaffold"]).rounds(1).everything())
+    assert len(notices) == 1
+    assert notices[0].endswith(" at clients 0, 1; if it stays so for engine.stall_s = 3 s, it is replaced")
+
+
+def test_a_worker_that_computes_for_long_is_not_replaced(tmp_path: Path, pooled: Callable[..., Federation]) -> None:
+    """It says nothing for twice as long as a worker may be silent."""
+    notices: list[str] = []
+
+    def compute() -> None:
+        began = time.process_time()
+        while time.process_time() - began < 2.0:
+            pass
+
+    pooled(BUILDS["fedavg"], Trapped(compute, (0,), tmp_path), notice=notices.append, stall_s=1.0).rounds(1)
+    assert not [notice for notice in notices if "did not run" in notice]
 
 
 def test_a_worker_killed_with_half_a_result(

@@ -102,6 +102,10 @@ def fall(folder: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def stop(folder: Path) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def linger(folder: Path) -> None:
     (folder / "lingers").touch()
     time.sleep(LONG_S)
@@ -132,7 +136,7 @@ def leave(folder: Path) -> None:
     raise SystemExit(3)
 
 
-EVENTS = {each.__name__: each for each in (fall, linger, linger_there, interrupt, refuse, blunder, leave)}
+EVENTS = {each.__name__: each for each in (fall, stop, linger, linger_there, interrupt, refuse, blunder, leave)}
 
 
 def double(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
@@ -188,9 +192,15 @@ def distribute(only_one: tuple[Federation, list[str]], notices: list[str]) -> It
     ray_of(only_one[0]).close()  # its CPUs are needed; it will start again
     opened: list[Ray] = []
 
-    def make(build: Build, clients: Handmade | None = None, num_workers: int = 2, **options: object) -> Federation:
+    def make(
+        build: Build,
+        clients: Handmade | None = None,
+        num_workers: int = 2,
+        stall_s: float = LONG_S,
+        **options: object,
+    ) -> Federation:
         made = federate(build, clients, **options)
-        made.engine = Ray(made.sides, NUM_ROWS, num_workers, notices.append)
+        made.engine = Ray(made.sides, NUM_ROWS, num_workers, notices.append, stall_s)
         opened.append(made.engine)
         return made
 
@@ -435,6 +445,18 @@ def test_killed_workers_leave_no_trace(haunted: Federation, told: list[str]) -> 
     assert_same(haunted.everything(), federate(BUILDS["scaffold"]).rounds(2).everything())
     assert len(told) == 2
     assert all(re.search(r"engine: a Ray worker was lost \(.*\) at clients", notice) for notice in told)
+
+
+@full
+def test_a_stopped_worker_is_reported_and_replaced(
+    distribute: Callable[..., Federation], notices: list[str], folder: Path
+) -> None:
+    made = distribute(BUILDS["scaffold"], Haunted(folder, mixed(SIZES, features=8)), stall_s=2.0)
+    bid(made, 1, "stop")
+    made.rounds(1)
+    assert_same(made.everything(), federate(BUILDS["scaffold"]).rounds(1).everything())
+    assert any("Ray worker process" in notice and "does not run at clients" in notice for notice in notices)
+    assert any("was lost (did not run for 2 s) at clients" in notice for notice in notices)
 
 
 @full

@@ -12,7 +12,9 @@ from torch import nn
 from federation import Federation, Handmade, dense, make_sides, mixed
 from fedge.algorithms.fedavg import FedAvg
 from fedge.config import EngineOptions
+from fedge.core.algorithm import Exchange
 from fedge.core.errors import ConfigError
+from fedge.core.reduce import Mean
 from fedge.data.clients import Samples
 from fedge.engines import auto
 from fedge.engines.auto import Auto, suggest_rows
@@ -144,6 +146,36 @@ def test_auto_takes_what_was_faster_and_says_so(here_s: float, elsewhere_s: floa
     assert [text.partition(";")[0] for text in notices] == [f"engine: {better}"]
     for key, value in federation.everything().items():  # whichever ran which round
         assert torch.equal(value, expected[key]), key
+
+
+@pytest.mark.parametrize(
+    ("block_s", "pool_s", "tried"),
+    [
+        ([2.0], [1.5], "block pool"),  # 0.75 of block's time
+        ([2.0], [1.7, 1.5], "block pool pool"),
+        ([2.0, 1.8], [1.7, 1.7], "block pool pool block"),  # never under 0.8
+    ],
+)
+def test_auto_stops_its_trials_when_the_pool_has_clearly_won(
+    block_s: list[float], pool_s: list[float], tried: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, ran, now = {"block": iter(block_s), "pool": iter(pool_s)}, list[str](), [0.0]
+    monkeypatch.setattr(auto.time, "perf_counter", lambda: now[0])
+
+    class Timed:
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def run(self, exchanges: object, infos: object) -> list[object]:
+            ran.append(self._name)
+            now[0] += next(times[self._name], 0.0)
+            return []
+
+    engine = Auto(sides_of(), Timed("block"), Timed("pool"), 2, lambda text: None)  # type: ignore[arg-type]
+    exchange = Exchange("train", {}, (0,), Mean)
+    for _ in range(6):
+        engine.run([exchange], [])
+    assert ran == tried.split() + ["pool"] * (6 - len(tried.split()))
 
 
 def test_auto_does_not_try_workers_on_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:

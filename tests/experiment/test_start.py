@@ -8,7 +8,7 @@ import pytest
 
 from fedge.config import change, parse, plain
 from fedge.core.effect import paths_without_effect
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, DataError
 from fedge.core.progress import Silent
 from fedge.experiment.start import TrainedRun, resume, run
 from fedge.runs.read import Run
@@ -28,6 +28,7 @@ OTHERWISE: dict[str, Any] = {
     "trace": {"clients": 2},
     "checkpoint.every": 1,
     "engine.workers": 2,
+    "engine.stall_s": 7.0,
 }
 """Another value for every setting that does not affect results."""
 
@@ -105,3 +106,27 @@ def test_repeats_have_an_id_each(tmp_path: Path) -> None:
     assert None not in ids
     assert ids[0] != ids[1]
     assert Run(tmp_path / "small").id is None  # a folder of runs is no run
+
+
+@pytest.mark.parametrize("engine", ["auto", "loop"])
+@pytest.mark.parametrize(
+    ("at", "problem"), [(None, "data: there is no test sample"), ("clients", "evaluate: no client")]
+)
+def test_without_a_test_sample_nothing_can_be_measured(
+    at: str | None, problem: str, engine: str, tmp_path: Path
+) -> None:
+    """Of the four rows of each key a fifth is none."""
+    rows = [f"{user},{row},{row % 2}" for user in "abc" for row in range(4)]
+    (tmp_path / "t.csv").write_text("\n".join(["user,x,y", *rows]))
+    table = {"name": "table", "file": str(tmp_path / "t.csv"), "target": "y"}
+    raw = {
+        "data": {**table, "partition": {"name": "natural", "column": "user"}},
+        "model": "logistic",
+        "algorithm": {"name": "fedavg", "local_steps": 1},
+        "rounds": 1,
+        "evaluate": {"at": at},
+        "engine": {"name": engine},
+    }
+    with pytest.raises(DataError, match=f"^{problem}"):
+        train(tmp_path, raw)
+    assert train(tmp_path, change(raw, {"data.test_fraction": 0.25})).last("accuracy") is not None

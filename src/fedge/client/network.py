@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from hashlib import sha256
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.nn.modules.batchnorm import _NormBase
 
+from fedge.client.constants import Constants
 from fedge.core.algorithm import Penalty
-from fedge.core.errors import ModelError
+from fedge.core.errors import FedgeError, ModelError
 from fedge.core.keys import torch_seed
 from fedge.core.layout import Layout, Tree
 from fedge.core.registered import Task
@@ -53,6 +55,7 @@ class Network:
             torch.manual_seed(torch_seed(seed, "model"))
             self.module = make().to(device, dtype)
         self.layout = Layout.of(self.module)
+        self.constants = Constants(self.module, self.layout)
         self.dtype, self.device = dtype, device
         self.task = task
         self.loss = LOSSES[task]
@@ -69,6 +72,27 @@ class Network:
     @property
     def has_norm(self) -> bool:
         return bool(self._norms)
+
+    def digest(self) -> str:
+        """Return the SHA-256, in hex, of all that two copies of the model must share.
+
+        That is names and shapes of what is trained, and names and values of what is not: frozen weights and buffers.
+        """
+        trained = [f"{e.name} {self.dtype} {list(e.shape)}" for e in (*self.layout.params, *self.layout.stats)]
+        constant = [f"{name} {digest}" for name, digest in self.constants.digests.items()]
+        return sha256("\n".join([*trained, *constant]).encode()).hexdigest()
+
+    def try_out(self, samples: Samples) -> None:
+        """Raise a ModelError if the model cannot be trained on a few samples, or changes more than it may."""
+        start = self.place(self.variables)
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]), self.constants.kept(thorough=True):
+            try:
+                self.gradient(start["x"], start["stats"], samples)
+            except FedgeError:
+                raise
+            except Exception as error:  # whatever a module's own code may raise
+                reason = f"{type(error).__name__}: {error}"
+                raise ModelError(f"model: a training step on {len(samples)} samples failed: {reason}") from error
 
     def cast(self, samples: Samples) -> Samples:
         """Samples in the network's dtype, on its device; integer inputs, such as characters, stay integers."""
@@ -101,12 +125,15 @@ class Network:
         if len(batch) == 1:
             for norm in self._norms:
                 norm.eval()
-        if penalty is None:
-            loss = self.loss(self.module(batch.x), batch.y)
-        else:
-            outputs, features = self._outputs_and_features(batch.x)
-            loss = self.loss(outputs, batch.y) + penalty(features).mean()
-        gradients = torch.autograd.grad(loss, self._params)
+        with self.constants.kept():
+            if penalty is None:
+                loss = self.loss(self.module(batch.x), batch.y)
+            else:
+                outputs, features = self._outputs_and_features(batch.x)
+                loss = self.loss(outputs, batch.y) + penalty(features).mean()
+        gradients = torch.autograd.grad(loss, self._params, allow_unused=True)
+        if any(gradient is None for gradient in gradients):
+            raise ModelError(self._name_unused(gradients))
         return loss.detach(), self.layout.flat(gradients), stats
 
     @torch.no_grad()
@@ -130,6 +157,14 @@ class Network:
             return self.module(x), seen[-1]
         finally:
             hook.remove()
+
+    def _name_unused(self, gradients: Sequence[Tensor | None]) -> str:
+        entries = zip(self.layout.params, gradients, strict=True)
+        names = ", ".join(entry.name for entry, gradient in entries if gradient is None)
+        return (
+            f"model: expected every parameter to affect the output, but {names} does not; remove the layer, or freeze "
+            "it with requires_grad_(False)"
+        )
 
     def _load(self, x: Tensor, stats: Tensor) -> None:
         for parameter, view in zip(self._params, self.layout.views(x).values(), strict=True):

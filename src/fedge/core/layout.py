@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import is_lazy
 
 from fedge.core.errors import ModelError
 
@@ -42,6 +43,9 @@ class Layout:
     def of(module: nn.Module) -> Layout:
         """The layout of an ordinary module. Frozen parameters and other buffers are constants, not entries."""
         norms = {name: part for name, part in module.named_modules() if isinstance(part, _NormBase)}
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if is_lazy(tensor):
+                raise ModelError(f"model: {name} has no shape yet, as its layer is lazy; give the layer its input size")
         for name, norm in norms.items():
             if norm.track_running_stats and norm.momentum is None:
                 raise ModelError(

@@ -13,6 +13,8 @@ from fedge.core.errors import DataError
 from fedge.core.userfile import describe, load_function
 from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
 
+NUM_READ_AGAIN = 64
+"""Items of a PyTorch data set that are read twice, to see whether they are random."""
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -20,8 +22,9 @@ class UserData(Divided, tag=False, kw_only=True):
     """Arrays or tensors (x_train, y_train, x_test, y_test) that a function in a file of one's own returns.
 
     Integer targets `[n]` are classes, counted from 0; floating ones `[n]` or `[n, k]` are values to predict.
-    The function may return map-style PyTorch data sets (train, test) of (input, target) instead. A dictionary in
-    fifth or third place names columns to split by: `{"user": (train_users, test_users)}`.
+    The function may return map-style PyTorch data sets (train, test) of (input, target) instead. Their items are read
+    once and must not be random: `data.augment` is. A dictionary in fifth or third place names columns to split by:
+    `{"user": (train_users, test_users)}`.
     """
 
     name: Annotated[str, Meta(description="The function, as path/to/file.py:function.")]
@@ -91,6 +94,14 @@ def _stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     items = [dataset[row] for row in range(len(dataset))]
     if not items or any(not isinstance(item, tuple | list) or len(item) != 2 for item in items):
         raise DataError(f"{name}: expected a data set with at least one item, each a pair (input, target)")
+    for row in np.linspace(0, len(items) - 1, NUM_READ_AGAIN).astype(int).tolist():
+        if any(
+            np.asarray(a).tobytes() != np.asarray(b).tobytes() for a, b in zip(items[row], dataset[row], strict=True)
+        ):
+            raise DataError(
+                f"{name}: item {row} differs when it is read again, so a transform is random; each item is read once, "
+                "and would keep what chance gave it. Remove the transform, and set data.augment to flip and crop images"
+            )
     try:
         return np.stack([np.asarray(x) for x, _ in items]), np.stack([np.asarray(y) for _, y in items])
     except (TypeError, ValueError, RuntimeError) as error:

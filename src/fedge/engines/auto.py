@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 
 from fedge.core.algorithm import Exchange, Info, Reply
@@ -20,6 +21,7 @@ _MOST_ROWS = 64
 _FEWEST_ROWS = 4  # a few large models side by side are slower than one at a time
 _HEAVY_FLOPS = 2e7  # of an exchange: dividing it over the cores pays
 _TRIALS = ("block", "pool", "pool", "block")
+_CLEARLY = 0.8  # of block's time: a pool that takes less has won, and block is not tried again
 _WORTH_TRYING_S = 0.02  # an exchange that takes less is done before others have heard of it
 
 Notice = Callable[[str], None]
@@ -57,8 +59,9 @@ class Auto:
         tried = sum(map(len, self._seconds.values()))
         if tried == 1 and seconds < _WORTH_TRYING_S:
             self._chosen = "block"
-        elif tried == len(_TRIALS):
-            block, pool = (min(self._seconds[each]) for each in ("block", "pool"))
+            return
+        block, pool = (min(self._seconds[each], default=inf) for each in ("block", "pool"))
+        if tried == len(_TRIALS) or pool < _CLEARLY * block:
             self._chosen = "block" if block <= pool else "pool"
             if self._chosen == "block":
                 self._pool.close()

@@ -15,7 +15,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -34,7 +34,8 @@ from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.memory import keep_freed_memory
-from fedge.engines.task_queue import TASKS_PER_WORKER, Task, TaskQueue
+from fedge.engines.silence import Silence
+from fedge.engines.task_queue import STALL_S, TASKS_PER_WORKER, Task, TaskQueue
 from fedge.engines.tasks import Failure, Meta
 
 _FORK = get_context("fork")
@@ -72,6 +73,13 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     task: _Task | None = None
+    silence: Silence = field(init=False)
+
+    def begin(self, task: _Task) -> None:
+        assert self.process.pid is not None
+        self.task, self.silence = task, Silence(self.process.pid)
+        with suppress(OSError):  # the listener notices the death
+            self.connection.send_bytes(task.call())
 
     def end(self) -> str:
         """End it if it lives; says how it ended. It can be killed at any moment, as it shares no lock."""
@@ -93,8 +101,9 @@ class Pool(TaskQueue[_Task]):
         num_rows: int,
         num_workers: int,
         notice: Callable[[str], None] = lambda text: None,
+        stall_s: float = STALL_S,
     ) -> None:
-        super().__init__(sides, num_rows, batched.masks, num_workers, notice)
+        super().__init__(sides, num_rows, batched.masks, num_workers, notice, stall_s)
         self._batched = batched
         self._shared = Arena()
         self._slots = [Arena() for _ in range(TASKS_PER_WORKER * num_workers)]
@@ -137,9 +146,7 @@ class Pool(TaskQueue[_Task]):
 
     def _hand_out(self) -> None:
         while self._waiting and (worker := self._idle_worker()) is not None:
-            worker.task = self._waiting.popleft()
-            with suppress(OSError):  # that it has died is heard
-                worker.connection.send_bytes(worker.task.call())
+            worker.begin(self._waiting.popleft())
 
     def _idle_worker(self) -> _Worker | None:
         for worker in [worker for worker in self._workers if worker.task is None]:
@@ -153,9 +160,12 @@ class Pool(TaskQueue[_Task]):
 
     def _listen(self) -> None:
         busy = [worker for worker in self._workers if worker.task]
-        heard = wait([part for worker in busy for part in (worker.connection, worker.process.sentinel)])
+        heard = wait([part for worker in busy for part in (worker.connection, worker.process.sentinel)], self._check_s)
         for worker in busy:
-            if worker.connection in heard or worker.process.sentinel in heard:
+            if not heard:
+                if self._stalled(worker.silence, "worker process", worker.task):
+                    self._bury(worker, f"did not run for {self._stall_s:g} s")
+            elif worker.connection in heard or worker.process.sentinel in heard:
                 self._hear(worker)
 
     def _hear(self, worker: _Worker) -> None:
@@ -170,14 +180,14 @@ class Pool(TaskQueue[_Task]):
             worker.task.outcome = msgspec.msgpack.decode(message, type=_Result | Failure)
             worker.task = None
 
-    def _bury(self, worker: _Worker) -> None:
-        """Do without a dead worker; another takes its place when there is something to do."""
+    def _bury(self, worker: _Worker, why: str | None = None) -> None:
+        """Do without a worker that is dead, or not worth waiting for; another starts when there is something to do."""
         self._workers.remove(worker)
         end, task = worker.end(), worker.task
         if task is None:
             self._notice(f"engine: an idle worker process {end}; another takes its place")
         else:
-            self._lose(task, "a worker process", end)
+            self._lose(task, "a worker process", why or end)
 
     def _start_worker(self) -> _Worker:
         ours, theirs = _FORK.Pipe()

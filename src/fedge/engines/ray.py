@@ -11,10 +11,12 @@ Algorithms and models travel as code, by Ray's cloudpickle: a cluster is trusted
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -34,7 +36,8 @@ from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.memory import keep_freed_memory
-from fedge.engines.task_queue import MOST_LOSSES, Task, TaskQueue
+from fedge.engines.silence import Silence
+from fedge.engines.task_queue import MOST_LOSSES, STALL_S, Task, TaskQueue
 from fedge.engines.tasks import Failure, Meta
 
 Arrays = Mapping[str, np.ndarray]
@@ -60,13 +63,14 @@ class _Worker:
     task: _Task | None = None
     started: bool = False
     heard: bool = False  # just now: it lives
+    silence: Silence | None = None  # of an actor on the driver's own node: processes of others cannot be looked at
 
     @property
     def asked(self) -> bool:
         return self.due is not None and self.task is None
 
     def ask(self) -> None:
-        self.due = self.actor.versions.remote()
+        self.due = self.actor.introduce.remote()
 
 
 class Ray(TaskQueue[_Task]):
@@ -77,10 +81,15 @@ class Ray(TaskQueue[_Task]):
     """
 
     def __init__(
-        self, sides: BothSides, num_rows: int, num_workers: int, notice: Callable[[str], None] = lambda text: None
+        self,
+        sides: BothSides,
+        num_rows: int,
+        num_workers: int,
+        notice: Callable[[str], None] = lambda text: None,
+        stall_s: float = STALL_S,
     ) -> None:
         self._ray = _need_ray()
-        super().__init__(sides, num_rows, _batched(sides).masks, num_workers, notice)
+        super().__init__(sides, num_rows, _batched(sides).masks, num_workers, notice, stall_s)
         self._connected = False  # to a cluster, by this engine
         self._make_actor: Callable[[], Any] | None = None  # known once there is a cluster that has the job
         self._workers: list[_Worker] = []
@@ -153,10 +162,16 @@ class Ray(TaskQueue[_Task]):
 
     def _listen(self) -> None:
         due = {worker.due: worker for worker in self._workers if worker.due is not None}
-        at_work = any(worker.task for worker in self._workers)
-        heard, _ = self._ray.wait(list(due), timeout=None if at_work else _PATIENCE_S)
-        if not heard:
+        started = any(worker.started for worker in due.values())
+        heard, _ = self._ray.wait(list(due), timeout=self._check_s if started else _PATIENCE_S)
+        if not heard and not started:
             self._notice(f"engine: no worker has started for {_PATIENCE_S:g} s; does the Ray cluster have a CPU free?")
+        if not heard:
+            for worker in due.values():
+                if worker.silence and self._stalled(worker.silence, "Ray worker process", worker.task):
+                    with suppress(OSError):  # a stopped process would not obey Ray, and keep its CPU
+                        os.kill(worker.silence.pid, signal.SIGKILL)
+                    self._bury(worker, f"did not run for {self._stall_s:g} s")
         for reference in heard:
             self._hear(due[reference])
 
@@ -176,7 +191,9 @@ class Ray(TaskQueue[_Task]):
         if worker.task:
             worker.task.outcome = said
         else:
-            _check_versions(said)
+            versions, node, pid = said
+            _check_versions(versions)
+            worker.silence = Silence(pid) if node == _node() else None
             self._num_failures = 0
         worker.due = worker.task = None
         worker.started = worker.heard = True
@@ -216,8 +233,8 @@ class _Actor:
         self._sides = BothSides(server, ClientSide(**{**clients, "data": data[0]}), data[1])
         self._batched = _batched(self._sides)
 
-    def versions(self) -> dict[str, str]:
-        return _versions()
+    def introduce(self) -> tuple[dict[str, str], str, int]:
+        return _versions(), _node(), os.getpid()
 
     def perform(self, kind: str, shared: Arrays, meta: Meta, arrays: Arrays) -> tuple[Meta, Arrays] | Failure:
         try:
@@ -258,6 +275,11 @@ def _tensor(array: np.ndarray) -> Tensor:
 def _reason(error: Exception) -> str:
     """The gist of what Ray has to say, which is several paragraphs of advice."""
     return str(error).strip().splitlines()[-1].strip().partition(". ")[0].rstrip(".")
+
+
+def _node() -> str:
+    """Return the id of the node that this process runs on."""
+    return str(_need_ray().get_runtime_context().get_node_id())
 
 
 def _versions() -> dict[str, str]:

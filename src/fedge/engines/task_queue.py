@@ -1,7 +1,7 @@
 """Workers that can be lost at any moment: what `pool` and `ray` share.
 
 Tasks are handed out one at a time, and their results are taken in the order of the tasks, whichever was done first. One
-whose worker is lost is done again by another, and given up when it has cost three.
+whose worker is lost, or has stalled, is done again by another, and given up when it has cost three.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from fedge.engines import tasks
 from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.evaluate import evaluate_clients, evaluate_test
+from fedge.engines.silence import NUM_CHECKS, Silence
 from fedge.engines.tasks import Failure, Meta
 
 MOST_LOSSES = 3
+STALL_S = 60.0
 TASKS_PER_WORKER = 2  # under way, so that few wait for the one whose result is due
 
 
@@ -43,10 +45,16 @@ class TaskQueue(ABC, Generic[SomeTask]):
     """Runs exchanges in blocks of at most `num_rows` clients, on `num_workers` workers. They start when needed."""
 
     def __init__(
-        self, sides: BothSides, num_rows: int, masks: bool, num_workers: int, notice: Callable[[str], None]
+        self,
+        sides: BothSides,
+        num_rows: int,
+        masks: bool,
+        num_workers: int,
+        notice: Callable[[str], None],
+        stall_s: float,
     ) -> None:
-        """`notice` is told what a person should know, such as that a worker was replaced."""
-        self._sides, self._num_workers, self._notice = sides, num_workers, notice
+        """`notice` is told what a person should know, such as that a worker was replaced; `stall_s`: see `_stalled`."""
+        self._sides, self._num_workers, self._notice, self._stall_s = sides, num_workers, notice, stall_s
         self.num_rows, self.masks = num_rows, masks
         self._waiting: deque[SomeTask] = deque()  # those that no worker is at
         self._mapping = False
@@ -104,6 +112,22 @@ class TaskQueue(ABC, Generic[SomeTask]):
             raise task.outcome.error()
         return self._open(task)
 
+    @property
+    def _check_s(self) -> float:
+        """How long to wait for a word before looking whether workers have stalled."""
+        return self._stall_s / NUM_CHECKS
+
+    def _stalled(self, silence: Silence, worker: str, task: SomeTask | None) -> bool:
+        """Return whether a worker has used no processor time for `stall_s`; the first sign of it is reported."""
+        num_checks = silence.check()
+        if num_checks == 1:
+            what = f" at {tasks.describe(task.kind, task.meta)}" if task else ""
+            self._notice(
+                f"engine: {worker} {silence.pid} does not run{what}; if it stays so for engine.stall_s = "
+                f"{self._stall_s:g} s, it is replaced"
+            )
+        return num_checks >= NUM_CHECKS
+
     def _lose(self, task: SomeTask, worker: str, end: str) -> None:
         """Have a task done again whose worker ended so, or give it up."""
         what = tasks.describe(task.kind, task.meta)
@@ -129,7 +153,7 @@ class TaskQueue(ABC, Generic[SomeTask]):
 
     @abstractmethod
     def _listen(self) -> None:
-        """Wait until a worker says something or is lost."""
+        """Wait until a worker says something or is lost, for `_check_s` at most; then look for those that stalled."""
 
     @abstractmethod
     def _open(self, task: SomeTask) -> Content:

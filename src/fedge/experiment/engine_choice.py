@@ -46,9 +46,9 @@ def choose(options: EngineOptions, sides: BothSides, num_selected: int, rows: in
     if options.name == "ray":
         from fedge.engines.ray import Ray  # an extra
 
-        ray = Ray(sides, num_rows, workers, notice)
+        ray = Ray(sides, num_rows, workers, notice, options.stall_s)
         return Chosen(ray, {**facts, "workers": workers}, ray.close)
-    pool = Pool(sides, batched, num_rows, workers, notice)
+    pool = Pool(sides, batched, num_rows, workers, notice, options.stall_s)
     facts["workers"] = workers
     if options.name == "pool":
         return Chosen(pool, facts, pool.close)

@@ -44,7 +44,10 @@ class Setup:
     def of(config: Config, seed: int) -> Setup:
         """Build data, model and algorithm; a FedgeError if they do not fit together."""
         data = config.data.build(seed)
-        return replace(Setup.without_data(config, seed, RegisteredClients.of(data)), data=data)
+        setup = Setup.without_data(config, seed, RegisteredClients.of(data))
+        probe = data.train(int(np.argmax(data.sizes)), 1)
+        setup.network.try_out(setup.network.cast(Samples(*(side[:2] for side in probe))))
+        return replace(setup, data=data)
 
     @staticmethod
     def without_data(config: Config, seed: int, registered: RegisteredClients) -> Setup:

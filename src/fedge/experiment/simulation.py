@@ -6,6 +6,7 @@ from contextlib import closing
 
 import numpy as np
 
+from fedge.core.errors import DataError
 from fedge.core.progress import Progress
 from fedge.engines.both_sides import BothSides
 from fedge.experiment.engine_choice import choose
@@ -23,6 +24,11 @@ class Simulation:
         config, world = setup.config, setup.world()
         kept = directory.kept_store(setup.algorithm.keep(setup.network.variables))
         test = None if config.evaluate.at == "clients" else setup.test
+        if test is None and config.evaluate.at is None:
+            raise DataError(
+                "data: there is no test sample, so nothing can be measured; give a test set, or a larger share of the "
+                "samples (data.test_file or data.test_fraction of a table)"
+            )
         sides = BothSides(setup.server_side(), setup.client_side(kept), test)
         num_selected = sum(len(cohort.asked) for cohort in world.gather(1)) or 1
         self._chosen = choose(config.engine, sides, num_selected, directory.facts.get("rows"), progress.notice)

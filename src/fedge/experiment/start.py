@@ -14,6 +14,7 @@ from torch import nn
 
 from fedge import config as configuration
 from fedge.config import Config
+from fedge.core.anchor import anchor
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
@@ -38,7 +39,8 @@ def run(
 ) -> TrainedRun | list[TrainedRun]:
     """Train an experiment given as a file, a dictionary or a Config; several seeds give a list of runs.
 
-    Changes go by their path: `fedge.run("first.toml", **{"algorithm.learning_rate": 0.05})`.
+    Changes go by their path: `fedge.run("first.toml", **{"algorithm.learning_rate": 0.05})`. Relative paths in a file
+    start at the file, all others at the working directory.
     """
     base = None
     if isinstance(source, Config):
@@ -46,7 +48,7 @@ def run(
     elif not isinstance(source, Mapping):
         base = Path(source).parent
         source = configuration.load_raw(Path(source))
-    config = configuration.parse(configuration.change(source, changes), base)
+    config = configuration.parse(configuration.change(source, anchor(changes, Path())), base)
     path = start(config, Path(runs), progress or Silent())
     if config.seeds is None:
         return TrainedRun(path)

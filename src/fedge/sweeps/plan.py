@@ -10,6 +10,7 @@ import msgspec
 
 from fedge import config as configuration
 from fedge.config import Config
+from fedge.core.anchor import anchor
 from fedge.core.errors import ConfigError, RunError
 from fedge.core.fields import Metric
 from fedge.core.schema import read
@@ -86,7 +87,8 @@ class SweepPlan(NamedTuple):
 
 def load(path: Path, changes: Sequence[str] = ()) -> Sweep:
     """The sweep in a TOML file, with changes `a.b=v` on top."""
-    raw = configuration.change(configuration.load_raw(path), configuration.assignments(changes))
+    given = anchor(configuration.assignments(changes), Path())
+    raw = configuration.change(configuration.load_raw(path), given)
     return parse(raw, path.parent)
 
 

@@ -44,7 +44,8 @@ class Functional:
         gradient = grad_and_value(self._loss if penalty is None else self._penalised(penalty), has_aux=True)
         # Statistics are advanced in place; in strided views of a row the transforms would lose it.
         own = {name: view.contiguous().clone() for name, view in self._layout.views(stats, "stats").items()}
-        gradients, (losses, after) = vmap(gradient)(self._layout.views(x), own, *batch.samples)
+        with self._network.constants.kept():
+            gradients, (losses, after) = vmap(gradient)(self._layout.views(x), own, *batch.samples)
         for name, view in self._layout.views(out).items():
             view.copy_(gradients[name])
         return losses, torch.cat([value.flatten(1) for value in after.values()], 1) if after else stats
