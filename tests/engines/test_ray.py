@@ -19,11 +19,15 @@ import torch
 from torch import Tensor
 
 import federation
+import hostile
 from federation import BUILDS, Federation, Handmade, batched_of, make_sides, mixed
+from fedge.algorithms.reduced import reduced
 from fedge.core.algorithm import Build, Reply
 from fedge.core.drive import drive
 from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.layout import Tree
+from fedge.core.reduce import Krum, Mean, Median, Reduce, TrimmedMean
+from fedge.core.server_side import Limits
 from fedge.core.userfile import load_function
 from fedge.data.clients import Samples
 from fedge.engines import ray as engine
@@ -32,6 +36,7 @@ from fedge.engines.block import Block
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.ray import Ray
+from hostile import BAD, poisoned
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
 NUM_ROWS = 2
@@ -45,7 +50,7 @@ full = pytest.mark.full
 def ray() -> Iterator[Any]:
     """The package, with a folder of its own: neither finds the other's clusters, nor others ours."""
     found = pytest.importorskip("ray", reason="needs the extra `ray`")
-    for module in (federation, sys.modules[__name__]):  # no worker can import them
+    for module in (federation, hostile, sys.modules[__name__]):  # no worker can import them
         found.cloudpickle.register_pickle_by_value(module)
     with short_folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
@@ -318,6 +323,37 @@ def test_a_model_of_a_users_file(tmp_path: Path, distribute: Callable[..., Feder
     expected = federate(BUILDS["fedavg"], make=make).rounds(2)
     found = distribute(BUILDS["fedavg"], num_workers=1, make=make).rounds(2)
     assert not ray_of(found).masks
+    assert_same(found.everything(), expected.everything())
+
+
+@full
+@pytest.mark.parametrize("reduce", [Mean, Median, TrimmedMean, Krum])
+@pytest.mark.parametrize(
+    ("value", "limits"),
+    [
+        (float("nan"), Limits(None, "reject")),
+        (float("inf"), Limits(None, "reject")),
+        (1e6, Limits(50.0, "reject")),
+        (None, Limits(None, "reject")),
+    ],
+    ids=["nan", "infinite", "huge", "weight"],
+)
+def test_a_hostile_client_costs_only_itself(
+    value: float | None, limits: Limits, reduce: Reduce, distribute: Callable[..., Federation]
+) -> None:
+    """With no value it has more samples than it registered."""
+    inner = reduced(BUILDS["scaffold"], reduce)
+    build = inner if value is None else poisoned(inner, value)
+    expected, found = (make(build, limits=limits) for make in (federate, distribute))
+    for made in (expected, found):
+        if value is None:
+            made.sides.server.clients.sizes[BAD] = 1
+        made.round()
+        kept = made.clients.kept.read(BAD)
+        (reply,) = made.round().replies
+        assert reply.rejected is not None
+        assert reply.rejected.ids == (BAD,)
+        assert_same(made.clients.kept.read(BAD), kept)
     assert_same(found.everything(), expected.everything())
 
 

@@ -103,7 +103,9 @@ def test_it_can_be_resumed_without_the_bad_uploads(tmp_path: Path, monkeypatch: 
 
 def test_rounds_in_which_all_are_rejected_are_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, bad=range(4))
-    with pytest.raises(VoidError):
+    with pytest.raises(
+        VoidError, match=r'4 answers of the last round were rejected: resume with reduce\.on_bad = "stop"'
+    ):
         run(tmp_path, **{"reduce.on_bad": "reject", "edge.max_void_rounds": 2})
     first, *others = records(tmp_path / "hostile")
     assert [(record["rejected"], record["reported"], record["void"]) for record in others] == [(4, 0, True)] * 2

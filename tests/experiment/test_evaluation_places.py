@@ -97,6 +97,22 @@ def test_evaluation_is_at_the_server_where_it_has_a_test_set(at: Any, has_test: 
     assert asked == [expected]
 
 
+@pytest.mark.parametrize(("at", "expected"), [("server", ["test"]), ("clients", ["test"])])
+def test_clients_are_asked_once(at: Any, expected: list[str]) -> None:
+    """Their answers about the global model tell its accuracy and theirs; a bad one is not asked for again."""
+    asked: list[str] = []
+
+    class Watched(Lying):
+        def evaluate(self, question: Question, info: Info) -> dict[int, Any]:
+            asked.append(question.measure)
+            return super().evaluate(question, info)
+
+    made = federate()
+    found = evaluate(made, engine=Watched(made.engine, LIES["nan"][0]), at=at, user_accuracy=True)
+    assert asked == expected
+    assert (found["user_accuracy"], found["user_accuracy_std"]) == (0.5, 0.5)
+
+
 def test_a_server_without_a_test_set_cannot_evaluate() -> None:
     with pytest.raises(ConfigError, match=r'^evaluate\.at: the server has no test set; set evaluate\.at = "clients"$'):
         evaluate(federate(), has_test=False, at="server")

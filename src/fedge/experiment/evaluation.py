@@ -54,8 +54,8 @@ class Evaluation:
             whose = info.cohort if options.users == "selected" else everybody
             if server.algorithm.personal or server.algorithm.adapt:
                 found = self._ask("user", variables, whose, info)
-            else:  # one model for all: where clients tested it, their answers are there
-                found |= self._ask("test", variables, [client for client in whose if client not in found], info)
+            elif self._at == "server":  # else clients have tested it already: there is one model for all
+                found = self._ask("test", variables, whose, info)
             self.user_accuracies = _accuracies({client: found[client] for client in whose if client in found})
             metrics |= self._over_users("user_accuracy", self.user_accuracies)
             if options.after_training:

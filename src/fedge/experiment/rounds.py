@@ -78,7 +78,7 @@ class TrainingRun:
             progress.round(record)
             if self._void_rounds >= config.edge.max_void_rounds:
                 self._save()
-                raise VoidError(_explain_silence(config, self._void_rounds))
+                raise VoidError(_explain_silence(config, self._void_rounds, record.get("rejected", 0)))
             now = time.perf_counter()
             if commits.due(self._round, now - started, saving):
                 self._save()
@@ -217,9 +217,11 @@ class TrainingRun:
         self._results.find_target(Run(self._directory.path).rounds)
 
 
-def _explain_silence(config: Config, num_rounds: int) -> str:
+def _explain_silence(config: Config, num_rounds: int, num_rejected: int) -> str:
     edge = config.edge
-    if edge.deadline_s is not None:
+    if num_rejected:
+        what = f'{num_rejected} answers of the last round were rejected: resume with reduce.on_bad = "stop" to see why'
+    elif edge.deadline_s is not None:
         what = f"no client can meet edge.deadline_s = {edge.deadline_s:g}: raise it"
     else:
         what = "no client could be asked: see edge.availability and edge.dropout"
