@@ -10,8 +10,8 @@ import numpy as np
 from fedge.client.network import Network
 from fedge.core.algorithm import Algorithm, Info, Kept, Work
 from fedge.core.keys import generator
+from fedge.data.batch_feed import Steps, plan
 from fedge.data.clients import Clients, Samples
-from fedge.data.feed import Steps, plan
 
 
 class ClientSide(NamedTuple):
