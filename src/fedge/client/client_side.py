@@ -11,7 +11,6 @@ from fedge.client.network import Network
 from fedge.core.algorithm import Algorithm, Info, Kept, Work
 from fedge.core.keys import shared_generator
 from fedge.data.clients import Clients, Samples
-from fedge.data.feed import Steps, plan
 
 
 class ClientSide(NamedTuple):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedge.client.client_side import ClientSide
+from fedge.data.batch_feed import Steps
 from fedge.data.clients import Samples
-from fedge.data.feed import Steps
 from fedge.engines.kernels.layer import Batch
 
 _STAGE_BYTES = 4 << 20  # of samples gathered at a time

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.keys import generator
-from fedge.data.feed import plan, steps_per_epoch
+from fedge.data.batch_feed import plan, steps_per_epoch
 
 SIZES = st.integers(1, 60)
 
