@@ -123,7 +123,8 @@ def problem_of_sums(clients: RegisteredClients, client: int, sums: Mapping[str, 
     count, correct = sums["count"], sums.get("correct", 0.0)
     if not all(map(isfinite, sums.values())):
         return f"its sums are not finite: {', '.join(f'{name} {value:g}' for name, value in sums.items())}"
-    most = np.inf if clients.test_sizes is None else max(clients.test_sizes[client], clients.sizes[client])
+    held_out = 0 if clients.validation_sizes is None else clients.validation_sizes[client]
+    most = np.inf if clients.test_sizes is None else max(clients.test_sizes[client], clients.sizes[client], held_out)
     if not (count == int(count) and 0 <= count <= most and 0 <= correct <= count and sums["loss"] >= 0):
         return f"its sums cannot be: count {count:g} of at most {most:g}, correct {correct:g}, loss {sums['loss']:g}"
     return None

@@ -20,11 +20,14 @@ from fedge.core.server_side import ServerSide
 class Evaluation:
     """Measures states of the server as the options ask; remembers each client's accuracy of the last time."""
 
-    def __init__(self, options: EvaluateOptions, server: ServerSide, engine: Engine, has_test: bool) -> None:
+    def __init__(
+        self, options: EvaluateOptions, server: ServerSide, engine: Engine, has_test: bool, has_validation: bool = False
+    ) -> None:
         if options.at == "server" and not has_test:
             raise ConfigError('evaluate.at: the server has no test set; set evaluate.at = "clients"')
         self._options, self._server, self._engine = options, server, engine
         self._at = options.at or ("server" if has_test else "clients")
+        self._has_validation = has_validation
         self.user_accuracies: dict[int, float] = {}
 
     def measure(self, state: Tree, info: Info) -> dict[str, Any]:
@@ -43,6 +46,9 @@ class Evaluation:
                 f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "
                 "Training has diverged: lower algorithm.learning_rate"
             )
+        if self._has_validation:
+            held_out = _over_clients(self._ask("validation", variables, everybody, info), "validation")
+            metrics |= {f"validation_{name}": value for name, value in held_out.items()}
         if options.train:
             trained = _over_clients(self._ask("train", variables, everybody, info), "training")
             metrics |= {"train_eval_loss": trained["loss"]}

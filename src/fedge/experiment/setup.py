@@ -47,8 +47,15 @@ class Setup:
         config.edge.check(len(clients.sizes))
         _check_cells(config, len(clients.sizes))
         config.schedule.check(amounts_of(config))
-        if clients.task == "values" and config.target and config.target.metric != "loss":
-            raise ConfigError(f"target.metric: a regression has no {config.target.metric}; its only metric is loss")
+        target = config.target if config.target and config.target.value is not None else None
+        if clients.task == "values" and target and "accuracy" in target.metric:
+            raise ConfigError(
+                f"target.metric: a regression has no {target.metric}; its metrics are loss and validation_loss"
+            )
+        if target and target.metric == "user_accuracy_clean" and not len(clients.noisy):
+            raise ConfigError(
+                "target.metric: user_accuracy_clean needs noisy clients, and there are none; set data.noise"
+            )
         network = _network(config, seed, clients)
         return Setup(
             config, seed, clients, network, algorithm_of(config, network), count_flops(network.module, clients.shape)
