@@ -53,7 +53,9 @@ class EvaluateOptions(Options, tag=False):
     user_accuracy: Annotated[bool, Meta(description="each client's accuracy on its own test set, before training")] = (
         False
     )
-    users: Annotated[Literal["all", "selected"], Meta(description="whose: all clients, or the round's cohort")] = "all"
+    users: Annotated[
+        Literal["all", "selected"], Meta(description="whose: all clients, or the cohort of the next round")
+    ] = "all"
     after_training: Annotated[bool, Meta(description="user accuracy after a round's local training too")] = False
     fine_tune_steps: Annotated[
         int, Meta(ge=0, description="steps on its own data that each client takes before its user accuracy: a baseline")

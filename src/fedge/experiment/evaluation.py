@@ -31,7 +31,7 @@ class Evaluation:
         self.user_accuracies: dict[int, float] = {}
 
     def measure(self, state: Tree, info: Info) -> dict[str, Any]:
-        """Return fields of a round's record."""
+        """Return fields of a round's record; `info.cohort` are the users to measure if only some are selected."""
         options, server = self._options, self._server
         variables = server.algorithm.model(state, server.variables)
         everybody = range(info.num_clients)

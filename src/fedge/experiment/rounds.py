@@ -100,7 +100,7 @@ class TrainingRun:
             record["server_learning_rate"] = info.server_rate
         self._void_rounds = self._void_rounds + 1 if "void" in record else 0
         record |= self._end(outcomes)
-        record |= self._evaluate_if_due(info, cohorts)
+        record |= self._evaluate_if_due(info)
         self._results.note(record, self._ledger.totals)
         self._schedule = config.schedule.observe(self._schedule, seen_of(record))
         record["seconds"] = time.perf_counter() - began
@@ -146,15 +146,20 @@ class TrainingRun:
             self._config, self._seed, self._num_clients, num_asked, self._round, self._world.seconds, self._schedule
         )
 
-    def _evaluate_if_due(self, info: Info, cohorts: Sequence[Cohort]) -> dict[str, float]:
-        """An evaluation waits until cells have agreed; that of the last round is of what a merge would result in."""
+    def _evaluate_if_due(self, info: Info) -> dict[str, float]:
+        """An evaluation waits until cells have agreed; that of the last round is of what a merge would result in.
+
+        Selected users are those that download the model next: the cohort of the next round.
+        """
         config, every = self._config, self._config.evaluate.every
         last = self._round == config.rounds or config.budget.spent(self._ledger.totals)
         due = config.edge.merges(self._round) and self._round % every < config.edge.period
         if not (last or due):
             return {}
-        present = tuple(client for cohort in cohorts for client in cohort.present)
-        return self._evaluation.measure(self._hierarchy.merged(), info._replace(cohort=present))
+        users: tuple[int, ...] = ()
+        if config.evaluate.users == "selected":
+            users = tuple(client for cohort in self._world.gather(self._round + 1) for client in cohort.present)
+        return self._evaluation.measure(self._hierarchy.merged(), info._replace(cohort=users))
 
     def _client_rows(self) -> Iterator[dict[str, Any]]:
         """One row for each client that took part or whose accuracy was measured in the last evaluation."""

@@ -31,6 +31,7 @@ class Row:
     reached: int
     accuracy: Estimate | None
     user_accuracy: Estimate | None
+    user_accuracy_clean: Estimate | None
     rounds_to_target: Estimate | None
     bytes_to_target: Estimate | None
     flops_to_target: Estimate | None
@@ -109,6 +110,7 @@ class TableCells(NamedTuple):
 RESULTS = {
     "accuracy": "accuracy\n({unit})",
     "user_accuracy": "user\nacc. ({unit})",
+    "user_accuracy_clean": "clean\nuser\nacc. ({unit})",
     "rounds_to_target": "rounds\nto {goal}",
     "bytes_to_target": "{unit} up\n+ down\nto {goal}",
     "flops_to_target": "{unit}\nto {goal}",

@@ -47,10 +47,13 @@ class Error(Rule, tag="error"):
 class StepRule(Rule, tag="step"):
     """v0, and v0/factor once the validation metric no longer improves (K-step and eta-step); one drop only."""
 
-    needs_metric: ClassVar[bool] = True
     factor: Annotated[float, Meta(ge=1, description="what the value is divided by")] = 10.0
     patience: Annotated[int, Meta(ge=1, description="evaluations in a row without a better one")] = 10
     tol: Annotated[float, Meta(ge=0, description="better means better by more than this")] = 0.0
+
+    @property
+    def needs_metric(self) -> bool:
+        return True
 
     def init(self) -> State:
         return Plateau()._asdict()

@@ -96,8 +96,15 @@ class Rule(Options):
 
     quantities: ClassVar[tuple[Quantity, ...]] = QUANTITIES
     """What it is defined for."""
-    needs_metric: ClassVar[bool] = False
-    """Whether it looks at the validation metric."""
+
+    @property
+    def needs_metric(self) -> bool:
+        """Whether it looks at the validation metric."""
+        return False
+
+    def unfit(self, quantity: Quantity) -> Rule | None:
+        """The rule, of those that it is made of, that is not defined for a quantity; None if all are."""
+        return None if quantity in self.quantities else self
 
     def check(self, quantity: Quantity, base: Amounts) -> None:
         """A ConfigError if it cannot schedule what the algorithm was given."""
