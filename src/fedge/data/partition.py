@@ -128,8 +128,8 @@ class Classes(Options, tag="classes"):
         num_groups, rest = divmod(len(totals), self.k)
         if rest or num_groups > num_clients:
             raise DataError(
-                f"data.partition.pairs: adjacent classes are dealt in groups of k = {self.k}, so expected a multiple of "
-                f"k classes and a client for each group, got {len(totals)} classes and {num_clients} clients"
+                f"data.partition.pairs: adjacent classes are dealt in groups of k = {self.k}, so expected a multiple "
+                f"of k classes and a client for each group, got {len(totals)} classes and {num_clients} clients"
             )
         groups = rng.permutation(np.arange(num_clients) % num_groups)
         chosen = np.repeat(groups[:, None] == np.arange(num_groups), self.k, axis=1)
