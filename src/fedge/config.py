@@ -15,7 +15,7 @@ from fedge.algorithms.reduced import ByMean
 from fedge.core.anchor import anchor
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
 from fedge.core.errors import ConfigError
-from fedge.core.fields import Metric, describe
+from fedge.core.fields import Metric, describe, measured_on
 from fedge.core.schema import Options, read, tag
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
@@ -52,7 +52,9 @@ class EvaluateOptions(Options, tag=False):
     user_accuracy: Annotated[bool, Meta(description="each client's accuracy on its own test set, before training")] = (
         False
     )
-    users: Annotated[Literal["all", "selected"], Meta(description="whose: all clients, or the round's cohort")] = "all"
+    users: Annotated[
+        Literal["all", "selected"], Meta(description="whose: all clients, or the cohort of the next round")
+    ] = "all"
     after_training: Annotated[bool, Meta(description="user accuracy after a round's local training too")] = False
     fine_tune_steps: Annotated[
         int, Meta(ge=0, description="steps on its own data that each client takes before its user accuracy: a baseline")
@@ -67,13 +69,25 @@ class TargetOptions(Options, tag=False, kw_only=True):
     """What the costs are reported for."""
 
     metric: Annotated[Metric, Meta(description="which metric")] = "accuracy"
-    value: Annotated[float, Meta(description="the value to reach: at least, or for a loss at most")]
+    value: Annotated[
+        float | None, Meta(description="the value to reach: at least, or for a loss at most; needed without patience")
+    ] = None
     stop: Annotated[bool, Meta(description="end the run when it is reached")] = False
+    patience: Annotated[
+        Count | None,
+        Meta(description="end the run after this many evaluations of the validation metric without improvement"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.value is None and self.patience is None:
+            raise ValueError("expected a value, a patience or both, got neither; set target.value")
+        if self.value is None and self.stop:
+            raise ValueError("stop ends the run when a value is reached, but there is none; set target.value")
 
     def reached(self, record: Mapping[str, Any]) -> bool:
         """Whether a round's record shows it."""
         measured, rank = record.get(self.metric), describe(self.metric).rank
-        return measured is not None and rank(measured) <= rank(self.value)
+        return measured is not None and self.value is not None and rank(measured) <= rank(self.value)
 
 
 class BudgetOptions(Options, tag=False):
@@ -164,8 +178,13 @@ class Config(Options, tag=False, kw_only=True):
             msgspec.structs.force_setattr(self, "seed", 1)
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"seeds must differ from each other, got {self.seeds}")
-        if self.target and self.target.metric == "user_accuracy" and not self.evaluate.user_accuracy:
-            raise ValueError("target.metric is user_accuracy, which is not measured: set evaluate.user_accuracy = true")
+        target = self.target
+        if target and target.metric.startswith("user_accuracy") and not self.evaluate.user_accuracy:
+            raise ValueError(
+                f"target.metric is {target.metric}, which is not measured: set evaluate.user_accuracy = true"
+            )
+        if self.data.validation is None:
+            self._refuse_without_validation()
         if self.selection.needs_deadline and self.edge.deadline_s is None:
             name = tag(type(self.selection))
             raise ValueError(f"selection.name is {name}, which needs a deadline: set edge.deadline_s")
@@ -180,6 +199,16 @@ class Config(Options, tag=False, kw_only=True):
                 "evaluate.after_training and evaluate.fine_tune_steps concern the user accuracy, "
                 "which is not measured: set evaluate.user_accuracy = true"
             )
+
+    def _refuse_without_validation(self) -> None:
+        """The test set must not decide how training goes on."""
+        looks = {
+            "the schedule step": self.schedule.needs_metric,
+            "target.patience": self.target is not None and self.target.patience is not None,
+            "target.metric": self.target is not None and measured_on(self.target.metric) == "validation split",
+        }
+        for what in (what for what, does in looks.items() if does):
+            raise ValueError(f"{what} looks at the validation split, and there is none: set data.validation = 0.1")
 
 
 def load(path: Path, changes: Sequence[str] = ()) -> Config:

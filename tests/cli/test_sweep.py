@@ -18,6 +18,7 @@ from fedge.sweeps.board import Board
 from fedge.sweeps.worker import Ended, Heard
 
 GRID = ["--set", "algorithm.learning_rate=[0.1,0.5]"]
+SPLIT = ["--set", "data.validation=0.1"]
 NAMES = ["learning_rate-0.1", "learning_rate-0.5"]
 
 
@@ -32,24 +33,37 @@ def training(write_run, monkeypatch):
 
     def work(run, connection, output, parent, num_processes):
         rate = run.config["algorithm"]["learning_rate"]
-        connection.send(Heard(1, {"accuracy": rate}, 1.0))
+        measured = {"accuracy": 1 - rate, "validation_accuracy": rate}  # the test set would choose the other way round
+        connection.send(Heard(1, measured, 1.0))
         if rate > 1:
             connection.send(Ended(f"{rate:g} is too fast", 5 if rate < 10 else 3))
         else:
-            write_run(run.path, [rate], {"rounds": 3, "accuracy": rate}, **run.config)
+            write_run(run.path, [rate], {"rounds": 3, **measured}, **run.config)
             connection.send(Ended())
 
     monkeypatch.setattr("fedge.sweeps.run_pool.work", work)
 
 
 def test_ends_with_the_best_first_and_where_the_runs_are(fedge, training, experiment_file, runs):
-    result = fedge("sweep", experiment_file, *GRID, "--runs", runs)
+    result = fedge("sweep", experiment_file, *GRID, *SPLIT, "--runs", runs)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.index(NAMES[1]) < result.stdout.index(NAMES[0])
     assert result.stdout.endswith(f"\nsweep: {runs / 'tiny'}\n")
     ended = [line for line in result.stderr.splitlines() if ": complete" in line]
     assert [line.split()[0] for line in ended] == ["1/2", "2/2"]
-    assert "accuracy 50.00%" in result.stderr
+    assert "validation accuracy 50.00%" in result.stderr
+
+
+def test_without_a_split_points_stay_in_order_and_are_labelled(fedge, training, experiment_file, runs):
+    result = fedge("sweep", experiment_file, *GRID, "--runs", runs)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.index(NAMES[0]) < result.stdout.index(NAMES[1])
+    assert "learning_rate-0.1: complete, test set accuracy 90.00%" in result.stderr
+    assert "best" not in result.stderr
+    assert "test set: points are not ranked by it; to find the best, set data.validation\n" in result.stdout
+    found = json.loads(fedge("sweep", experiment_file, *GRID, "--runs", runs, "--format", "json").stdout)
+    assert (found["metric"], found["measured_on"]) == ("accuracy", "test set")
+    assert [row["label"] for row in found["comparison"]] == NAMES
 
 
 def test_piped_output_has_no_control_characters(fedge, training, experiment_file, runs):
@@ -58,9 +72,10 @@ def test_piped_output_has_no_control_characters(fedge, training, experiment_file
 
 
 def test_quiet_and_json(fedge, training, experiment_file, runs):
-    result = fedge("sweep", experiment_file, *GRID, "--runs", runs, "--quiet")
+    result = fedge("sweep", experiment_file, *GRID, *SPLIT, "--runs", runs, "--quiet")
     assert (result.exit_code, result.output) == (0, "")
-    found = json.loads(fedge("sweep", experiment_file, *GRID, "--runs", runs, "--format", "json").stdout)
+    found = json.loads(fedge("sweep", experiment_file, *GRID, *SPLIT, "--runs", runs, "--format", "json").stdout)
+    assert (found["metric"], found["measured_on"]) == ("validation_accuracy", "validation split")
     assert found["sweep"] == str(runs / "tiny")
     assert found["failures"] == []
     assert [row["label"] for row in found["comparison"]] == NAMES[::-1]
@@ -149,11 +164,11 @@ def test_interrupted_it_says_how_to_go_on(fedge, experiment_file, runs, monkeypa
 
 @pytest.fixture
 def board():
-    board = Board("accuracy", iter([0.0, *[30.0] * 9]).__next__)
+    board = Board("validation_accuracy", iter([0.0, *[30.0] * 9]).__next__)
     board.place(["a", "b", "c"], 10)
-    board.hear("a", 10, {"accuracy": 0.5})
+    board.hear("a", 10, {"validation_accuracy": 0.5})
     board.end("a")
-    board.hear("b", 5, {"accuracy": 0.25})
+    board.hear("b", 5, {"validation_accuracy": 0.25})
     return board
 
 
@@ -165,7 +180,7 @@ def test_the_picture_has_the_whole_the_best_and_what_is_under_way(board):
     shown = screen.getvalue()
     # 15 rounds took 30 s, 15 are to come
     assert "1/3 complete, 1 running, 0:30 left" in shown
-    assert "best accuracy 50.00% (a)" in shown
+    assert "best validation accuracy 50.00% (a)" in shown
     assert "round 5/10" in shown
     assert "25.00%" in shown
 
@@ -178,7 +193,7 @@ def test_lines_come_now_and_then(board, monkeypatch, capsys):
     monkeypatch.setattr("fedge.cli.sweep.time.monotonic", lambda: later)
     lines.show(board)
     lines.show(board)
-    assert capsys.readouterr().err == "1/3 complete, 1 running, best accuracy 50.00% (a), 0:30 left\n"
+    assert capsys.readouterr().err == "1/3 complete, 1 running, best validation accuracy 50.00% (a), 0:30 left\n"
 
 
 @pytest.mark.full

@@ -16,6 +16,7 @@ from fedge.data.partition import (
     Pachinko,
     Partition,
     Shards,
+    Sorted,
     Split,
     Unbalanced,
 )
@@ -281,6 +282,74 @@ def test_sorted_clients_have_two_classes(num_clients: int, more: int, num_classe
     found = split(Unbalanced(sorted=True), train, train[::3], num_clients, seed)
     assert np.array_equal(np.sort(np.concatenate(found.train)), np.arange(len(train)))
     assert min(len(set(train[own])) for own in found.train) >= 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 20), st.integers(0, 100), st.integers(2, 6), st.integers(0, 10**6))
+def test_sorted_and_balanced_clients_have_two_classes_too(
+    num_clients: int, more: int, num_classes: int, seed: int
+) -> None:
+    train = labels(seed, 3 * num_clients + more, num_classes)
+    assume(len(train) - np.bincount(train).max() >= num_clients)
+    found = split(Sorted(), train, train[::3], num_clients, seed)
+    assert np.array_equal(np.sort(np.concatenate(found.train)), np.arange(len(train)))
+    assert min(len(set(train[own])) for own in found.train) >= 2
+    sizes = [len(own) for own in found.train]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_sorted_by_hand() -> None:
+    """Twelve samples for three clients: 0000, 1111, 1122. Each of the first two swaps one with whoever has most others.
+
+    The first gives a 0 for a 1 of the second, which thereby has two classes itself.
+    """
+    train = np.array([0, 1, 2, 1, 0, 1, 0, 1, 2, 1, 0, 1])
+    found = split(Sorted(), train, train, 3)
+    assert [np.bincount(train[own], minlength=3).tolist() for own in found.train] == [[3, 1, 0], [1, 3, 0], [0, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("train", "num_clients", "message"),
+    [
+        (np.repeat([0, 1], [9, 3]), 4, r"data\.partition: two classes for each of 4 clients .* there are 3"),
+        (np.array([0, 1, 0]), 2, r"data\.clients: .* at most 1 clients"),
+        (np.array([0.5, 1.0]), 1, "'sorted' divides by class"),
+    ],
+)
+def test_sorted_needs_enough_samples_of_classes(train: np.ndarray, num_clients: int, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        split(Sorted(), train, train, num_clients)
+
+
+def test_adjacent_classes_go_together() -> None:
+    """Six classes of ten samples for seven clients: pairs 01, 23, 45, of which one goes to three clients."""
+    train = np.tile(np.arange(6), 10)
+    found = split(Classes(k=2, pairs="adjacent"), train, train, 7)
+    held = [np.bincount(train[own], minlength=6) for own in found.train]
+    owned = sorted(tuple(np.flatnonzero(counts)) for counts in held)
+    assert owned == [(0, 1)] * 3 + [(2, 3)] * 2 + [(4, 5)] * 2
+    assert np.array_equal(sum(held), np.full(6, 10))
+    # 10 samples for three clients are 4, 3 and 3, for two 5 and 5
+    assert sorted(int(counts[0]) for counts in held) == [0, 0, 0, 0, 3, 3, 4]
+    assert sorted(int(counts[5]) for counts in held) == [0, 0, 0, 0, 0, 5, 5]
+    assert [tuple(np.unique(train[own])) for own in found.test] == [tuple(np.flatnonzero(counts)) for counts in held]
+
+
+@pytest.mark.parametrize(
+    ("train", "k", "num_clients", "message"),
+    [
+        (np.tile(np.arange(5), 9), 2, 5, "groups of k = 2.* got 5 classes and 5 clients"),
+        (np.tile(np.arange(6), 9), 3, 7, None),
+        (np.array([0, 0, 0, 1, 2, 2, 3, 3]), 2, 4, r"up to 2 samples of a class, but one has 1; lower data\.clients"),
+    ],
+)
+def test_adjacent_classes_must_come_out_even(train: np.ndarray, k: int, num_clients: int, message: str | None) -> None:
+    if message is None:
+        found = split(Classes(k=k, pairs="adjacent"), train, train, num_clients)
+        assert {tuple(np.unique(train[own])) for own in found.train} == {(0, 1, 2), (3, 4, 5)}
+        return
+    with pytest.raises(DataError, match=message):
+        split(Classes(k=k, pairs="adjacent"), train, train, num_clients)
 
 
 def test_sorted_cuts_leave_most_clients_with_neighbouring_classes() -> None:

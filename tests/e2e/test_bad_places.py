@@ -120,10 +120,10 @@ def test_file_in_place_of_the_folder(fedge: Fedge, tmp_path: Path) -> None:
 def test_newer_format(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
     assert fedge("run", write(tmp_path, SMALL), "--runs", runs).code == 0
     config = runs / "small" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"format": 2, "of_the_future": True}))
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"format": 3, "of_the_future": True}))
     before = snapshot(runs)
     said = refuse(fedge, 6, "resume", runs / "small", "--set", "rounds=9")
-    assert f"error: {runs}/small has format 2, and this fedge reads up to format 1" in said
+    assert f"error: {runs}/small has format 3, and this fedge reads up to format 2" in said
     assert snapshot(runs) == before
 
 

@@ -17,7 +17,7 @@ PLAIN: Settings = {
     "name": "changing",
     "seed": 5,
     "rounds": 9,
-    "data": {"name": "digits", "clients": 12, "partition": {"name": "shards", "per_client": 2}},
+    "data": {"name": "digits", "clients": 12, "partition": {"name": "shards", "per_client": 2}, "validation": 0.2},
     "model": {"name": "logistic"},
     "algorithm": {"name": "fedsgd", "learning_rate": 0.1, "local_steps": 20},
     "selection": {"count": 6},
@@ -26,6 +26,11 @@ PLAIN: Settings = {
 CHANGING: dict[str, dict[str, Any]] = {
     "in a window": {"schedule": {"local_steps": {"name": "error", "window": 5}}},
     "on a plateau": {"schedule": {"learning_rate": {"name": "step", "patience": 2, "tol": 0.5}}},
+    "by two rules": {
+        "schedule": {
+            "local_steps": {"name": "product", "rules": [{"name": "step", "patience": 1, "tol": 0.5}, "rounds"]}
+        }
+    },
     "on the clock": {"schedule": {"server_learning_rate": {"name": "warmup", "epochs": 4}}},
     "in drift": {"data": {"drift": {"name": "label_shift", "until": 8}}},
     "with a residual": {"codec": {"up": ["error_feedback", "sparsify(0.9)", "uniq", "golomb"], "down": ["qsgd(8)"]}},

@@ -81,6 +81,48 @@ def test_seen_only_when_measured(train: Train, plain: list[dict[str, Any]]) -> N
     assert ["loss" in line for line in records(run)] == [False, False, True]
 
 
+@pytest.fixture(scope="module")
+def watched(fedge: Fedge, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The records of 25 rounds with a validation split, at a rate at which it stops improving."""
+    folder = tmp_path_factory.mktemp("watched")
+    settings = changed(PLAIN, rounds=25, data={"validation": 0.2}, algorithm={"learning_rate": 2.0})
+    assert fedge("run", write(folder, settings), "--runs", folder).code == 0
+    return records(folder / "small")
+
+
+def first_wait(lines: list[dict[str, Any]], patience: int) -> int:
+    """The first round that is the last of `patience` rounds without a new best validation accuracy."""
+    values = [line["validation_accuracy"] for line in lines]
+    best = list(accumulate(values, max))
+    return next(i + 1 for i in range(patience, len(best)) if best[i] == best[i - patience])
+
+
+def test_patience_ends_a_run_also_when_resumed(fedge: Fedge, train: Train, watched: list[dict[str, Any]]) -> None:
+    last, later = first_wait(watched, 2), first_wait(watched, 3)
+    assert last < later <= 25  # else the numbers above are not of use
+    split = {"data": {"validation": 0.2}, "algorithm": {"learning_rate": 2.0}, "rounds": 25}
+    run = train(target={"patience": 2}, **split)
+    assert records(run) == watched[:last]
+    assert (summary(run)["ended_by"], summary(run)["rounds_to_target"]) == ("patience", None)
+    assert fedge("resume", run, "--set", "target.patience=3").code == 0
+    assert records(run) == watched[:later]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target": {"patience": 2}},
+        {"schedule": {"learning_rate": "step"}},
+        {"target": {"metric": "validation_loss", "value": 1.0}},
+    ],
+)
+def test_nothing_looks_at_the_test_set(fedge: Fedge, tmp_path: Path, settings: Settings) -> None:
+    ended = fedge("run", write(tmp_path, changed(PLAIN, **settings)), "--runs", tmp_path / "runs")
+    assert ended.code == 2
+    assert "looks at the validation split, and there is none: set data.validation" in ended.err
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize("name", ["sim_seconds", "bytes_up", "flops", "local_steps"])
 @pytest.mark.parametrize(("excess", "last"), [(1.0, 3), (1.001, 4)])
 def test_budget(train: Train, plain: list[dict[str, Any]], name: str, excess: float, last: int) -> None:

@@ -19,10 +19,14 @@ def everybody(num_clients: int) -> np.ndarray:
     ("options", "num_clients", "number"),
     [
         ({}, 100, 10),
-        ({"fraction": 0.1}, 9, 1),  # int(0.9) is 0, but somebody must be asked
+        ({"fraction": 0.1}, 15, 2),  # 1.5 rounded up
+        ({"fraction": 0.1, "rounding": "down"}, 15, 1),
+        ({"fraction": 0.1, "rounding": "down"}, 9, 1),  # 0.9 rounded down is 0, but somebody must be asked
+        ({"fraction": 0.29, "rounding": "down"}, 100, 29),  # as floats, 0.29*100 is just below 29
+        ({"fraction": 0.55}, 20, 11),  # as floats, 0.55*20 is just above 11
         ({"fraction": 0.29}, 100, 29),  # as floats, 0.29*100 and 0.57*100 are just below 29 and 57
         ({"fraction": 0.57}, 100, 57),
-        ({"fraction": 0.35}, 10, 3),
+        ({"fraction": 0.35}, 10, 4),
         ({"fraction": 1.0}, 7, 7),
         ({"count": 4}, 7, 4),
         ({"count": 7}, 7, 7),
@@ -38,7 +42,10 @@ def test_how_many(options: dict[str, float], num_clients: int, number: int) -> N
     ("options", "num_clients", "number"),
     [
         ({}, 10, 1),
-        ({}, 11, 2),  # in a cell, what is left of a client is a client
+        ({}, 11, 2),  # the same rule as without cells
+        ({"rounding": "down"}, 11, 1),
+        ({"rounding": "down"}, 9, 1),
+        ({"rounding": "down"}, 0, 0),
         ({"fraction": 0.3}, 10, 3),  # as floats, 0.3*10 is just above 3 and 0.55*20 just above 11
         ({"fraction": 0.55}, 20, 11),
         ({"fraction": 0.01}, 3, 1),

@@ -161,6 +161,30 @@ def test_a_regression_has_a_loss_only_there_too() -> None:
     assert training(federation) == {"loss": 2.5}
 
 
+# ---------------------------------------------------------------- validation split
+
+
+class Split(Handmade):
+    """Clients that hold out other samples than they train and are tested on; client 1 has none."""
+
+    def validation(self, client: int, round: int) -> Samples:
+        return (HALF, samples(), WRONG)[client]
+
+
+def test_on_the_validation_split_by_hand() -> None:
+    federation = Federation(FedAvg().build, Split([RIGHT, RIGHT, RIGHT], 2), make=Sign)
+    options = EvaluateOptions()
+    measured = Evaluation(options, federation.sides.server, engine_of(federation), has_test=True, has_validation=True)
+    found = measured.measure(federation.state, federation.info)
+    # 1 of 2 and 0 of 3; the test set is all right
+    assert found["validation_accuracy"] == pytest.approx(1 / 5, abs=1e-15)
+    margins = [1, -1, -1, -2, -1]
+    assert found["validation_loss"] == pytest.approx(sum(log(1 + exp(-2 * m)) for m in margins) / 5, abs=1e-12)
+    assert found["accuracy"] == 1
+    plain = Evaluation(options, federation.sides.server, engine_of(federation), has_test=True)
+    assert not [name for name in plain.measure(federation.state, federation.info) if name.startswith("validation")]
+
+
 # ---------------------------------------------------------------- UA
 
 

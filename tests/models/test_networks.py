@@ -63,6 +63,37 @@ def test_variants_are_counted() -> None:
     assert count(build(TEXT, (80,), 77, units=256)) == 619_445
 
 
+def kinds(module: nn.Module) -> list[str]:
+    return [type(layer).__name__ for layer in module.children()]
+
+
+@pytest.mark.parametrize("norm", ["before", "after"])
+def test_where_mtfl_normalises(norm: str) -> None:
+    """Before the nonlinearity as in the article, or after it, and after its pooling, as in the published code."""
+    dense = ["BatchNorm1d", "ReLU"] if norm == "before" else ["ReLU", "BatchNorm1d"]
+    module = build("mtfl_2nn", MNIST, 10, norm=norm)
+    assert kinds(module) == ["Flatten", "Linear", *dense, "Linear", "ReLU", "Linear"]
+    block = ["BatchNorm2d", "ReLU", "MaxPool2d"] if norm == "before" else ["ReLU", "MaxPool2d", "BatchNorm2d"]
+    module = build("mtfl_cnn", CIFAR, 10, norm=norm, dense_norm=True)
+    assert kinds(module) == ["Conv2d", *block, "Conv2d", *block, "Flatten", "Linear", *dense, "Linear"]
+    assert count(module) == 1_205_898
+
+
+def test_mtfl_normalises_before_the_nonlinearity_by_default() -> None:
+    for name in ("mtfl_2nn", "mtfl_cnn"):
+        assert kinds(build(name, CIFAR, 10)) == kinds(build(name, CIFAR, 10, norm="before"))
+
+
+def test_activation_of_the_hidden_layer() -> None:
+    module = build("nn", (1,), 1, activation="sigmoid")
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(0.0)
+        module[3].weight.fill_(1.0)  # type: ignore[index, union-attr, operator]
+    assert module(torch.ones(1, 1)).item() == 64  # 128 units of sigmoid(0) = 1/2
+    assert kinds(build("nn", (1,), 1)) == ["Flatten", "Linear", "ReLU", "Linear"]
+
+
 def test_statistics_are_counted() -> None:
     assert Layout.of(build("cifar_cnn", CIFAR, 10)).num_stats == 896  # a mean and a variance of 448 channels
 

@@ -60,6 +60,19 @@ def test_a_row_for_each_run(runs: Path) -> None:
     assert "rounds_to_target" not in found.columns
 
 
+def test_a_row_for_each_run_has_when_the_mean_reached_the_target(tmp_path: Path) -> None:
+    target = {"metric": "accuracy", "value": 0.9, "stop": False}
+    for seed, (values, first) in enumerate([((0.5, 0.95, 0.95), 2), ((0.1, 0.8, 0.9), 3)]):
+        path = tmp_path / f"seed-{seed}"
+        write_run(
+            path, [{"round": i + 1, "accuracy": v} for i, v in enumerate(values)], name="a", seed=seed, target=target
+        )
+        (path / "summary.json").write_text(json.dumps({"rounds": 3, "rounds_to_target": first}))
+    found = fedge.load(tmp_path, what="summary")
+    assert list(found["rounds_to_target"]) == [2, 3]
+    assert list(found["rounds_to_target_of_mean"]) == [3, 3]  # means 0.3, 0.875, 0.925
+
+
 def test_polars_where_there_is_no_pandas(runs: Path, monkeypatch) -> None:
     polars = pytest.importorskip("polars")
     monkeypatch.setattr(table, "find_spec", lambda name: None if name == "pandas" else name)

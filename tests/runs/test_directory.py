@@ -53,7 +53,7 @@ def test_life_of_a_run(tmp_path: Path) -> None:
         run.write_clients({"client": np.int64(i), "rounds": 1} for i in range(2))
         run.write_summary({"rounds": 1, "accuracy": float("inf")})
     stored = msgspec.json.decode((path / "config.json").read_bytes())
-    assert stored == {**CONFIG, "format": 1, "id": Run(path).id, "generation": 0, "without_effect": []}
+    assert stored == {**CONFIG, "format": 2, "id": Run(path).id, "generation": 0, "without_effect": []}
     assert msgspec.json.decode((path / "environment.json").read_bytes())["torch"] == torch.__version__
     assert msgspec.json.decode((path / "summary.json").read_bytes()) == {"rounds": 1, "accuracy": None}
     assert (path / "clients.jsonl").read_bytes() == b'{"client":0,"rounds":1}\n{"client":1,"rounds":1}\n'
@@ -282,8 +282,8 @@ def test_open_refuses_what_is_no_run(tmp_path: Path) -> None:
 
 
 def test_open_refuses_a_newer_format(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"format": 2, "name": "from the future"}')
-    with pytest.raises(RunError, match="has format 2"):
+    (tmp_path / "config.json").write_text('{"format": 3, "name": "from the future"}')
+    with pytest.raises(RunError, match="has format 3"):
         RunDirectory.open(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 

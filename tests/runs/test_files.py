@@ -41,7 +41,7 @@ def test_lines() -> None:
 def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
     config = {"seed": 3, "data": {"name": "digits", "shape": (1, 2)}, "codec": None}
     (tmp_path / "config.json").write_bytes(files.encode_config(config))
-    assert msgspec.json.decode((tmp_path / "config.json").read_bytes())["format"] == 1
+    assert msgspec.json.decode((tmp_path / "config.json").read_bytes())["format"] == 2
     settings = {"seed": 3, "data": {"name": "digits", "shape": [1, 2]}, "codec": None}
     assert files.read_config(tmp_path) == (settings, files.RunMark())
     mark = files.RunMark("0123456789abcdef", 3, ("data.dir", "trace"))
@@ -67,8 +67,8 @@ def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
         (b'{"format": 1, "generation": -1}', r"config\.json is damaged: .*`generation`.*"),
         (b'{"format": 1, "without_effect": "trace"}', r"config\.json is damaged: .*`without_effect`.*"),
         (
-            b'{"format": 2}',
-            r"has format 2, and this fedge reads up to format 1; use fedge of the version that",
+            b'{"format": 3}',
+            r"has format 3, and this fedge reads up to format 2; use fedge of the version that",
         ),
     ],
 )
@@ -80,7 +80,7 @@ def test_config_that_is_none(tmp_path: Path, content: bytes | None, message: str
 
 
 def test_newer_format_names_the_fedge_that_is_needed(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"format": 2}')
+    (tmp_path / "config.json").write_text('{"format": 3}')
     (tmp_path / "environment.json").write_text('{"fedge": "9.1.0"}')
     with pytest.raises(RunError, match=r"use fedge 9\.1\.0 or newer"):
         files.read_config(tmp_path)

@@ -88,7 +88,7 @@ def test_half_a_line_is_not_there_yet(tmp_path: Path) -> None:
         ("rounds.jsonl", b'{"round": 1, "lo\n{"round": 2}\n'),
         ("summary.json", b'{"rounds": '),
         ("config.json", b"nonsense"),
-        ("config.json", b'{"format": 2}'),
+        ("config.json", b'{"format": 3}'),
     ],
 )
 def test_damaged(tmp_path: Path, name: str, content: bytes) -> None:
@@ -136,7 +136,7 @@ def test_says_why_some_are_no_runs(tmp_path: Path) -> None:
     for name, file, content in (
         ("foreign", "config.json", '{"model_type": "bert"}'),
         ("half", "environment.json", "{}"),
-        ("newer", "config.json", '{"format": 2}'),
+        ("newer", "config.json", '{"format": 3}'),
     ):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).write_text(content)
@@ -145,7 +145,7 @@ def test_says_why_some_are_no_runs(tmp_path: Path) -> None:
     assert [name for name, run in found.items() if run.problem is None] == ["foreign/inner", "good"]
     assert "is no run of fedge" in (found["foreign"].problem or "")
     assert "expected config.json" in (found["half"].problem or "")
-    assert "has format 2" in (found["newer"].problem or "")
+    assert "has format 3" in (found["newer"].problem or "")
     assert len(found) == 5
 
 

@@ -29,19 +29,20 @@ def test_all_of_the_table() -> None:
         "warmup",
         "post_local",
         "batch_scaled",
+        "product",
     ]
 
 
 @pytest.mark.parametrize(
     ("table", "fitting"),
     [
-        ({"local_steps": "warmup"}, "fixed, exp, rounds, error, step, hyperbolic, optimal, post_local"),
-        ({"local_steps": "batch_scaled"}, "fixed, exp, rounds, error, step, hyperbolic, optimal, post_local"),
+        ({"local_steps": "warmup"}, "fixed, exp, rounds, error, step, hyperbolic, optimal, post_local, product"),
+        ({"local_steps": "batch_scaled"}, "fixed, exp, rounds, error, step, hyperbolic, optimal, post_local, product"),
         (
             {"learning_rate": {"name": "hyperbolic", "b": 1}},
-            "fixed, exp, rounds, error, step, optimal, warmup, batch_scaled",
+            "fixed, exp, rounds, error, step, optimal, warmup, batch_scaled, product",
         ),
-        ({"server_learning_rate": "rounds"}, "fixed, exp, step, hyperbolic, warmup"),
+        ({"server_learning_rate": "rounds"}, "fixed, exp, step, hyperbolic, warmup, product"),
     ],
 )
 def test_a_schedule_that_a_quantity_cannot_follow(table: dict[str, Any], fitting: str) -> None:

@@ -21,7 +21,7 @@ def clock():
 
 @pytest.fixture
 def board(clock):
-    board = Board("accuracy", clock)
+    board = Board("validation_accuracy", clock)
     board.place(["a", "b", "c"], 10)
     return board
 
@@ -32,7 +32,7 @@ def names(lines):
 
 def test_runs_wait_run_and_end(board):
     board.hear("a", 0, {}, begins=True)
-    board.hear("b", 2, {"accuracy": 0.5})
+    board.hear("b", 2, {"validation_accuracy": 0.5})
     assert (names(board.lines("waiting")), names(board.lines("running"))) == (["c"], ["a", "b"])
     board.end("a", failed=True)
     board.end("b")
@@ -41,19 +41,26 @@ def test_runs_wait_run_and_end(board):
 
 def test_the_best_is_the_highest_accuracy_and_the_lowest_loss(board):
     assert board.best is None
-    board.hear("a", 1, {"accuracy": 0.5, "loss": 2.0})
-    board.hear("b", 1, {"accuracy": 0.7, "loss": 3.0})
+    board.hear("a", 1, {"validation_accuracy": 0.5})
+    board.hear("b", 1, {"validation_accuracy": 0.7})
     board.hear("b", 2, {})  # nothing was measured in that round
     assert board.best.name == "b"
-    losses = Board("loss")
+    losses = Board("validation_loss")
     losses.place(["a", "b"], 10)
-    losses.hear("a", 1, {"loss": 2.0})
-    losses.hear("b", 1, {"loss": 3.0})
+    losses.hear("a", 1, {"validation_loss": 2.0})
+    losses.hear("b", 1, {"validation_loss": 3.0})
     assert losses.best.name == "a"
 
 
+def test_the_test_set_announces_no_best(clock):
+    board = Board("accuracy", clock)
+    board.place(["a"], 10)
+    board.hear("a", 1, {"accuracy": 0.5})
+    assert (board.ranks, board.best) == (False, None)
+
+
 def test_a_run_that_failed_is_not_the_best(board):
-    board.hear("a", 1, {"accuracy": 0.9})
+    board.hear("a", 1, {"validation_accuracy": 0.9})
     board.end("a", failed=True)
     assert board.best is None
 

@@ -244,6 +244,7 @@ def test_a_newer_format_is_refused(tmp_path):
 HALVED = {
     "rounds": 8,
     "evaluate": {"every": 2},
+    "data": {"validation": 0.2},
     "algorithm": {"learning_rate": [1e-6, 0.1, 1e-5, 0.5]},
     "sweep": {"halving": {"rounds": 2, "factor": 2}},
 }
@@ -255,7 +256,10 @@ def test_halving_lets_the_better_half_go_on(tmp_path):
     rounds = {run.path.parent.name: run.rounds[-1]["round"] for run in find_runs(outcome.folder)}
     # steps so small teach nothing, so those points end first; of the other two the better at round 4 goes on
     fourth = {
-        rate: sum(records(outcome.folder / f"learning_rate-{rate}" / f"seed-{seed}")[3]["accuracy"] for seed in (1, 2))
+        rate: sum(
+            records(outcome.folder / f"learning_rate-{rate}" / f"seed-{seed}")[3]["validation_accuracy"]
+            for seed in (1, 2)
+        )
         for rate in ("0.1", "0.5")
     }
     best = max(fourth, key=fourth.get)
@@ -275,6 +279,56 @@ def test_halving_again_changes_nothing(tmp_path):
     assert {path.relative_to(first.folder): found for path, found in before.items()} == {
         run.path.relative_to(other.folder): summary(run.path) for run in find_runs(other.folder)
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": {"validation": None}}, r"sweep\.halving: .*set data\.validation"),
+        ({"sweep": {"metric": "accuracy"}}, r"sweep\.halving: looks at the validation split and never at the test set"),
+    ],
+)
+def test_halving_never_looks_at_the_test_set(changes, message):
+    raw = changed(**HALVED)
+    for name, table in changes.items():
+        raw[name] = raw[name] | table
+    with pytest.raises(ConfigError, match=message):
+        work_out(parse(raw))
+
+
+@pytest.mark.parametrize(
+    ("changes", "metric"),
+    [
+        ({}, "accuracy"),
+        ({"target": {"metric": "loss", "value": 1.0}}, "loss"),
+        ({"data": {"validation": 0.1}}, "validation_accuracy"),
+        ({"data": {"validation": 0.1}, "target": {"metric": "loss", "value": 1.0}}, "validation_loss"),
+        ({"data": {"validation": 0.1}, "sweep": {"metric": "loss"}}, "loss"),
+    ],
+)
+def test_points_are_compared_on_the_validation_split_where_there_is_one(changes, metric):
+    assert work_out(parse(changed(**changes))).metric == metric
+
+
+def test_a_metric_of_the_validation_split_needs_one():
+    with pytest.raises(ConfigError, match=r"sweep\.metric: looks at the validation split.*set data\.validation"):
+        work_out(parse(changed(sweep={"metric": "validation_loss"})))
+
+
+def test_a_file_without_lists_is_the_run_that_it_is_without_a_sweep(tmp_path):
+    single = changed(algorithm={"learning_rate": 0.5}, seeds=None, seed=2, data={"validation": 0.2})
+    single["target"] = {"patience": 2}
+    outcome = sweep(single, tmp_path / "swept")
+    path = start(configuration.parse(single), tmp_path, Silent())
+    assert_same(outcome.runs[0], path)
+    assert Run(outcome.runs[0]).config == Run(path).config
+    refused = changed(algorithm={"learning_rate": 0.5}, target={"patience": 2})
+    problems = []
+    for load in (configuration.parse, lambda raw: work_out(parse(raw))):
+        with pytest.raises(ConfigError, match=r"set data\.validation") as caught:
+            load(refused)
+        problems.append(caught.value.problems)
+    assert problems[0] == problems[1]
 
 
 def test_rounds_cannot_be_an_axis_of_halving():

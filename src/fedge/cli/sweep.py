@@ -15,7 +15,7 @@ import typer
 
 from fedge.cli.parameters import Changes, Format, Quiet, complete_experiment
 from fedge.core.errors import ConfigError
-from fedge.core.fields import describe
+from fedge.core.fields import describe, measured_on
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -109,8 +109,10 @@ def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: 
     from fedge.report.tables import compare, records, table
     from fedge.runs import Run
 
-    trained = [Run(path) for path in outcome.runs]
-    groups = sorted(group_runs(trained), key=lambda group: _rank(group, outcome.board))
+    board, trained = outcome.board, [Run(path) for path in outcome.runs]
+    groups = group_runs(trained)
+    if board.ranks:
+        groups.sort(key=lambda group: _rank(group, board))
     rows = compare(groups)
     if format == "json":
         failures = [
@@ -118,12 +120,20 @@ def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: 
             for name, ended in outcome.failures.items()
         ]
         said: dict[str, Any] = {"sweep": str(outcome.folder), "failures": failures}
+        said |= {"metric": board.metric, "measured_on": measured_on(board.metric)}
         say_json(said | {"comparison": records(rows), "runs": [entry(run) for run in trained]})
     elif not quiet:
         if rows:
             say(table(rows[:_NUM_BEST]), "")
         if len(rows) > _NUM_BEST:
-            say(f"the best {_NUM_BEST} of {len(rows)} by {outcome.board.metric}; all: fedge show {outcome.folder}")
+            which = (
+                f"the best {_NUM_BEST} of {len(rows)} by {_title(board)}"
+                if board.ranks
+                else f"{_NUM_BEST} of {len(rows)}"
+            )
+            say(f"{which}; all: fedge show {outcome.folder}")
+        if len(rows) > 1 and not board.ranks:
+            say("test set: points are not ranked by it; to find the best, set data.validation")
         say(f"sweep: {outcome.folder}")
     for name, ended in outcome.failures.items():
         typer.echo(f"failed: {name}: {ended.reason}", err=True)
@@ -174,7 +184,7 @@ class SweepLines:
     def ended(self, line: Line, board: Board) -> None:
         number = len(board.lines("complete", "failed"))
         value = _value(line, board)
-        said = _sentence(f"{line.name}: {line.status}", f"{board.metric} {value}" if value else "", _left(board))
+        said = _sentence(f"{line.name}: {line.status}", f"{_title(board)} {value}" if value else "", _left(board))
         self.notice(f"{number}/{board.num_runs} {said}")
 
     def show(self, board: Board) -> None:
@@ -226,12 +236,12 @@ def _draw(board: Board) -> RenderableType:
 
     head = Table.grid(padding=(0, 1))
     head.add_row(ProgressBar(total=1.0, completed=board.share, width=24), _sentence(_counts(board), _left(board)))
-    best = Text(f"  {_best(board)}", no_wrap=True, overflow="ellipsis")
+    shown = Text(f"  {_best(board) or _title(board)}", no_wrap=True, overflow="ellipsis")
     under_way = Table.grid(padding=(0, 2))
     for line in board.lines("running"):
         name = Text(line.name, no_wrap=True, overflow="ellipsis")
         under_way.add_row(f"  round {line.round}/{line.num_rounds}", _value(line, board), name)
-    return Group(head, best, under_way)
+    return Group(head, shown, under_way)
 
 
 def _summary(board: Board) -> str:
@@ -247,7 +257,13 @@ def _counts(board: Board) -> str:
 
 def _best(board: Board) -> str:
     best = board.best
-    return "" if best is None else f"best {board.metric} {_value(best, board)} ({best.name})"
+    return "" if best is None else f"best {_title(board)} {_value(best, board)} ({best.name})"
+
+
+def _title(board: Board) -> str:
+    """The metric that is shown; of one that ranks nothing, that it is of the test set."""
+    title = describe(board.metric).title
+    return title if board.ranks else f"test set {title}"
 
 
 def _value(line: Line, board: Board) -> str:

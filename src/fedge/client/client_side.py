@@ -10,6 +10,7 @@ import numpy as np
 from fedge.client.network import Network
 from fedge.core.algorithm import Algorithm, Info, Kept, Work
 from fedge.core.keys import shared_generator
+from fedge.data.batch_feed import Steps, plan
 from fedge.data.clients import Clients, Samples
 
 

@@ -10,8 +10,8 @@ from fedge.client.network import Network
 from fedge.client.perform import perform
 from fedge.core.algorithm import Context, Info, Work
 from fedge.core.layout import Tree
-from fedge.core.question import Question, Sums, add_up
-from fedge.data.clients import Samples
+from fedge.core.question import Measure, Question, Sums, add_up
+from fedge.data.clients import Clients, Samples
 
 RECALL_AT = 5
 """Of several labels, those count as found that are among this many likeliest."""
@@ -21,14 +21,17 @@ PIECE = 1024  # samples that are looked at in one go
 
 def measure(side: ClientSide, client: int, question: Question, info: Info) -> Sums | None:
     """Return a client's answer to a question; None if it has no such data."""
-    if question.measure == "train":
-        return (
-            score(side.network, question.down, side.data.train(client, info.round)) if has_data(side, client) else None
-        )
-    test = side.data.test(client, info.round)
-    if not len(test):
+    samples = measured_on(side.data, question.measure, client, info.round)
+    if not len(samples):
         return None
-    return score(side.network, _model(side, client, question, info), test)
+    return score(side.network, _model(side, client, question, info), samples)
+
+
+def measured_on(data: Clients, measure: Measure, client: int, round: int) -> Samples:
+    """Return the samples of a client that a measure looks at."""
+    if measure == "train":
+        return data.train(client, round)
+    return data.validation(client, round) if measure == "validation" else data.test(client, round)
 
 
 def has_data(side: ClientSide, client: int) -> bool:

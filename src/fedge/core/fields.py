@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
-Metric = Literal["accuracy", "user_accuracy", "loss"]
+Metric = Literal["accuracy", "user_accuracy", "user_accuracy_clean", "loss", "validation_accuracy", "validation_loss"]
 """What runs are judged by: a target or a sweep may name it, and a summary has its last and its best value."""
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
@@ -182,7 +182,7 @@ FIELDS: tuple[Field, ...] = (
 
 SUMMARY_FIELDS: tuple[Field, ...] = (
     Field(name="rounds", title="rounds", role="count", meaning="rounds done", better="lower", to_target=True),
-    _label("ended_by", "`rounds`, `target`, or the budget that was used up, such as `bytes_up`"),
+    _label("ended_by", "`rounds`, `target`, `patience`, or the budget that was used up, such as `bytes_up`"),
 )
 """Fields of a run's summary that no round has."""
 
@@ -223,6 +223,11 @@ def describe(name: str) -> Field:
     if is_to_target(name) and (base := describe(name.removesuffix(TO_TARGET))).to_target:
         return replace(base, name=name, title=f"{base.title} to target")
     return Field(name=name, title=name.replace("_", " "), role="metric", meaning="")
+
+
+def measured_on(metric: str) -> Literal["validation split", "test set"]:
+    """Which data a metric that runs are judged by is measured on: of the two, only the former may decide anything."""
+    return "validation split" if metric.startswith("validation_") else "test set"
 
 
 def is_to_target(name: str) -> bool:

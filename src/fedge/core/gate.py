@@ -141,7 +141,8 @@ def problem_of_sums(clients: RegisteredClients, client: int, measure: Measure, s
     told = ", ".join(f"{name} {value:g}" for name, value in sorted(sums.items()))
     if not all(map(isfinite, sums.values())):
         return f"its sums are not finite: {told}"
-    sizes = clients.sizes if measure == "train" else clients.test_sizes
+    registered = {"train": clients.sizes, "validation": clients.validation_sizes}
+    sizes = registered.get(measure, clients.test_sizes)
     most = inf if sizes is None else float(sizes[client])
     count, correct = sums["count"], sums.get("correct", 0.0)
     if not (count.is_integer() and 1 <= count <= most):

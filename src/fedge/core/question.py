@@ -10,9 +10,10 @@ import torch
 from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
 
-Measure = Literal["test", "train", "user", "trained"]
-"""Which model on which data of a client's own: the one sent on its test set or on its training set; its personal model
-on its test set; the model that it reaches by a round's local training, on its test set."""
+Measure = Literal["test", "train", "validation", "user", "trained"]
+"""Which model on which data of a client's own: the one sent on its test set, on its training set or on the samples that
+it holds out of that; its personal model on its test set; the model that it reaches by a round's local training, on its
+test set."""
 
 Sums = dict[str, float]
 """`count` samples, their total `loss`, and how many are `correct` (of labels, the total recall; of values, absent)."""

@@ -42,6 +42,7 @@ class RegisteredClients(NamedTuple):
     sizes: np.ndarray
     noisy: np.ndarray
     test_sizes: np.ndarray | None = None  # of each client's own test set; None: not registered
+    validation_sizes: np.ndarray | None = None  # of what each client holds out of its training data
 
     @classmethod
     def of(cls, clients: Registered) -> Self:

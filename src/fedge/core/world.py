@@ -71,7 +71,11 @@ class World(Protocol):
         """Seconds since the start of the run."""
 
     def gather(self, round: int) -> list[Cohort]:
-        """Return the clients to ask, cell by cell, without cells in which nobody is asked."""
+        """Return the clients to ask, cell by cell, without cells in which nobody is asked.
+
+        After `move` it is also called for the round to come, perhaps never run, whose cohort is evaluated first: a call
+        has no side effect.
+        """
 
     def admit(self, round: int, cells: Sequence[int]) -> Admission | None:
         """Return the function that tells an engine who is in time, for states of these cells.

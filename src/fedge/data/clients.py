@@ -32,5 +32,8 @@ class Clients(Registered, Protocol):
     def test(self, client: int, round: int) -> Samples:
         """The client's own test set; it may be empty."""
 
+    def validation(self, client: int, round: int) -> Samples:
+        """The samples that the client holds out of its training data; none without a validation split."""
+
     def pooled_test(self) -> Samples:
         """What the global model is tested on: the same in every round."""

@@ -17,8 +17,9 @@ from fedge.core.schema import Options
 from fedge.data.apportionment import choose_clients, nearest_whole
 from fedge.data.augment import Augment, draw_augmentation
 from fedge.data.clients import Samples
-from fedge.data.drift import DriftOptions, Steady
+from fedge.data.drift import DriftOptions, Hands, Steady
 from fedge.data.partition import Iid, Labels, Natural, Partition, Split
+from fedge.data.validation import ValidationShare, check_held_out, choose_held_out
 
 NUM_CLIENTS = 100
 Count = Annotated[int, Meta(ge=1)]
@@ -69,10 +70,11 @@ class Noise(Options, tag=False, kw_only=True):
 
 
 class DividedClients:
-    """Clients whose samples are cut out of a whole data set."""
+    """Clients whose samples are cut out of a whole data set. `held_out`: rows of the training set, for validation."""
 
-    def __init__(self, whole: Whole, split: Split, options: Divided, seed: int) -> None:
+    def __init__(self, whole: Whole, split: Split, held_out: Hands, options: Divided, seed: int) -> None:
         self._whole, self._split, self._options, self._seed = whole, split, options, seed
+        self._held_out = held_out
         shape = tuple(whole.train.x.shape[1:])
         self.shape: tuple[int, ...] = options.augment.shape(shape) if options.augment else shape
         self.num_outputs = whole.num_outputs
@@ -101,19 +103,25 @@ class DividedClients:
         x, y = self._cut(self._whole.train, rows)
         if options.augment:
             x = options.augment.train(x, self._augmentation(round)[rows])
-        if options.noise and client in self.noisy:
-            rng = generator(self._seed, "noise", client)
-            noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
-            x = x.add(noise, alpha=options.noise.std).clamp_(self._low, self._high)
+        x = self._noised(x, client, "noise")
+        return Samples(self._normalised(self._drifted(x, client, round)), y)
+
+    def validation(self, client: int, round: int) -> Samples:
+        """Noisy as the client's training data, otherwise treated as its test data: not augmented, drifting alike."""
+        rows = self._drift.test(self._held_out, client, round, self._seed, self._drawn)
+        x, y = self._unaugmented(self._whole.train, rows)
+        x = self._noised(x, client, "validation noise")
         return Samples(self._normalised(self._drifted(x, client, round)), y)
 
     def test(self, client: int, round: int) -> Samples:
-        x, y = self._cut_test(self._drift.test(self._split.test, client, round, self._seed, self._drawn))
+        x, y = self._unaugmented(
+            self._whole.test, self._drift.test(self._split.test, client, round, self._seed, self._drawn)
+        )
         return Samples(self._normalised(self._drifted(x, client, round)), y)
 
     def pooled_test(self) -> Samples:
         """The whole test set, which no drift changes."""
-        x, y = self._cut_test(np.arange(len(self._whole.test.y)))
+        x, y = self._unaugmented(self._whole.test, np.arange(len(self._whole.test.y)))
         return Samples(self._normalised(x), y)
 
     def num_test(self, client: int) -> int:
@@ -136,8 +144,16 @@ class DividedClients:
             self._draws = round, draw_augmentation(len(self._whole.train.y), self._seed, round)
         return self._draws[1]
 
-    def _cut_test(self, rows: np.ndarray) -> Samples:
-        x, y = self._cut(self._whole.test, rows)
+    def _noised(self, x: Tensor, client: int, purpose: str) -> Tensor:
+        """The inputs, with noise if the client is noisy."""
+        if not (self._options.noise and client in self.noisy):
+            return x
+        noise = generator(self._seed, purpose, client).standard_normal(x.shape, dtype=np.float32)
+        return x.add(torch.from_numpy(noise), alpha=self._options.noise.std).clamp_(self._low, self._high)
+
+    def _unaugmented(self, pool: SamplePool, rows: np.ndarray) -> Samples:
+        """Samples to test on: of the size that augmentation makes, without any other change."""
+        x, y = self._cut(pool, rows)
         return Samples(self._options.augment.test(x) if self._options.augment else x, y)
 
     def _cut(self, pool: SamplePool, rows: np.ndarray) -> Samples:
@@ -195,17 +211,19 @@ class Divided(Options):
         bool, Meta(description="Repeat a client's samples of its rarer classes until all its classes are as frequent.")
     ] = False
     drift: Annotated[DriftOptions | None, Meta(description="How the data changes by round.")] = None
+    validation: ValidationShare = None
 
     def divide(self, whole: Whole, seed: int) -> DividedClients:
-        split = self._split(*whole.labels(), generator(seed, "partition"), seed)
+        split, held_out = self._split(*whole.labels(), generator(seed, "partition"), seed)
         if self.oversample:
             if whole.task != "classes":
                 raise DataError(f"data.oversample: repeats samples of rare classes, but targets here are {whole.task}")
             labels = whole.train.y.numpy()
             split = split._replace(train=[_balanced(rows, labels[rows]) for rows in split.train])
-        return DividedClients(whole, split, self, seed)
+        return DividedClients(whole, split, held_out, self, seed)
 
-    def _split(self, train: Labels, test: Labels, rng: np.random.Generator, seed: int) -> Split:
+    def _split(self, train: Labels, test: Labels, rng: np.random.Generator, seed: int) -> tuple[Split, Hands]:
+        """What clients train and are tested on, and what they hold out of the samples that they were dealt."""
         num_shared = nearest_whole(self.shared_fraction * len(train.y))
         order = generator(seed, "shared samples").permutation(len(train.y)) if num_shared else np.arange(len(train.y))
         shared, dealt = order[:num_shared], np.sort(order[num_shared:])
@@ -215,9 +233,16 @@ class Divided(Options):
             split = self.partition.split(train, test, self.clients, rng)
         else:
             split = self.partition.split(train, test, self.clients or NUM_CLIENTS, rng)
-        if not num_shared:
-            return split
-        return split._replace(train=[np.sort(np.concatenate([shared, dealt[rows]])) for rows in split.train])
+        hands = [dealt[rows] for rows in split.train] if num_shared else split.train
+        held_out = [rows[:0] for rows in hands]
+        if self.validation is not None:
+            chosen = [choose_held_out(len(rows), self.validation, seed, client) for client, rows in enumerate(hands)]
+            held_out = [rows[held] for rows, held in zip(hands, chosen, strict=True)]
+            check_held_out([len(rows) for rows in held_out])
+            hands = [rows[~held] for rows, held in zip(hands, chosen, strict=True)]
+        if num_shared:
+            hands = [np.sort(np.concatenate([shared, rows])) for rows in hands]
+        return split._replace(train=hands), held_out
 
 
 def _chunks(x: Inputs) -> Iterator[Tensor]:

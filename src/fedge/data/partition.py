@@ -97,22 +97,48 @@ class Shards(Options, tag="shards"):
 class Classes(Options, tag="classes"):
     """Exactly `k` classes for each client: every class is cut into equal parts, and a client is dealt k different ones.
 
-    There are k parts for each client in all, as many of one class as of another, as far as that is possible.
+    There are k parts for each client in all, as many of one class as of another, as far as that is possible. Adjacent
+    classes are dealt together: 0 and 1, 2 and 3, ... for k = 2, each pair to as many clients as another, as far as that
+    is possible.
     """
 
     k: Annotated[int, Meta(ge=1, description="Classes that each client has.")] = 2
+    pairs: Annotated[
+        Literal["random", "adjacent"],
+        Meta(description="Which classes a client has together: any, or neighbours such as 0 and 1, 2 and 3."),
+    ] = "random"
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
         _check_clients(num_clients, len(train.y))
         _check_classes(train.y, "classes")
         classes, totals = np.unique(train.y, return_counts=True)
         parts = self._parts(totals, num_clients)
-        chosen = choose_classes(parts, self.k, num_clients, rng)
+        if self.pairs == "adjacent":
+            chosen = self._neighbours(totals, num_clients, rng)
+        else:
+            chosen = choose_classes(parts, self.k, num_clients, rng)
         counts = np.zeros(chosen.shape, int)
         for label, total in enumerate(totals):
             owners = rng.permutation(np.flatnonzero(chosen[:, label]))
             counts[owners, label] = [len(part) for part in np.array_split(np.arange(total), len(owners))]
         return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
+
+    def _neighbours(self, totals: np.ndarray, num_clients: int, rng: Rng) -> np.ndarray:
+        """Which classes each client has, as truth values `[num_clients, num_classes]`."""
+        num_groups, rest = divmod(len(totals), self.k)
+        if rest or num_groups > num_clients:
+            raise DataError(
+                f"data.partition.pairs: adjacent classes are dealt in groups of k = {self.k}, so expected a multiple "
+                f"of k classes and a client for each group, got {len(totals)} classes and {num_clients} clients"
+            )
+        groups = rng.permutation(np.arange(num_clients) % num_groups)
+        chosen = np.repeat(groups[:, None] == np.arange(num_groups), self.k, axis=1)
+        if (chosen.sum(0) > totals).any():
+            raise DataError(
+                f"data.partition.pairs: {num_clients} clients of {self.k} adjacent classes need up to "
+                f"{chosen.sum(0).max()} samples of a class, but one has {totals.min()}; lower data.clients"
+            )
+        return chosen
 
     def _parts(self, totals: np.ndarray, num_clients: int) -> np.ndarray:
         """How many parts each class is cut into: none empty, and no more than there are clients."""
@@ -163,6 +189,25 @@ class Dirichlet(Options, tag="dirichlet"):
         return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
 
 
+class Sorted(Options, tag="sorted"):
+    """Sorted by class and cut into equal parts, dealt in this order: a client has few classes, but at least two.
+
+    One that would have a single class swaps a sample with another client.
+    """
+
+    def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
+        num_samples = len(train.y)
+        _check_clients(num_clients, num_samples)
+        _check_classes(train.y, "sorted")
+        if num_samples < 2 * num_clients:
+            raise DataError(
+                f"data.clients: two classes for each of {num_clients} clients need 2 training samples each, but there "
+                f"are only {num_samples}; at most {num_samples // 2} clients are possible"
+            )
+        cuts = np.arange(1, num_clients) * num_samples // num_clients
+        return _split_sorted(train, test, cuts, rng, "data.partition")
+
+
 class Unbalanced(Options, tag="unbalanced"):
     """Parts of random sizes: shuffled samples, or samples sorted by class, cut at random places.
 
@@ -185,15 +230,7 @@ class Unbalanced(Options, tag="unbalanced"):
             parts = np.split(rng.permutation(num_samples), cuts)
             return _followed([np.sort(part) for part in parts], train, test, rng)
         _check_classes(train.y, "unbalanced")
-        classes, totals = np.unique(train.y, return_counts=True)
-        if num_samples - totals.max() < num_clients:
-            raise DataError(
-                f"data.partition.sorted: two classes for each of {num_clients} clients need as many samples outside "
-                f"the largest class, but there are {num_samples - totals.max()}; lower data.clients"
-            )
-        counts = np.stack([count(part, classes) for part in np.split(np.sort(train.y), cuts)])
-        mix(counts)
-        return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
+        return _split_sorted(train, test, cuts, rng, "data.partition.sorted")
 
 
 class Pachinko(Options, tag="pachinko"):
@@ -331,8 +368,8 @@ class Natural(Options, tag="natural"):
         return Split(_by_key(train, str(name), chosen), _by_key(test, str(name), chosen))
 
 
-Partition = Iid | Shards | Classes | Dirichlet | Unbalanced | Pachinko | Spatial | Natural
-PARTITIONS = (Iid, Shards, Classes, Dirichlet, Unbalanced, Pachinko, Spatial, Natural)
+Partition = Iid | Shards | Classes | Dirichlet | Sorted | Unbalanced | Pachinko | Spatial | Natural
+PARTITIONS = (Iid, Shards, Classes, Dirichlet, Sorted, Unbalanced, Pachinko, Spatial, Natural)
 
 
 def _is_classes(labels: np.ndarray) -> bool:
@@ -373,6 +410,20 @@ def _column(labels: Labels, name: str | None, partition: str) -> np.ndarray:
             f"{nearest(name, labels.columns) if name else ''}; choose another column, partition or data set"
         )
     return labels.columns[name]
+
+
+def _split_sorted(train: Labels, test: Labels, cuts: np.ndarray, rng: Rng, setting: str) -> Split:
+    """Samples sorted by class and cut at these places, mixed until every client has two classes."""
+    classes, totals = np.unique(train.y, return_counts=True)
+    num_clients, num_others = len(cuts) + 1, len(train.y) - totals.max()
+    if num_others < num_clients:
+        raise DataError(
+            f"{setting}: two classes for each of {num_clients} clients need as many samples outside "
+            f"the largest class, but there are {num_others}; lower data.clients"
+        )
+    counts = np.stack([count(part, classes) for part in np.split(np.sort(train.y), cuts)])
+    mix(counts)
+    return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
 
 
 def _followed(parts: list[np.ndarray], train: Labels, test: Labels, rng: Rng) -> Split:

@@ -13,6 +13,7 @@ from fedge.core.registered import Task
 from fedge.core.schema import Options
 from fedge.data.apportionment import MAX_ALPHA, MIN_ALPHA, draw_proportions
 from fedge.data.clients import Samples
+from fedge.data.validation import ValidationShare, check_held_out, choose_held_out, count_held_out
 
 MAX_POOLED = 100
 
@@ -59,6 +60,7 @@ class Synthetic(Options, tag="synthetic"):
     deviation: Annotated[
         float, Meta(ge=0, le=1e6, description="quadratic: standard deviation of the noise on the targets.")
     ] = 0.1
+    validation: ValidationShare = None
 
     def build(self, seed: int) -> GeneratedClients:
         return GeneratedClients(self, seed)
@@ -74,21 +76,36 @@ class GeneratedClients:
         self.shape: tuple[int, ...] = (options.features,)
         self.task: Task = "values" if options.kind == "quadratic" else "classes"
         self.num_outputs = 1 if self.task == "values" else options.classes
-        self.sizes = np.broadcast_to(np.int64(options.samples), options.clients)
+        num_held_out = 0
+        if options.validation is not None:
+            num_held_out = count_held_out(options.samples, options.validation)
+            check_held_out([num_held_out])
+        self.sizes = np.broadcast_to(np.int64(options.samples - num_held_out), options.clients)
         self.noisy = np.empty(0, int)
         self._options, self._seed = options, seed
         self._source = _Quadratic(options, seed) if self.task == "values" else _Mixture(options, seed)
 
     def num_samples(self, client: int, round: int) -> int:
-        return self._options.samples
+        return int(self.sizes[client])
 
     def train(self, client: int, round: int) -> Samples:
-        rng = generator(self._seed, "synthetic train", client)
-        return self._source.draw(client, self._options.samples, rng)
+        return self._drawn(client, held_out=False)
+
+    def validation(self, client: int, round: int) -> Samples:
+        return self._drawn(client, held_out=True)
 
     def test(self, client: int, round: int) -> Samples:
         rng = generator(self._seed, "synthetic test", client)
         return self._source.draw(client, self._options.test_samples, rng)
+
+    def _drawn(self, client: int, held_out: bool) -> Samples:
+        """The training samples that a client holds out, or the others."""
+        options = self._options
+        drawn = self._source.draw(client, options.samples, generator(self._seed, "synthetic train", client))
+        if options.validation is None:
+            return Samples(*(side[:0] for side in drawn)) if held_out else drawn
+        chosen = torch.from_numpy(choose_held_out(options.samples, options.validation, self._seed, client))
+        return Samples(*(side[chosen == held_out] for side in drawn))
 
     def pooled_test(self) -> Samples:
         """The test sets of at most 100 clients, evenly spaced."""

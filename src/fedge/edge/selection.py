@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from math import ceil
-from typing import Annotated
+from math import ceil, floor
+from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
@@ -28,6 +28,9 @@ class Uniform(Options, tag="uniform"):
         None
     )
     count: Annotated[Count | None, Meta(description="clients asked in a round; with cells, in each of them")] = None
+    rounding: Annotated[
+        Literal["up", "down"], Meta(description="of the fraction's number of clients, which is at least 1")
+    ] = "up"
 
     def __post_init__(self) -> None:
         if self.fraction is not None and self.count is not None:
@@ -41,7 +44,7 @@ class Uniform(Options, tag="uniform"):
     def number(self, num_clients: int) -> int:
         """How many of all clients are asked."""
         if self.count is None:
-            return max(1, int((self.fraction or 0.1) * num_clients + 1e-9))
+            return self._rounded(num_clients)
         if self.count > num_clients:
             raise ConfigError(
                 f"selection.count: expected at most the {num_clients} clients of data.clients, got {self.count}"
@@ -51,7 +54,7 @@ class Uniform(Options, tag="uniform"):
     def number_in_cell(self, num_clients: int) -> int:
         """How many of so many clients of a cell are asked; of few, all there are."""
         if self.count is None:
-            return ceil((self.fraction or 0.1) * num_clients - 1e-9)
+            return min(self._rounded(num_clients), num_clients)  # of none, none
         return min(self.count, num_clients)
 
     def share(self, num_clients: int, num_cells: int | None) -> float:
@@ -68,6 +71,11 @@ class Uniform(Options, tag="uniform"):
     def fit(self, chosen: np.ndarray, deadline_s: float | None, predict: Predict) -> np.ndarray:
         """Those of the chosen that are asked indeed."""
         return chosen
+
+    def _rounded(self, num_clients: int) -> int:
+        """The fraction of clients as a whole number; a rounding error of 1e-9 does not count."""
+        number = (self.fraction or 0.1) * num_clients
+        return max(1, ceil(number - 1e-9) if self.rounding == "up" else floor(number + 1e-9))
 
 
 class FedCS(Uniform, tag="fedcs"):

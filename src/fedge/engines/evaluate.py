@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedge.client.evaluate import PIECE, has_data, reached, score_piece, sums
+from fedge.client.evaluate import PIECE, has_data, measured_on, reached, score_piece, sums
 from fedge.core.algorithm import Info
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree
@@ -43,7 +43,7 @@ def evaluate_test(sides: BothSides, workers: Workers, variables: Tree) -> Sums:
 def evaluate_clients(sides: BothSides, workers: Workers, question: Question, info: Info) -> dict[int, Sums]:
     """Return each client's answer to a question; clients without such data are left out."""
     clients, told = sides.clients, {**question.told(), **info.told()}
-    if question.measure in ("test", "train"):
+    if question.measure in ("test", "train", "validation"):
         items: Iterator[Content] = (({"clients": part, **told}, {}) for part in _parts(question.clients, _CLIENTS))
         return _by_client(workers.map("common", question.down, items))
     work = clients.algorithm.adapt if question.measure == "user" else clients.algorithm.works[question.work or ""]
@@ -63,8 +63,8 @@ def measure_central(sides: BothSides, batched: Batched, shared: Tree, meta: Meta
 def measure_common(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
     """Do a task of `evaluate_clients` where one model is for all: one pass over the data of some clients."""
     clients, network, round = sides.clients, sides.clients.network, meta["round"]
-    look = clients.data.train if meta["measure"] == "train" else clients.data.test
-    sets = {client: samples for client in meta["clients"] if len(samples := look(client, round))}
+    looked = ((client, measured_on(clients.data, meta["measure"], client, round)) for client in meta["clients"])
+    sets = {client: samples for client, samples in looked if len(samples)}
     if not sets:
         return _columns({}), {}
     together = network.cast(Samples(*(torch.cat(side) for side in zip(*sets.values(), strict=True))))

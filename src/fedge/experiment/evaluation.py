@@ -24,16 +24,19 @@ _ADVICE = (
 class Evaluation:
     """Measures states of the server as the options ask; remembers each client's accuracy of the last time."""
 
-    def __init__(self, options: EvaluateOptions, server: ServerSide, engine: Engine, has_test: bool) -> None:
+    def __init__(
+        self, options: EvaluateOptions, server: ServerSide, engine: Engine, has_test: bool, has_validation: bool = False
+    ) -> None:
         if options.at == "server" and not has_test:
             raise ConfigError('evaluate.at: the server has no test set; set evaluate.at = "clients"')
         self._options, self._server, self._engine = options, server, engine
         self._stops = server.limits.on_bad == "stop"
         self._at = options.at or ("server" if has_test else "clients")
+        self._has_validation = has_validation
         self.user_accuracies: dict[int, float] = {}
 
     def measure(self, state: Tree, info: Info) -> dict[str, Any]:
-        """Return fields of a round's record."""
+        """Return fields of a round's record; `info.cohort` are the users to measure if only some are selected."""
         options, server = self._options, self._server
         variables = server.algorithm.model(state, server.variables)
         everybody = range(info.num_clients)
@@ -48,6 +51,9 @@ class Evaluation:
                 f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "
                 "Training has diverged: lower algorithm.learning_rate"
             )
+        if self._has_validation:
+            held_out = self._over_clients(self._ask("validation", variables, everybody, info), "validation")
+            metrics |= {f"validation_{name}": value for name, value in held_out.items()}
         if options.train:
             metrics |= self._on_training_data(self._ask("train", variables, everybody, info), metrics.get("loss"))
         if options.user_accuracy and server.clients.task != "values":
@@ -105,10 +111,10 @@ class Evaluation:
     def _over_clients(self, answers: Mapping[int, Sums], what: str) -> dict[str, float]:
         """Return the means over all samples of all clients whose answers count.
 
-        Without any, a TrainingError, or nothing if bad answers are to cost only themselves.
+        Without any, a DataError, or nothing if bad answers are to cost only themselves.
         """
         if not answers and self._stops:
-            raise TrainingError(f"evaluate: no client answered with its {what} data; do any clients have some?")
+            raise DataError(f"evaluate: no client answered with its {what} data; do any clients have some?")
         return means(add_up(answers.values())) if answers else {}
 
     def _over_users(self, name: str, accuracies: Mapping[int, float]) -> dict[str, float]:

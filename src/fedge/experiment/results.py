@@ -7,6 +7,7 @@ from typing import Any
 
 from fedge.config import TargetOptions
 from fedge.core.fields import COSTS_TO_TARGET, METRICS, TO_TARGET, describe
+from fedge.schedules import Plateau, Seen
 
 
 class Results:
@@ -16,11 +17,15 @@ class Results:
         self._target = target
         self.metrics: dict[str, dict[str, float]] = {"last": {}, "best": {}}
         self._to_target: dict[str, float] | None = None
+        self._plateau = Plateau()
 
     @property
-    def stops(self) -> bool:
-        """Whether the target is reached, and ends the run."""
-        return bool(self._target and self._target.stop and self._to_target is not None)
+    def ended_by(self) -> str | None:
+        """What of the target ends the run now: `target`, where it is reached, or `patience`."""
+        target = self._target
+        if target and target.stop and self._to_target is not None:
+            return "target"
+        return "patience" if target and target.patience and self._plateau.waited >= target.patience else None
 
     def note(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
         """Take in a round's record; `totals` include it."""
@@ -29,17 +34,20 @@ class Results:
             if name in record:
                 last[name] = record[name]
                 best[name] = min(best.get(name, record[name]), record[name], key=describe(name).rank)
-        if self._to_target is None and self._target and self._target.reached(record):
-            self._to_target = {"rounds": record["round"], **{name: totals[name] for name in COSTS_TO_TARGET}}
+        self._look(record, totals)
 
-    def find_target(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def review(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Find what the target cost in the records: it may be another one than when they were written."""
         spent = dict.fromkeys(COSTS_TO_TARGET, 0)
         for record in records:
             spent = {name: before + record[name] for name, before in spent.items()}
-            if self._target and self._target.reached(record):
-                self._to_target = {"rounds": record["round"], **spent}
-                return
+            self._look(record, spent)
+
+    def _look(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
+        """See whether a round reached the target, and whether the validation metric still improves."""
+        self._plateau = self._plateau.after(seen_of(record))
+        if self._to_target is None and self._target and self._target.reached(record):
+            self._to_target = {"rounds": record["round"], **{name: totals[name] for name in COSTS_TO_TARGET}}
 
     def summary(self) -> dict[str, Any]:
         """Return the fields of a summary that concern metrics."""
@@ -50,3 +58,9 @@ class Results:
         """Return the totals when the target was first reached; None if it was not."""
         reached = self._to_target or {}
         return {name + TO_TARGET: reached.get(name) for name in ("rounds", *COSTS_TO_TARGET)}
+
+
+def seen_of(record: Mapping[str, Any]) -> Seen:
+    """Return what schedules and patience look at in a round's record: never the test set."""
+    metric = "validation_accuracy" if "validation_accuracy" in record else "validation_loss"
+    return Seen(record.get("train_loss"), record.get(metric), higher_is_better=describe(metric).better == "higher")

@@ -15,7 +15,6 @@ from fedge.config import Config
 from fedge.core.algorithm import Info, Reply
 from fedge.core.drive import Engine, Outcome, drive
 from fedge.core.errors import VoidError
-from fedge.core.fields import describe
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
 from fedge.core.server_side import ServerSide
@@ -24,13 +23,12 @@ from fedge.edge.hierarchy import Hierarchy
 from fedge.edge.ledger import Ledger
 from fedge.experiment.evaluation import Evaluation
 from fedge.experiment.records import describe_round
-from fedge.experiment.results import Results
+from fedge.experiment.results import Results, seen_of
 from fedge.experiment.setup import info_of
 from fedge.experiment.trace import Tracer
 from fedge.runs.directory import RunDirectory
 from fedge.runs.pace import CommitPolicy
 from fedge.runs.read import Run
-from fedge.schedules import Seen
 
 
 class Surroundings(NamedTuple):
@@ -62,7 +60,9 @@ class TrainingRun:
         self._seconds = 0.0
         self._results = Results(config.target)
         self._schedule = config.schedule.init()
-        self._evaluation = Evaluation(config.evaluate, given.server, given.engine, given.has_test)
+        self._evaluation = Evaluation(
+            config.evaluate, given.server, given.engine, given.has_test, config.data.validation is not None
+        )
         if (restored := directory.restore()) is not None:
             self._restore(*restored)
 
@@ -100,11 +100,9 @@ class TrainingRun:
             record["server_learning_rate"] = info.server_rate
         self._void_rounds = self._void_rounds + 1 if "void" in record else 0
         record |= self._end(outcomes)
-        record |= self._evaluate_if_due(info, cohorts)
+        record |= self._evaluate_if_due(info)
         self._results.note(record, self._ledger.totals)
-        metric = "accuracy" if "accuracy" in record else "loss"
-        seen = Seen(record.get("train_loss"), record.get(metric), higher_is_better=describe(metric).better == "higher")
-        self._schedule = config.schedule.observe(self._schedule, seen)
+        self._schedule = config.schedule.observe(self._schedule, seen_of(record))
         record["seconds"] = time.perf_counter() - began
         self._seconds += record["seconds"]
         return record
@@ -148,15 +146,20 @@ class TrainingRun:
             self._config, self._seed, self._num_clients, num_asked, self._round, self._world.seconds, self._schedule
         )
 
-    def _evaluate_if_due(self, info: Info, cohorts: Sequence[Cohort]) -> dict[str, float]:
-        """An evaluation waits until cells have agreed; that of the last round is of what a merge would result in."""
+    def _evaluate_if_due(self, info: Info) -> dict[str, float]:
+        """An evaluation waits until cells have agreed; that of the last round is of what a merge would result in.
+
+        Selected users are those that download the model next: the cohort of the next round.
+        """
         config, every = self._config, self._config.evaluate.every
         last = self._round == config.rounds or config.budget.spent(self._ledger.totals)
         due = config.edge.merges(self._round) and self._round % every < config.edge.period
         if not (last or due):
             return {}
-        present = tuple(client for cohort in cohorts for client in cohort.present)
-        return self._evaluation.measure(self._hierarchy.merged(), info._replace(cohort=present))
+        users: tuple[int, ...] = ()
+        if config.evaluate.users == "selected":
+            users = tuple(client for cohort in self._world.gather(self._round + 1) for client in cohort.present)
+        return self._evaluation.measure(self._hierarchy.merged(), info._replace(cohort=users))
 
     def _client_rows(self) -> Iterator[dict[str, Any]]:
         """One row for each client that took part or whose accuracy was measured in the last evaluation."""
@@ -170,8 +173,8 @@ class TrainingRun:
             yield row | {name: values[client] for name, values in known.items() if not isnan(values[client])}
 
     def _ended_by(self) -> str | None:
-        if self._results.stops:
-            return "target"
+        if (ended_by := self._results.ended_by) is not None:
+            return ended_by
         return self._config.budget.spent(self._ledger.totals) or (
             "rounds" if self._round >= self._config.rounds else None
         )
@@ -214,7 +217,7 @@ class TrainingRun:
                 self._schedule[quantity] = saved
         if users := pick("users", tensors):
             self._evaluation.user_accuracies = dict(zip(users["ids"].tolist(), users["accuracy"].tolist(), strict=True))
-        self._results.find_target(Run(self._directory.path).rounds)
+        self._results.review(Run(self._directory.path).rounds)
 
 
 def _explain_silence(config: Config, num_rounds: int, num_rejected: int) -> str:

@@ -57,8 +57,15 @@ class Setup:
         config.edge.check(num_clients)
         _check_cells(config, num_clients)
         config.schedule.check(amounts_of(config))
-        if registered.task == "values" and config.target and config.target.metric != "loss":
-            raise ConfigError(f"target.metric: a regression has no {config.target.metric}; its only metric is loss")
+        target = config.target if config.target and config.target.value is not None else None
+        if registered.task == "values" and target and "accuracy" in target.metric:
+            raise ConfigError(
+                f"target.metric: a regression has no {target.metric}; its metrics are loss and validation_loss"
+            )
+        if target and target.metric == "user_accuracy_clean" and not len(registered.noisy):
+            raise ConfigError(
+                "target.metric: user_accuracy_clean needs noisy clients, and there are none; set data.noise"
+            )
         network = _network(config, seed, registered)
         flops = count_flops(network.module, registered.shape)
         return Setup(config, seed, registered, network, algorithm_of(config, network), flops)

@@ -59,8 +59,6 @@ class Simulation:
                 "model: its BatchNorm parameters and statistics are averaged like all others; "
                 'to keep them private set personal.private = "bn", or "none" to say that this is meant'
             )
-        if config.schedule.needs_metric:
-            self._progress.notice("schedule: watches the test set, as there is no validation set")
         small = int(np.count_nonzero(self._setup.registered.sizes < size))
         if small:
             self._progress.notice(

@@ -23,7 +23,7 @@ from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.setup import Setup
 from fedge.experiment.simulation import Simulation
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
-from fedge.runs.files import CONFIG, seed_path
+from fedge.runs.files import CONFIG, check_resumable, seed_path
 from fedge.runs.read import Run
 
 _SAME = ("name", "seed", "seeds", "data", "model", "personal", "codec", "cluster")
@@ -95,6 +95,8 @@ def resume(path: Path, changes: Sequence[str] | Mapping[str, Any], progress: Pro
 
     Changes of settings are texts `a.b=v`, or values by their path.
     """
+    if changes or Run(path).status != "complete":
+        check_resumable(path)
     config = _changed(path, changes)
     if config.seeds is None:
         _go_on(config, path, progress)
@@ -120,8 +122,8 @@ def _begin(setup: Setup, path: Path, progress: Progress) -> None:
 
 
 def _go_on(config: Config, path: Path, progress: Progress) -> None:
-    found, plain = Run(path), configuration.plain(config)
-    if found.status == "complete" and found.config == plain:
+    found = Run(path)
+    if found.status == "complete" and configuration.parse(found.config) == config:
         progress.notice(f"{path}: is complete already")
         return
     with RunDirectory.open(path) as directory:

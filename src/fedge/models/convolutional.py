@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from msgspec import Meta, field
 from torch import nn
 
 from fedge.core.errors import ModelError
-from fedge.models.model import Model
+from fedge.models.model import Model, NormPlace
 
 Rate = Annotated[float, Meta(ge=0, lt=1)]
 
@@ -60,8 +59,10 @@ class MtflCnn(Model, tag="mtfl_cnn"):
         False
     )
 
+    norm: NormPlace = "before"
+
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
-        return _two_convolutions(shape, num_outputs, "mtfl_cnn", norm=True, dense_norm=self.dense_norm)
+        return _two_convolutions(shape, num_outputs, "mtfl_cnn", self.norm, dense_norm=self.dense_norm)
 
 
 class FemnistCnn(Model, tag="femnist_cnn"):
@@ -117,26 +118,22 @@ class DynavgCnn(Model, tag="dynavg_cnn"):
 
 
 def _two_convolutions(
-    shape: tuple[int, ...], num_outputs: int, name: str, norm: bool = False, dense_norm: bool = False
+    shape: tuple[int, ...], num_outputs: int, name: str, norm: NormPlace | None = None, dense_norm: bool = False
 ) -> nn.Sequential:
+    """Batch normalised where `norm` says; after a nonlinearity means after its pooling, as in MTFL's published code."""
     channels, *sides = check_image(shape, 10, name)
 
-    def normed(wanted: bool, make: Callable[[int], nn.Module], width: int) -> list[nn.Module]:
-        return [make(width)] if wanted else []
+    def normed(layer: nn.Module, *nonlinear: nn.Module) -> list[nn.Module]:
+        return [layer, *nonlinear] if norm == "before" else [*nonlinear, layer] if norm else [*nonlinear]
 
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3),
-        *normed(norm, nn.BatchNorm2d, 32),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *normed(nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
         nn.Conv2d(32, 64, 3),
-        *normed(norm, nn.BatchNorm2d, 64),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *normed(nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)),
         nn.Flatten(),
         nn.Linear(64 * prod(_shrink(_shrink(side)) for side in sides), 512),
-        *normed(dense_norm, nn.BatchNorm1d, 512),
-        nn.ReLU(),
+        *(normed(nn.BatchNorm1d(512), nn.ReLU()) if dense_norm else [nn.ReLU()]),
         nn.Linear(512, num_outputs),
     )
 

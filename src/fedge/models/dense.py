@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from torch import nn
 
 from fedge.core.errors import ModelError
-from fedge.models.model import Model
+from fedge.models.model import Model, NormPlace
 
 
 class Linear(Model, tag="linear"):
@@ -27,11 +29,13 @@ class Logistic(Model, tag="logistic"):
 class Nn(Model, tag="nn"):
     """One hidden layer of 128 units."""
 
+    activation: Annotated[Literal["relu", "sigmoid"], Meta(description="Of the hidden units.")] = "relu"
+
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
         return nn.Sequential(
             nn.Flatten(),
             nn.Linear(count_features(shape), 128),
-            nn.ReLU(),
+            nn.ReLU() if self.activation == "relu" else nn.Sigmoid(),
             nn.Linear(128, num_outputs),
         )
 
@@ -59,14 +63,16 @@ class BagOfWords(Logistic, tag="bag_of_words"):
 
 
 class Mtfl2nn(Model, tag="mtfl_2nn"):
-    """The 2NN of MTFL: two hidden layers of 200 units, batch normalisation after the first."""
+    """The 2NN of MTFL: two hidden layers of 200 units, the first batch normalised."""
+
+    norm: NormPlace = "before"
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
+        layers = [nn.BatchNorm1d(200), nn.ReLU()]
         return nn.Sequential(
             nn.Flatten(),
             nn.Linear(count_features(shape), 200),
-            nn.BatchNorm1d(200),
-            nn.ReLU(),
+            *(layers if self.norm == "before" else reversed(layers)),
             nn.Linear(200, 200),
             nn.ReLU(),
             nn.Linear(200, num_outputs),

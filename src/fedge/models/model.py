@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 from torch import Tensor, nn
 
 from fedge.core.errors import ModelError
 from fedge.core.schema import Options, nearest
+
+NormPlace = Annotated[
+    Literal["before", "after"],
+    Meta(
+        description="Where batch normalisation stands: before the nonlinearity, as in MTFL's article, or after it (and "
+        "its pooling), as in its published code."
+    ),
+]
 
 
 class Model(Options):

@@ -18,6 +18,9 @@ from typing import Any
 from fedge.core.errors import ConfigError, FedgeError
 from fedge.report.frames import frame
 from fedge.report.groups import RunGroup, group_runs, settings
+from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
+from fedge.report.outcomes import outcome
+from fedge.report.statistics import to_target
 from fedge.runs import Run
 from fedge.runs.files import encode_pretty
 from fedge.runs.storage import write_atomic, writing
@@ -134,7 +137,8 @@ def hfl_results(group: RunGroup) -> dict[str, Any]:
     """The content of the document's result file (its section 4.1.5).
 
     A metric keeps its value until it is measured again; it is null before it first was, and where no run of a
-    round has it.
+    round has it. With a target, `rounds_to_target` is the mean over seeds of the first round that reached it, and
+    `rounds_to_target_of_mean` the first round in which the mean over seeds did.
     """
     fields = {"train_accuracy": "train_accuracy", "test_accuracy": "accuracy"}
     fields |= {"latency": "sim_seconds", "weight_divergence": "weight_divergence"}
@@ -143,6 +147,10 @@ def hfl_results(group: RunGroup) -> dict[str, Any]:
     }
     latencies = [record["sim_seconds"] for run in group.runs for record in run.rounds if "sim_seconds" in record]
     results["latency_median"] = median(latencies) if latencies else None
+    if group.target is not None:
+        reached = to_target([outcome(run, "rounds_to_target") for run in group.runs]).estimate
+        results["rounds_to_target"] = reached.mean if reached else None
+        results[ROUNDS_OF_MEAN] = rounds_of_mean(group)
     return {"config": _hfl_config(group.runs[0].config), "results": results}
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from fedge.core.errors import ConfigError, FedgeError, RunError
 from fedge.report.columns import read_rounds
-from fedge.report.groups import settings
+from fedge.report.groups import group_runs, settings
+from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
 from fedge.runs import Run, find_runs
 from fedge.runs.files import encode
 
@@ -27,9 +28,10 @@ def load(path: str | Path = "runs", what: What = "rounds") -> Any:
     """The runs at a path as a table: a row a round, or with what="summary" a row a run.
 
     The first column is the run's path; then come its settings by their path, such as `algorithm.learning_rate`, then
-    what was recorded. A setting that has the name of a result is called `config.` and its name; one that no run
-    sets is left out. The table is a pandas DataFrame, or one of polars if there is no pandas. Directories that
-    cannot be read are left out with a warning.
+    what was recorded; a row a run also has `rounds_to_target_of_mean`, when the mean over its seeds reached the target.
+    A setting that has the name of a result is called `config.` and its name; one that no run sets is left out. The
+    table is a pandas DataFrame, or one of polars if there is no pandas. Directories that cannot be read are left out
+    with a warning.
     """
     runs = []
     for run in find_runs(Path(path)):
@@ -52,7 +54,9 @@ def frame(runs: Sequence[Run], what: What = "rounds") -> Any:
     if what == "rounds":
         lengths, results = read_rounds(runs)
     else:
-        lengths, results = [1] * len(runs), _columns([{"status": run.status, **(run.summary or {})} for run in runs])
+        of_mean = {id(run): rounds_of_mean(group) for group in group_runs(runs) for run in group.runs}
+        rows = [{"status": run.status, **(run.summary or {}), ROUNDS_OF_MEAN: of_mean.get(id(run))} for run in runs]
+        lengths, results = [1] * len(runs), _columns(rows)
     described = _columns([dict(settings(run.config)) for run in runs])
     described = {f"config.{name}" if name in results else name: values for name, values in described.items()}
     return make({"run": [str(run.path) for run in runs], **described}, lengths, results)

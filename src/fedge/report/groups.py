@@ -151,4 +151,4 @@ def _check_key(key: str, groups: Sequence[RunGroup]) -> None:
 
 def _target(run: RunView) -> Target | None:
     target = run.config.get("target")
-    return Target(target["metric"], target["value"]) if target else None
+    return Target(target["metric"], target["value"]) if target and target.get("value") is not None else None

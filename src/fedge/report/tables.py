@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedge.core.fields import Unit, describe, fitting
 from fedge.report.groups import RunGroup, Target
+from fedge.report.mean_curve import rounds_of_mean
 from fedge.report.outcomes import outcome
 from fedge.report.statistics import LEVEL, Estimate, to_target
 
@@ -21,7 +22,8 @@ from fedge.report.statistics import LEVEL, Estimate, to_target
 class Row:
     """One experiment over its finished seeds, in the units of the records. None: not measured, or by no seed.
 
-    Costs to the target are those of the seeds that reached it.
+    Costs to the target are those of the seeds that reached it; `rounds_to_target_of_mean` is when the mean over seeds
+    did.
     """
 
     label: str
@@ -31,7 +33,9 @@ class Row:
     reached: int
     accuracy: Estimate | None
     user_accuracy: Estimate | None
+    user_accuracy_clean: Estimate | None
     rounds_to_target: Estimate | None
+    rounds_to_target_of_mean: int | None
     bytes_to_target: Estimate | None
     flops_to_target: Estimate | None
     sim_seconds_to_target: Estimate | None
@@ -63,7 +67,7 @@ def grid(rows: Sequence[Row]) -> TableCells:
         head.append(header.format(unit=unit.name, goal=goal))
         for row, line, estimate in zip(rows, cells, estimates, strict=True):
             written = write(estimate, unit) if estimate else "–"
-            line.append(_with_reached(written, row) if says_reached else written)
+            line.append(_with_details(written, row) if says_reached else written)
     return TableCells("Results", head, cells, _caption(rows, targets))
 
 
@@ -109,6 +113,7 @@ class TableCells(NamedTuple):
 RESULTS = {
     "accuracy": "accuracy\n({unit})",
     "user_accuracy": "user\nacc. ({unit})",
+    "user_accuracy_clean": "clean\nuser\nacc. ({unit})",
     "rounds_to_target": "rounds\nto {goal}",
     "bytes_to_target": "{unit} up\n+ down\nto {goal}",
     "flops_to_target": "{unit}\nto {goal}",
@@ -127,6 +132,7 @@ def _row(group: RunGroup) -> Row:
         unfinished=len(group.runs) - len(finished),
         target=group.target,
         reached=found["rounds_to_target"].reached,
+        rounds_to_target_of_mean=rounds_of_mean(group),
         **{name: result.estimate for name, result in found.items()},
     )
 
@@ -140,10 +146,14 @@ def _dim_rest(name: str) -> Text:
     return Text(label).append(f"\n{rest}", style="dim")
 
 
-def _with_reached(written: str, row: Row) -> str:
-    if row.target is None or row.reached == row.seeds:
+def _with_details(written: str, row: Row) -> str:
+    """The rounds to target, below them those of the mean curve of several seeds, and how many seeds reached it."""
+    if row.target is not None and row.reached < row.seeds:
+        written = f"{written}\n{row.reached}/{row.seeds} reached" if row.reached else "not reached"
+    if row.target is None or row.seeds < 2:
         return written
-    return f"{written}\n{row.reached}/{row.seeds} reached" if row.reached else "not reached"
+    of_mean = "–" if row.rounds_to_target_of_mean is None else f"{row.rounds_to_target_of_mean:,}"
+    return f"{written}\nmean: {of_mean}"
 
 
 def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
@@ -154,6 +164,9 @@ def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
         said = [f"target of {row.label}: {row.target}" for row in rows if row.target]
     if any(0 < row.reached < row.seeds for row in rows):
         said.append("costs to target: of the seeds that reached it")
+    if targets and any(row.seeds > 1 for row in rows):
+        said.append("rounds to target: mean over seeds of the first that reached it")
+        said.append("mean: the first round in which the mean over seeds reached it")
     if any(row.seeds > 1 for row in rows):
         said.append(f"±: half the {100 * LEVEL:g}% confidence interval of the mean over seeds")
     return said

@@ -27,9 +27,8 @@ from typing import Annotated, Any
 import msgspec
 
 from fedge.core.errors import RunError, StorageError
+from fedge.runs.formats import FORMAT, check_meanings, upgrade
 from fedge.runs.storage import reading
-
-FORMAT = 1
 
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
@@ -85,7 +84,23 @@ class RunMark(msgspec.Struct, frozen=True):
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
-    """Return the settings of a run, or of repeats, and the run's mark."""
+    """Return the settings of a run, or of repeats, and the run's mark; what an older format implied is written out."""
+    config, format = _read_settings(path)
+    marks = {name: config.pop(name) for name in RunMark.__struct_fields__ if name in config}
+    try:
+        return upgrade(config, format), msgspec.convert(marks, RunMark)
+    except msgspec.ValidationError as error:
+        raise RunError(f"{path / CONFIG} is damaged: {str(error).replace('$.', '')}; put back a copy of it") from None
+
+
+def check_resumable(path: Path) -> None:
+    """Raise a RunError if a run, or repeats, of an older format cannot be resumed as they were made."""
+    config, format = _read_settings(path)
+    check_meanings(str(path), config, format, name_version(path))
+
+
+def _read_settings(path: Path) -> tuple[dict[str, Any], int]:
+    """Return what config.json holds beside its format, and the format."""
     file = path / CONFIG
     data = read_bytes(file)
     if data is None:
@@ -99,11 +114,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
             f"{path} has format {found}, and this fedge reads up to format {FORMAT}; "
             f"use fedge {name_version(path)} or newer"
         )
-    marks = {name: config.pop(name) for name in RunMark.__struct_fields__ if name in config}
-    try:
-        return config, msgspec.convert(marks, RunMark)
-    except msgspec.ValidationError as error:
-        raise RunError(f"{file} is damaged: {str(error).replace('$.', '')}; put back a copy of it") from None
+    return config, found
 
 
 def encode_config(config: Mapping[str, Any], mark: RunMark | None = None) -> bytes:

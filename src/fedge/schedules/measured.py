@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from fedge.schedules.rule import Amounts, Moment, Quantity, Rule, Seen, State
+from fedge.schedules.rule import Amounts, Moment, Plateau, Quantity, Rule, Seen, State
 from fedge.schedules.timed import ROOT
 
 _LEAST = 1e-12  # of the first loss: a rate of 0 is one that SCAFFOLD and FedGBO divide by
@@ -47,26 +47,25 @@ class Error(Rule, tag="error"):
 class StepRule(Rule, tag="step"):
     """v0, and v0/factor once the validation metric no longer improves (K-step and eta-step); one drop only."""
 
-    needs_metric: ClassVar[bool] = True
     factor: Annotated[float, Meta(ge=1, description="what the value is divided by")] = 10.0
     patience: Annotated[int, Meta(ge=1, description="evaluations in a row without a better one")] = 10
     tol: Annotated[float, Meta(ge=0, description="better means better by more than this")] = 0.0
 
+    @property
+    def needs_metric(self) -> bool:
+        return True
+
     def init(self) -> State:
-        return {"best": None, "waited": 0}
+        return Plateau()._asdict()
 
     def value(self, quantity: Quantity, amounts: Amounts, moment: Moment, state: State) -> float:
         v0 = amounts.of(quantity)
         return v0 / self.factor if state["waited"] >= self.patience else v0
 
     def observe(self, state: State, seen: Seen) -> State:
-        best, waited = state["best"], state["waited"]
-        if seen.metric is None or waited >= self.patience:  # what has dropped stays down
-            return state
-        gain = 0.0 if best is None else (seen.metric - best) * (1 if seen.higher_is_better else -1)
-        if best is None or gain > self.tol:
-            return {"best": seen.metric, "waited": 0}
-        return {"best": best, "waited": waited + 1}
+        plateau = Plateau(**state)
+        # what has dropped stays down
+        return state if plateau.waited >= self.patience else plateau.after(seen, self.tol)._asdict()
 
 
 def _mean(losses: list[float]) -> float:

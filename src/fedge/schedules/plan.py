@@ -8,12 +8,10 @@ from typing import Annotated, get_args
 from msgspec import Meta
 
 from fedge.core.schema import Options, tag
-from fedge.schedules.derived import Hyperbolic, Optimal
-from fedge.schedules.measured import Error, StepRule
+from fedge.schedules.product import Product, SingleRule
 from fedge.schedules.rule import QUANTITIES, Amounts, Moment, Quantity, Rule, Seen, State
-from fedge.schedules.timed import BatchScaled, Exp, Fixed, PostLocal, RoundsRule, Warmup
 
-ScheduleRule = Fixed | Exp | RoundsRule | Error | StepRule | Hyperbolic | Optimal | Warmup | PostLocal | BatchScaled
+ScheduleRule = SingleRule | Product
 SCHEDULES: tuple[type[Rule], ...] = get_args(ScheduleRule)
 
 
@@ -28,9 +26,9 @@ class SchedulePlan(Options, tag=False):
 
     def __post_init__(self) -> None:
         for quantity, rule in self._rules():
-            if quantity not in rule.quantities:
+            if (unfit := rule.unfit(quantity)) is not None:
                 fitting = ", ".join(str(tag(kind)) for kind in SCHEDULES if quantity in kind.quantities)
-                raise ValueError(f"{quantity} cannot follow {tag(type(rule))!r}; expected one of {fitting}")
+                raise ValueError(f"{quantity} cannot follow {tag(type(unfit))!r}; expected one of {fitting}")
 
     @property
     def needs_metric(self) -> bool:

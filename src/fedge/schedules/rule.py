@@ -73,8 +73,22 @@ class Seen(NamedTuple):
     """What is known when a round has ended; None: not measured."""
 
     loss: float | None = None  # mean first-step loss of the cohort
-    metric: float | None = None  # on the validation set
+    metric: float | None = None  # on the validation split
     higher_is_better: bool = True
+
+
+class Plateau(NamedTuple):
+    """How long the validation metric has not improved."""
+
+    best: float | None = None
+    waited: int = 0  # evaluations in a row without a better one
+
+    def after(self, seen: Seen, tol: float = 0.0) -> Plateau:
+        """Return the same after another round; better means better by more than `tol`."""
+        if seen.metric is None:
+            return self
+        gain = 0.0 if self.best is None else (seen.metric - self.best) * (1 if seen.higher_is_better else -1)
+        return Plateau(seen.metric) if self.best is None or gain > tol else Plateau(self.best, self.waited + 1)
 
 
 class Rule(Options):
@@ -82,8 +96,15 @@ class Rule(Options):
 
     quantities: ClassVar[tuple[Quantity, ...]] = QUANTITIES
     """What it is defined for."""
-    needs_metric: ClassVar[bool] = False
-    """Whether it looks at the validation metric."""
+
+    @property
+    def needs_metric(self) -> bool:
+        """Whether it looks at the validation metric."""
+        return False
+
+    def unfit(self, quantity: Quantity) -> Rule | None:
+        """The rule, of those that it is made of, that is not defined for a quantity; None if all are."""
+        return None if quantity in self.quantities else self
 
     def check(self, quantity: Quantity, base: Amounts) -> None:
         """A ConfigError if it cannot schedule what the algorithm was given."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fedge.core.fields import Metric, describe
+from fedge.core.fields import Metric, describe, measured_on
 
 Status = Literal["waiting", "running", "complete", "failed"]
 
@@ -76,8 +76,15 @@ class Board:
         return sum(line.round for line in lines if line.status != "failed") / ahead if ahead else 1.0
 
     @property
+    def ranks(self) -> bool:
+        """Whether runs are ranked: by the validation split, never by the test set."""
+        return measured_on(self.metric) == "validation split"
+
+    @property
     def best(self) -> Line | None:
-        """The run with the best value so far."""
+        """The run with the best value so far; None where runs are not ranked."""
+        if not self.ranks:
+            return None
         measured = [line for line in self.lines("running", "complete") if line.value is not None]
         return min(measured, key=lambda line: self.rank(line.value), default=None)
 

@@ -126,7 +126,12 @@ class _Execution:
         runs = [run.until(rounds) for run in trial.runs(self._folder)]
         if any(run.name in self._failures for run in runs):
             return float("inf")
-        return fmean(self._board.rank(self._measured(run)[1]) for run in runs)
+        values = [self._measured(run)[1] for run in runs]
+        if None in values:
+            raise ConfigError(
+                f"sweep.metric: {trial.name} recorded no {self._plan.metric}; name a metric that it records"
+            )
+        return fmean(map(self._board.rank, values))
 
     def _measured(self, run: PlannedRun) -> tuple[int, float | None]:
         """Rounds that a run has, as far as it was asked for, and the last value of the metric by then."""

@@ -56,7 +56,7 @@ class When(Options, tag=False):
 
 
 class Halving(Options, tag=False):
-    """Successive halving: all points train a little, and only the best of them go on."""
+    """Successive halving: all points train a little, and only the best of them on the validation split continue."""
 
     rounds: Annotated[int, Meta(ge=1, description="rounds that every point trains")]
     factor: Annotated[
@@ -103,7 +103,9 @@ class SweepOptions(Options, tag=False):
     )
     fraction: Annotated[float, Meta(gt=0, le=1, description="share of the points that is run, chosen at random")] = 1.0
     seed: Annotated[int, Meta(ge=0, description="of that choice")] = 1
-    metric: Annotated[Metric | None, Meta(description="what the best is judged by (target.metric, or accuracy)")] = None
+    metric: Annotated[
+        Metric | None, Meta(description="what points are compared by; only a metric of the validation split ranks them")
+    ] = None
     halving: Annotated[Halving | None, Meta(description="stop points early that do worse than others")] = None
     workers: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="processes at most (as many as processors)")

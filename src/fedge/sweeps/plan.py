@@ -12,7 +12,7 @@ from fedge import config as configuration
 from fedge.config import Config
 from fedge.core.anchor import anchor
 from fedge.core.errors import ConfigError, RunError
-from fedge.core.fields import Metric
+from fedge.core.fields import Metric, describe, measured_on
 from fedge.core.schema import read
 from fedge.runs import Run
 from fedge.runs.files import CONFIG, decode, encode_pretty, read_bytes, seed_path
@@ -113,7 +113,13 @@ def work_out(sweep: Sweep) -> SweepPlan:
     config = next((trial.config for trial in trials if trial.config), None)
     if config is None:
         raise ConfigError(*dict.fromkeys(problem for trial in trials for problem in trial.problems))
-    return SweepPlan(sweep, trials, sweep.options.metric or (config.target.metric if config.target else "accuracy"))
+    metric = sweep.options.metric or _usual_metric(config)
+    if sweep.options.halving and measured_on(metric) == "test set":
+        raise ConfigError(
+            f"sweep.halving: looks at the validation split and never at the test set, but sweep.metric is {metric}; "
+            "set data.validation = 0.1, and leave sweep.metric out or name a metric of the validation split"
+        )
+    return SweepPlan(sweep, trials, metric)
 
 
 def write_plan(plan: SweepPlan, folder: Path, failures: Mapping[str, str]) -> None:
@@ -177,6 +183,24 @@ def is_done(run: PlannedRun, halved: bool) -> bool:
 def _trial(sweep: Sweep, settings: Mapping[str, Any], name: str, point: Point) -> Trial:
     raw = {**configuration.change(settings, point), "name": name}
     try:
-        return Trial(name, point, configuration.parse(raw, sweep.base))
+        config = configuration.parse(raw, sweep.base)
+        if sweep.options.metric and measured_on(sweep.options.metric) == "validation split":
+            _check_validation(config, "sweep.metric")
+        if sweep.options.halving:
+            _check_validation(config, "sweep.halving")
     except ConfigError as error:
         return Trial(name, point, None, error.problems)
+    return Trial(name, point, config)
+
+
+def _check_validation(config: Config, setting: str) -> None:
+    if config.data.validation is None:
+        raise ConfigError(f"{setting}: looks at the validation split, and there is none: set data.validation = 0.1")
+
+
+def _usual_metric(config: Config) -> Metric:
+    """Return what points are compared by if nothing else is said: on the validation split, where there is one."""
+    metric: Metric = config.target.metric if config.target else "accuracy"
+    if config.data.validation is None:
+        return metric
+    return "validation_loss" if describe(metric).better == "lower" else "validation_accuracy"

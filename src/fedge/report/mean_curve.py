@@ -1,0 +1,27 @@
+"""When the mean over seeds reaches the target: another number than the mean of the rounds in which each seed does."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from fedge.core.fields import describe
+from fedge.report.groups import RunGroup, has
+
+ROUNDS_OF_MEAN = "rounds_to_target_of_mean"
+"""The name of the statistic in tables and exports, beside `rounds_to_target`."""
+
+
+def rounds_of_mean(group: RunGroup) -> int | None:
+    """Return the first round in which the metric's mean over the finished seeds reaches the target.
+
+    Only rounds in which all of these seeds measured it have a mean: a seed that its target has stopped has no value
+    from then on. None if the mean does not reach the target in such a round, or if the runs differ in more than seeds.
+    """
+    target, runs = group.target, [run for run in group.runs if run.summary is not None]
+    if target is None or group.mixed or not runs:
+        return None
+    metric, rank = target.metric, describe(target.metric).rank
+    curves = [{record["round"]: record[metric] for record in run.rounds if has(record, metric)} for run in runs]
+    shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+    means = ((number, fmean(curve[number] for curve in curves)) for number in shared)
+    return next((number for number, mean in means if rank(mean) <= rank(target.value)), None)

@@ -1,0 +1,98 @@
+"""Older formats of config.json: how runs were made before a default or a meaning changed.
+
+A new format has a row here for every such change, so that an older run resumes with the values it was made with, or
+is refused. A row of `VALUES` fills in a setting that the older format did not have. A row of `MEANINGS` is for what no
+value of today's settings can express.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from fedge.core.errors import RunError
+
+FORMAT = 2
+"""Of the config.json that is written."""
+
+Settings = Mapping[str, Any]
+
+
+class OlderValue(NamedTuple):
+    """What a setting was up to a format, for runs whose config.json does not have it."""
+
+    format: int  # the last one for which this holds
+    setting: str
+    value: Callable[[Settings], Any | UnsetType]  # given all settings; UNSET where it does not matter
+
+
+class OlderMeaning(NamedTuple):
+    """What a setting meant up to a format."""
+
+    format: int
+    setting: str
+    applies: Callable[[Settings], bool]
+    meaning: str
+
+
+def _rounding(config: Settings) -> str | UnsetType:
+    """Of a fraction, down without cells and up with them."""
+    if _at(config, "selection.count") is not None:
+        return UNSET
+    return "up" if _at(config, "edge.clock") == "cells" else "down"
+
+
+def _measured_those_who_trained(config: Settings) -> bool:
+    return bool(_at(config, "evaluate.user_accuracy")) and _at(config, "evaluate.users") == "selected"
+
+
+def _steps(config: Settings) -> bool:
+    rules = config.get("schedule")
+    return isinstance(rules, Mapping) and any(_at(rules, f"{quantity}.name") == "step" for quantity in rules)
+
+
+VALUES: tuple[OlderValue, ...] = (OlderValue(1, "selection.rounding", _rounding),)
+
+MEANINGS: tuple[OlderMeaning, ...] = (
+    OlderMeaning(
+        1, "evaluate.users", _measured_those_who_trained, "selected users were the cohort that had just trained"
+    ),
+    OlderMeaning(1, "schedule", _steps, "step schedules looked at the test set"),
+)
+
+
+def upgrade(config: Settings, format: int) -> dict[str, Any]:
+    """Return settings of an older format with the values that it implied written out."""
+    found = dict(config)
+    for row in VALUES:
+        table, _, key = row.setting.rpartition(".")
+        inner = _at(found, table) if table else found
+        if format > row.format or not isinstance(inner, Mapping) or key in inner:
+            continue
+        if (value := row.value(found)) is not UNSET:
+            found = _with(found, row.setting.split("."), value)
+    return found
+
+
+def check_meanings(where: str, config: Settings, format: int, version: str) -> None:
+    """Raise a RunError that names the setting if a run of an older format cannot be resumed as it was made."""
+    for row in MEANINGS:
+        if format <= row.format and row.applies(config):
+            raise RunError(
+                f"{where} has format {format}, and cannot be resumed as it was made: {row.setting} has another meaning "
+                f"now, as {row.meaning} then; start a new run, or resume it with fedge {version}"
+            )
+
+
+def _at(config: Settings, path: str) -> Any:
+    found: Any = config
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _with(config: Settings, keys: list[str], value: Any) -> dict[str, Any]:
+    key, *rest = keys
+    return {**config, key: _with(config[key], rest, value) if rest else value}

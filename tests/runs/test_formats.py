@@ -1,0 +1,105 @@
+"""Runs of older formats: resumed with the values they were made with, or refused with the setting's name.
+
+`format-1` is a run of three rounds that fedge 0.1.0 made, with a tenth of 15 clients in each round.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fedge.core.errors import RunError
+from fedge.core.progress import Silent
+from fedge.experiment.start import resume
+from fedge.runs import Run
+from fedge.runs.files import read_config
+from fedge.runs.formats import upgrade
+
+MADE = Path(__file__).parent / "format-1"
+LOSSES = [1.3551336526870728, 0.44244736433029175, 0.5399152040481567]
+LATER_LOSSES = [0.5203610062599182, 0.4134460389614105, 0.3051791787147522]
+"""`train_loss` of the rounds, as fedge 0.1.0 recorded them when it trained six."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return shutil.copytree(MADE, tmp_path / "run")
+
+
+def made(**changes: dict[str, Any]) -> dict[str, Any]:
+    """The real configuration, with changes."""
+    config = json.loads((MADE / "config.json").read_text())
+    return config | {name: config[name] | table for name, table in changes.items()}
+
+
+def test_it_resumes_as_it_was_made(run: Path) -> None:
+    assert json.loads((run / "config.json").read_text())["format"] == 1
+    resume(run, ["rounds=6"], Silent())
+    found = Run(run)
+    # a tenth of 15 is 1.5: format 1 rounded down, and today's default would ask two clients from round 4 on
+    assert [record["cohort"] for record in found.rounds] == [1] * 6
+    assert [record["train_loss"] for record in found.rounds] == pytest.approx(LOSSES + LATER_LOSSES, abs=1e-6)
+    assert found.config["selection"]["rounding"] == "down"
+    assert json.loads((run / "config.json").read_text())["format"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounding"),
+    [
+        ({}, "down"),
+        ({"edge": {"clock": "cells"}}, "up"),
+        ({"selection": {"fraction": None, "count": 2}}, None),
+        ({"selection": {"rounding": "up"}}, "up"),  # as it says
+    ],
+)
+def test_how_a_fraction_was_rounded(tmp_path: Path, changes: dict[str, Any], rounding: str | None) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(made(**changes)))
+    assert read_config(tmp_path)[0]["selection"].get("rounding") == rounding
+
+
+def test_the_present_format_is_taken_as_it_is(tmp_path: Path) -> None:
+    config = made() | {"format": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "rounding" not in read_config(tmp_path)[0]["selection"]
+
+
+@pytest.mark.parametrize("config", [{}, {"selection": 3}, {"selection": None, "edge": [1], "schedule": "x"}])
+def test_strange_settings_are_left_to_those_who_read_them(config: dict[str, Any]) -> None:
+    assert upgrade(config, 1) == config
+
+
+STEP = {"name": "step", "factor": 10.0, "patience": 10, "tol": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [
+        ({"evaluate": {"user_accuracy": True, "users": "selected"}}, "evaluate.users"),
+        ({"schedule": {"learning_rate": STEP}}, "schedule"),
+    ],
+)
+@pytest.mark.parametrize("more", [[], ["rounds=6"]])
+def test_what_has_another_meaning_is_refused(run: Path, changes: Any, setting: str, more: list[str]) -> None:
+    (run / "config.json").write_text(json.dumps(made(**changes)))
+    (run / "environment.json").write_text('{"fedge": "0.1.0"}')
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=rf"has format 1.*: {setting} has another meaning now.* with fedge 0\.1\.0$"):
+        resume(run, more, Silent())
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_repeats_are_refused_before_a_seed_is_started(tmp_path: Path) -> None:
+    config = made(evaluate={"user_accuracy": True, "users": "selected"}) | {"seed": None, "seeds": [1, 2]}
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode(config))
+    with pytest.raises(RunError, match=r"evaluate\.users"):
+        resume(tmp_path, [], Silent())
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_users_that_were_not_measured_do_not_matter(run: Path) -> None:
+    (run / "config.json").write_text(json.dumps(made(evaluate={"users": "selected"})))
+    resume(run, ["rounds=4"], Silent())
+    assert len(Run(run).rounds) == 4
