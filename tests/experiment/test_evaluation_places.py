@@ -27,7 +27,7 @@ from fedge.config import EvaluateOptions
 from fedge.core import message
 from fedge.core.algorithm import Build, Info
 from fedge.core.drive import Engine
-from fedge.core.errors import ConfigError, TrainingError
+from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.message import EvaluationAnswer
 from fedge.core.question import Question, Sums, write_sums
 from fedge.core.server_side import Limits
@@ -268,7 +268,7 @@ def test_without_any_answer_the_run_stops_by_default() -> None:
             return {}
 
     made = federate(on_bad="stop")
-    with pytest.raises(TrainingError, match="no client answered with its test data"):
+    with pytest.raises(DataError, match="no client answered with its test data"):
         evaluate(made, engine=Silence(made.engine, dict), at="clients")
 
 

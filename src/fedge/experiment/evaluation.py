@@ -10,7 +10,7 @@ import numpy as np
 from fedge.config import EvaluateOptions
 from fedge.core.algorithm import Info
 from fedge.core.drive import Engine, first_exchange
-from fedge.core.errors import ConfigError, TrainingError
+from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.gate import problem_of_sums
 from fedge.core.layout import Tree
 from fedge.core.question import Measure, Question, Sums, add_up, means
