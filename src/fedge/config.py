@@ -14,7 +14,7 @@ from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, 
 from fedge.algorithms.reduced import ByMean
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
 from fedge.core.errors import ConfigError
-from fedge.core.fields import Metric, describe
+from fedge.core.fields import PERCENT, Metric, describe
 from fedge.core.schema import Options, read, tag
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
@@ -26,7 +26,8 @@ from fedge.schedules import SchedulePlan
 Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Workers = Annotated[int, Meta(ge=1, le=1024)]
 _TRACES = ("trace", "file")
 """Options of the edge that hold the path of a user's file."""
 _OF_THE_RUN = ("format", "id", "generation", "without_effect")
@@ -70,6 +71,10 @@ class TargetOptions(Options, tag=False, kw_only=True):
     metric: Annotated[Metric, Meta(description="which metric")] = "accuracy"
     value: Annotated[float, Meta(description="the value to reach: at least, or for a loss at most")]
     stop: Annotated[bool, Meta(description="end the run when it is reached")] = False
+
+    def __post_init__(self) -> None:
+        if describe(self.metric).units == PERCENT and not 0 <= self.value <= 1:
+            raise ValueError(f"value: {self.metric} is a share, expected a number from 0 to 1, got {self.value:g}")
 
     def reached(self, record: Mapping[str, Any]) -> bool:
         """Whether a round's record shows it."""
@@ -117,7 +122,8 @@ class EngineOptions(Options, tag=False):
         Meta(description="auto: blocks of clients where the model allows it, on worker processes where that is faster"),
     ] = "auto"
     workers: Annotated[
-        Count | None, Meta(description="processes of pool and ray (as many as there are cores)", extra=NO_EFFECT)
+        Workers | None,
+        Meta(description="processes of pool and ray (as many as there are cores)", extra=NO_EFFECT),
     ] = None
     rows: Annotated[
         Count | None, Meta(description="clients in a block (as the cache, the model and the cores suggest)")
@@ -132,12 +138,13 @@ class EngineOptions(Options, tag=False):
 class Config(Options, tag=False, kw_only=True):
     """One experiment."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", description="names the run's directory")] = (
-        "run"
-    )
+    name: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\Z", max_length=200, description="names the run's directory"),
+    ] = "run"
     seed: Annotated[Seed | None, Meta(description="of everything random (1 if there are no seeds)")] = None
     seeds: Annotated[Seeds | None, Meta(description="repeats, one run each")] = None
-    rounds: Annotated[int, Meta(ge=1, description="rounds of communication")] = 100
+    rounds: Annotated[int, Meta(ge=1, le=10**9, description="rounds of communication")] = 100
     data: Annotated[DataOptions, Meta(description="data set, and how it is split over clients")]
     model: Annotated[ModelOptions, Meta(description="network")]
     algorithm: Annotated[AlgorithmOptions, Meta(description="what clients and server do")]
@@ -191,8 +198,10 @@ def load_raw(path: Path) -> dict[str, Any]:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}); expected a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOML's own errors, and numbers of thousands of digits
         raise ConfigError(f"{path}: is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: its tables or lists are nested too deep") from None
     return {"name": path.stem, **raw}
 
 
@@ -254,7 +263,7 @@ def change(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, A
 def _value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -283,4 +292,7 @@ def _trace_files(edge: object, base: Path) -> object:
 
 
 def _start_at(base: Path, path: str) -> str:
-    return str((base / Path(path).expanduser()).resolve())
+    try:
+        return str((base / Path(path).expanduser()).resolve())
+    except (ValueError, RuntimeError, OSError):  # not the path of any file: `read` tells why, or that it is missing
+        return path

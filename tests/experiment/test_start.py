@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedge.config import change, parse, plain
+from fedge.config import Config, change, parse, plain
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError
 from fedge.core.progress import Silent
@@ -105,3 +105,21 @@ def test_repeats_have_an_id_each(tmp_path: Path) -> None:
     assert None not in ids
     assert ids[0] != ids[1]
     assert Run(tmp_path / "small").id is None  # a folder of runs is no run
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"rounds": -3}, "rounds: expected int >= 1, got -3"),
+        ({"rounds": "5"}, "rounds: expected int, got '5'"),
+        ({"name": "../../x"}, "name: expected str matching regex"),
+    ],
+)
+def test_python_objects_are_checked_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, Any], expected: str
+) -> None:
+    config = parse(SMALL)
+    parts = {field: getattr(config, field) for field in config.__struct_fields__}
+    with pytest.raises(ConfigError, match=expected):
+        run(Config(**parts | changes), runs=tmp_path / "a" / "b" / "c")
+    assert list(tmp_path.iterdir()) == []
