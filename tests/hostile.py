@@ -105,3 +105,21 @@ def _deep(depth: int) -> Any:
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}
     return value
+
+
+LABELS = [
+    "\x1b[2J\x1b]0;title\x07",
+    "\x9b31m and \x85",
+    "a\x00b\x7f",
+    "line\nline\r\ttab",
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "[click](javascript:alert(1)) `code` | cell",
+    "```\n<b>out of the fence</b>",
+    r"\input{/etc/passwd} $x$ 50% & #1_{}~^",
+    "right\u202eto left\u2066",
+    "\ufeff\u2028\uffff",
+    "[red]markup[/red]",
+    "𝕏é漢字" * 40,
+]
+"""Names that a run may have if others wrote it: configurations refuse them, files of a run may say anything."""
