@@ -1,54 +1,125 @@
-"""Clients that answer honestly in round 1 and send something bad from round 2 on."""
+"""Values and texts that no honest user writes, for everything that reads or prints what users wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
 
-import torch
+import msgspec
 
-from fedge.core.algorithm import Algorithm, Build, Context, Work
-from fedge.core.layout import Layout, Tree
+from fedge.config import Config
+from fedge.core.schema import item, structs, tag
 
-BAD = 2
-"""The number of the hostile client, where there is one."""
+NUMBERS: list[Any] = [0, -1, -3, 1, 2, 7, 70, 1000, 10**6, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63)]
+NUMBERS += [10**30, 10**400, 0.0, -0.0, 1e-300, 1e-12, 0.5, 0.999, 1.5, 1e10, 1e300, float("nan"), float("inf")]
+TEXTS = [
+    "",
+    " ",
+    "5",
+    "../../x",
+    "/etc/passwd",
+    "a\x00b",
+    "\x1b[2J\x1b]0;title\x07",
+    "<script>alert(1)</script>",
+    "x" * 10**5,
+]
+TEXTS += [
+    "<script>alert(1)</script>",
+    "nowhere.py:f",
+    ".py:",
+    "a|b\nc",
+    "\ud800",
+    "𝕏é",
+    "${x}",
+    "%s%n",
+    "NaN",
+    "name",
+    "digits",
+    "fedavg",
+]
+OTHERS: list[Any] = [
+    None,
+    True,
+    False,
+    [],
+    {},
+    [1],
+    [[]],
+    [None],
+    {"name": 3},
+    {"name": "x"},
+    {"": {}},
+    [1, "a"],
+    [0] * 1000,
+]
 
 
-def poison(
-    algorithm: Algorithm, value: float, bad: Collection[int] = (BAD,), works: Collection[str] | None = None
-) -> Algorithm:
-    """The algorithm, of whose uploads by these clients every value is this one, in all works or in some.
-
-    It works for rows of a block too.
-    """
-
-    def wrap(work: Work) -> Work:
-        def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            upload, after = work.final(down, local, kept, ctx)
-            hit = torch.isin(ctx.client, torch.tensor(sorted(bad), device=ctx.client.device)) & (ctx.round > 1)
-            return {n: torch.where(hit, torch.full_like(u, value), u) for n, u in upload.items()}, after
-
-        return work._replace(final=final)
-
-    chosen = algorithm.works if works is None else works
-    return algorithm._replace(works={n: wrap(w) if n in chosen else w for n, w in algorithm.works.items()})
+def hostile_value(kind: object, rng: random.Random) -> Any:
+    """A value for an option of this type, more often than not of the type itself; now and then nested very deep."""
+    if rng.random() < 0.02:
+        return _deep(rng.choice([50, 3000]))
+    words = re.findall(r"'(\w+)'", str(kind)) if "Literal" in str(kind) else []
+    own = NUMBERS if "int" in str(kind) or "float" in str(kind) else words or TEXTS
+    return rng.choice(rng.choice([own, own, own, NUMBERS, TEXTS, OTHERS]))
 
 
-def poisoned(build: Build, value: float, bad: Collection[int] = (BAD,), works: Collection[str] | None = None) -> Build:
-    return lambda layout: poison(build(layout), value, bad, works)
+def mutate_settings(settings: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Return settings with one to three options changed, any that is declared, or removed, or renamed."""
+    changed = msgspec.to_builtins(settings)
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        _change(changed, Config, rng)
+    return dict(changed)
 
 
-def forged(build: Build, change: Callable[[Tree], Tree]) -> Build:
-    """The algorithm, whose bad client changes its whole upload. For engines that take clients one at a time."""
+def _change(table: dict[str, Any], kind: type[msgspec.Struct], rng: random.Random) -> None:
+    """Change one option of a table, or one inside a table below it."""
+    if not (fields := msgspec.structs.fields(kind)):
+        return
+    field = rng.choice(fields)
+    name, kinds = field.encode_name, structs(item(field.type)) or structs(field.type)
+    if kinds and rng.random() < 0.9:
+        inner = table.get(name)
+        known = [one for one in kinds if isinstance(inner, dict) and tag(one) in _names(inner)]
+        chosen = rng.choice(known or kinds)
+        if not known:
+            inner = {} if tag(chosen) is None else {chosen.__struct_config__.tag_field or "name": tag(chosen)}
+        assert isinstance(inner, dict)
+        table[name] = [inner] if item(field.type) else inner
+        _change(inner, chosen, rng)
+    elif rng.random() < 0.1:
+        table.pop(name, None)
+    elif rng.random() < 0.05:
+        table[name + rng.choice("sx_ é")] = hostile_value(field.type, rng)
+    else:
+        table[name] = hostile_value(field.type, rng)
 
-    def wrap(work: Work) -> Work:
-        def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            upload, after = work.final(down, local, kept, ctx)
-            return (change(upload) if ctx.round > 1 and int(ctx.client) == BAD else upload), after
 
-        return work._replace(final=final)
+def _names(table: dict[str, Any]) -> Iterator[Any]:
+    yield from (table.get(key) for key in ("name", "clock") if key in table)
 
-    def built(layout: Layout) -> Algorithm:
-        algorithm = build(layout)
-        return algorithm._replace(works={name: wrap(work) for name, work in algorithm.works.items()})
 
-    return built
+def _deep(depth: int) -> Any:
+    value: Any = 1
+    for level in range(depth):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+LABELS = [
+    "\x1b[2J\x1b]0;title\x07",
+    "\x9b31m and \x85",
+    "a\x00b\x7f",
+    "line\nline\r\ttab",
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "[click](javascript:alert(1)) `code` | cell",
+    "```\n<b>out of the fence</b>",
+    r"\input{/etc/passwd} $x$ 50% & #1_{}~^",
+    "right\u202eto left\u2066",
+    "\ufeff\u2028\uffff",
+    "[red]markup[/red]",
+    "𝕏é漢字" * 40,
+]
+"""Names that a run may have if others wrote it: configurations refuse them, files of a run may say anything."""

@@ -52,7 +52,7 @@ def outcome(
     case: bytes, decode: Callable[[bytes], object], refusal: type[Exception], max_bytes: Callable[[bytes], int]
 ) -> str:
     """Decode one case under the same rules; return the refusal's message, or `""`."""
-    with _watched(), _bounded(max_bytes(case) + SLACK_BYTES, case):
+    with watched(), _bounded(max_bytes(case) + SLACK_BYTES, case):
         try:
             decode(case)
         except refusal as error:
@@ -61,7 +61,7 @@ def outcome(
 
 
 @contextmanager
-def _watched() -> Iterator[None]:
+def watched() -> Iterator[None]:
     def bark(number: int, frame: FrameType | None) -> None:
         raise Hang(f"still decoding after {WATCHDOG_S} s")
 

@@ -15,7 +15,7 @@ from fedge.algorithms.reduced import ByMean
 from fedge.core.anchor import anchor
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
 from fedge.core.errors import ConfigError
-from fedge.core.fields import Metric, describe, measured_on
+from fedge.core.fields import PERCENT, Metric, describe, measured_on
 from fedge.core.schema import Options, read, tag
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
@@ -27,7 +27,8 @@ from fedge.schedules import SchedulePlan
 Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Workers = Annotated[int, Meta(ge=1, le=1024)]
 _OF_THE_RUN = ("format", "id", "generation", "without_effect")
 """Keys of a run's config.json that are not settings."""
 _EITHER = {"seed": "seeds", "seeds": "seed"}
@@ -83,6 +84,8 @@ class TargetOptions(Options, tag=False, kw_only=True):
             raise ValueError("expected a value, a patience or both, got neither; set target.value")
         if self.value is None and self.stop:
             raise ValueError("stop ends the run when a value is reached, but there is none; set target.value")
+        if self.value is not None and describe(self.metric).units == PERCENT and not 0 <= self.value <= 1:
+            raise ValueError(f"value: {self.metric} is a share, expected a number from 0 to 1, got {self.value:g}")
 
     def reached(self, record: Mapping[str, Any]) -> bool:
         """Whether a round's record shows it."""
@@ -130,7 +133,8 @@ class EngineOptions(Options, tag=False):
         Meta(description="auto: blocks of clients where the model allows it, on worker processes where that is faster"),
     ] = "auto"
     workers: Annotated[
-        Count | None, Meta(description="processes of pool and ray (as many as there are cores)", extra=NO_EFFECT)
+        Workers | None,
+        Meta(description="processes of pool and ray (as many as there are cores)", extra=NO_EFFECT),
     ] = None
     stall_s: Annotated[
         float, Meta(ge=1, description="a worker that uses no processor time this long is replaced", extra=NO_EFFECT)
@@ -148,12 +152,13 @@ class EngineOptions(Options, tag=False):
 class Config(Options, tag=False, kw_only=True):
     """One experiment."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", description="names the run's directory")] = (
-        "run"
-    )
+    name: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\Z", max_length=200, description="names the run's directory"),
+    ] = "run"
     seed: Annotated[Seed | None, Meta(description="of everything random (1 if there are no seeds)")] = None
     seeds: Annotated[Seeds | None, Meta(description="repeats, one run each")] = None
-    rounds: Annotated[int, Meta(ge=1, description="rounds of communication")] = 100
+    rounds: Annotated[int, Meta(ge=1, le=10**9, description="rounds of communication")] = 100
     data: Annotated[DataOptions, Meta(description="data set, and how it is split over clients")]
     model: Annotated[ModelOptions, Meta(description="network")]
     algorithm: Annotated[AlgorithmOptions, Meta(description="what clients and server do")]
@@ -225,8 +230,10 @@ def load_raw(path: Path) -> dict[str, Any]:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}); expected a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOML's own errors, and numbers of thousands of digits
         raise ConfigError(f"{path}: is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: its tables or lists are nested too deep") from None
     return {"name": path.stem, **raw}
 
 
@@ -285,5 +292,5 @@ def change(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, A
 def _value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text

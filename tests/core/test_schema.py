@@ -1,5 +1,7 @@
+from collections.abc import Callable
 from typing import Annotated, Literal
 
+import msgspec
 import pytest
 from msgspec import Meta
 
@@ -209,3 +211,80 @@ def test_a_path_is_an_unknown_name_where_functions_are_not_allowed() -> None:
 def test_nearest_is_silent_if_nothing_is_near() -> None:
     assert nearest("learing_rate", ["learning_rate", "rounds"]) == ", did you mean 'learning_rate'?"
     assert nearest("xyz", ["learning_rate"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: Round(radius=-3), ["radius: expected float > 0.0, got -3"]),
+        (lambda: Round(radius="5"), ["radius: expected float, got '5'"]),
+        (lambda: Round(radius=float("nan")), ["radius: expected a finite number, got nan"]),
+        (lambda: Square(side=2**64), ["side: expected a whole number of at most 64 bits, got 18446744073709551616"]),
+        (lambda: Square(side=10, corners=[0.0]), ["side: expected int <= 9, got 10", "corners: expected float > 0.0"]),
+        (lambda: Square(side=1, corners=[1.0, 2.0]), ["corners must be at most side (1), got 2"]),
+        (lambda: Own(name="a\0b"), ["name: expected text in UTF-8 without NUL"]),
+        (lambda: Own(name="\ud800"), ["name: expected text in UTF-8 without NUL"]),
+        (lambda: Board(shape=Broad()), ["shape: expected Round, Square, Own, got Broad("]),
+        (lambda: Board(shape="round"), ["shape: expected Round, Square, Own, got 'round'"]),
+        (lambda: Board(shape=Round(), colour="green"), ["colour: expected one of 'red', 'blue', got 'green'"]),
+        (lambda: Board(shape=Round(), quantity=[1.0, -1.0]), ["quantity: expected float > 0.0"]),
+        (lambda: Board(shape=Round(), perhaps=Round()), ["perhaps: expected Own, got Round("]),
+    ],
+)
+def test_construction_is_checked_like_a_file(make: Callable[[], Options], expected: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert len(caught.value.problems) == len(expected)
+    for problem, start in zip(caught.value.problems, expected, strict=True):
+        assert problem.startswith(start)
+
+
+def test_construction_takes_whatever_a_file_may_say() -> None:
+    made = Board(
+        shape=Own(name="a.py:f"), quantity=[1, 2.5], perhaps=Own(name="g"), first=Square(side=2), pencil=Thin()
+    )
+    read_back = read(msgspec.to_builtins(made), Board)
+    assert read_back == made
+
+
+def test_replacement_is_checked() -> None:
+    with pytest.raises(ConfigError, match="side: expected int <= 9, got 12"):
+        msgspec.structs.replace(Square(side=3), side=12)
+
+
+def test_inherited_check_follows_the_fields() -> None:
+    class Brick(Square, tag="brick"):
+        pass
+
+    with pytest.raises(ConfigError, match="corners must be at most side"):
+        Brick(side=1, corners=[1.0, 1.0])
+    with pytest.raises(ConfigError, match="side: expected int >= 1"):
+        Brick(side=0)
+
+
+def test_messages_shorten_what_they_quote() -> None:
+    assert problems({"shape": "round", "filled": nested(50)}) == ["filled: expected bool, got [[[[...]]]]"]
+    (problem,) = problems({"shape": "round", "filled": "x" * 10_000})
+    assert len(problem) < 200
+
+
+def test_nested_too_deep() -> None:
+    assert problems({"shape": "round", "filled": nested(5_000)}) == [
+        "configuration: its tables or lists are nested too deep"
+    ]
+
+
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_numbers_that_no_option_can_take() -> None:
+    assert problems({"shape": "round", "quantity": 10**400})[0].startswith(
+        "quantity: expected a whole number of at most 64 bits, got 1000"
+    )
+    assert problems({"shape": "round", "quantity": [1.0, float("inf")]}) == [
+        "quantity: expected a finite number, got [1.0, inf]"
+    ]

@@ -30,7 +30,7 @@ from fedge.core.reduce import Krum, Mean, Median, Reduce, TrimmedMean
 from fedge.core.server_side import Limits
 from fedge.engines import blocks, wire
 from fedge.engines.pool import Pool
-from hostile import BAD, forged, poisoned
+from hostile_clients import BAD, forged, poisoned
 
 SIZES = (6, 9, 9, 5, 8)
 OTHERS = (0, 1, 3, 4)

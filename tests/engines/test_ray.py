@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 import federation
-import hostile
 from federation import BUILDS, Federation, Handmade, batched_of, make_sides, mixed
 from fedge.algorithms.reduced import reduced
 from fedge.core.algorithm import Build, Reply
@@ -36,7 +35,7 @@ from fedge.engines.block import Block
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.ray import Ray
-from hostile import BAD, poisoned
+from hostile_clients import BAD, poisoned
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
 NUM_ROWS = 2
@@ -50,7 +49,7 @@ full = pytest.mark.full
 def ray() -> Iterator[Any]:
     """The package, with a folder of its own: neither finds the other's clusters, nor others ours."""
     found = pytest.importorskip("ray", reason="needs the extra `ray`")
-    for module in (federation, hostile, sys.modules[__name__]):  # no worker can import them
+    for module in (federation, hostile_clients, sys.modules[__name__]):  # no worker can import them
         found.cloudpickle.register_pickle_by_value(module)
     with short_folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)

@@ -19,7 +19,7 @@ from fedge.core.errors import TrainingError, VoidError
 from fedge.core.progress import Silent
 from fedge.experiment import setup
 from fedge.experiment.start import TrainedRun, resume
-from hostile import BAD, poison
+from hostile_clients import BAD, poison
 
 SETTINGS: dict[str, Any] = {
     "name": "hostile",

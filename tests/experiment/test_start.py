@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedge.config import change, parse, plain
+from fedge.config import Config, change, parse, plain
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, DataError
 from fedge.core.progress import Silent
@@ -130,3 +130,21 @@ def test_without_a_test_sample_nothing_can_be_measured(
     with pytest.raises(DataError, match=f"^{problem}"):
         train(tmp_path, raw)
     assert train(tmp_path, change(raw, {"data.test_fraction": 0.25})).last("accuracy") is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"rounds": -3}, "rounds: expected int >= 1, got -3"),
+        ({"rounds": "5"}, "rounds: expected int, got '5'"),
+        ({"name": "../../x"}, "name: expected str matching regex"),
+    ],
+)
+def test_python_objects_are_checked_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, Any], expected: str
+) -> None:
+    config = parse(SMALL)
+    parts = {field: getattr(config, field) for field in config.__struct_fields__}
+    with pytest.raises(ConfigError, match=expected):
+        run(Config(**parts | changes), runs=tmp_path / "a" / "b" / "c")
+    assert list(tmp_path.iterdir()) == []

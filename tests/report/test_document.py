@@ -72,7 +72,7 @@ def test_markdown(folder: Path) -> None:
     runs, problems = collect([folder])
     text = markdown(describe_runs(runs, problems, "Two | algorithms"))
     for part in (
-        "# Two | algorithms",
+        "# Two \\| algorithms",
         "6 runs of 3 settings.",
         "## Paired comparison",
         "### Correlation",

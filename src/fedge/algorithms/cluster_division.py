@@ -18,7 +18,7 @@ from fedge.core.schema import Options
 class Cluster(Options, tag=False):
     """Clusters of clients with a model each, by the cosine of their updates (Briggs et al. 2020, algorithm 1)."""
 
-    count: Annotated[int, Meta(ge=2, description="clusters")] = 2
+    count: Annotated[int, Meta(ge=2, le=1000, description="clusters")] = 2
     round: Annotated[int, Meta(ge=1, description="round in which all clients train and are then divided")] = 10
 
 

@@ -11,7 +11,7 @@ from fedge.core.layout import Layout
 from fedge.core.optim import Name, Optimiser, ServerName, make_optimiser
 from fedge.core.schema import Options
 
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=10**9)]
 Weighting = Literal["samples", "uniform"]
 
 
@@ -19,7 +19,7 @@ class TrainingOptions(Options):
     """Local training; an algorithm adds its own options and says what it does in `build`."""
 
     learning_rate: Annotated[float, Meta(gt=0, description="step size of the clients")] = 0.1
-    batch_size: Annotated[int, Meta(ge=1, description="samples in a minibatch; a smaller client uses all it has")] = 20
+    batch_size: Annotated[Count, Meta(description="samples in a minibatch; a smaller client uses all it has")] = 20
     local_steps: Annotated[Count | None, Meta(description="minibatch steps of a client in a round")] = None
     local_epochs: Annotated[Count | None, Meta(description="passes of a client over its data in a round")] = None
     weighting: Annotated[Weighting, Meta(description="how clients weigh in a mean: by their samples, or all alike")] = (

@@ -4,6 +4,7 @@ A command imports what it needs when it runs, so that help and completion answer
 """
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -65,8 +66,19 @@ def fedge(
     pass
 
 
+def _open_closed_streams() -> None:
+    """Open what was closed by `>&-`: else the next file that is opened gets its number, and what is printed."""
+    if sys.stdout is None:  # only for reading, so that a result that gets lost is an error
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8")
+    if sys.stderr is None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8")
+
+
 def main() -> None:
     """Run the command line of this process."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files need not be text

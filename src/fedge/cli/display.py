@@ -17,7 +17,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fedge.cli.output import Clean, tell
 from fedge.cli.tally import Tally
+from fedge.core.printable import printable
 from fedge.runs import Run
 
 
@@ -56,10 +58,10 @@ class Bar:
             # Drawn when told to: a thread of its own would be in the way of engines that fork.
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
-        self._live.update(_draw(picture), refresh=True)
+        self._live.update(Clean(_draw(picture)), refresh=True)
 
     def notice(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text, "\n\t"), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         if self._live is not None:
@@ -77,7 +79,7 @@ class RunLines:
         self.notice(f"{picture.title}: {', '.join(filter(None, said))}")
 
     def notice(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        tell(text)
 
     def close(self) -> None:
         pass
@@ -147,7 +149,7 @@ def watching(quiet: bool) -> Iterator[Watch]:
     except KeyboardInterrupt:
         screen.close()
         how = f": fedge resume {shlex.quote(str(_experiment(watch.unfinished)))}" if watch.unfinished else ""
-        print(f"interrupted{how}", file=sys.stderr)
+        tell(f"interrupted{how}")
         raise
     finally:
         screen.close()

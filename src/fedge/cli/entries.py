@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedge.core.fields import describe
+from fedge.core.printable import printable
 from fedge.runs import Run
 
 _STYLES = {"complete": "green", "running": "cyan", "unfinished": "yellow", "damaged": "red"}
@@ -17,7 +18,7 @@ _STYLES = {"complete": "green", "running": "cyan", "unfinished": "yellow", "dama
 
 def entry(run: Run) -> dict[str, Any]:
     """The run in a few words; of a damaged one no more than its problem."""
-    found: dict[str, Any] = {"path": str(run.path), "status": run.status, "problem": run.problem}
+    found: dict[str, Any] = {"path": printable(str(run.path)), "status": run.status, "problem": run.problem}
     if run.problem is not None:
         return found
     config = run.config

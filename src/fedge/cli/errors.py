@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedge.core.errors import ConfigError, FedgeError
+from fedge.core.printable import printable
 
 EXIT_CODES = {
     0: "all was done",
@@ -35,8 +36,11 @@ class Reporting(TyperGroup):
         except FedgeError as error:
             if os.environ.get("FEDGE_DEBUG") == "1":
                 traceback.print_exc()
-            typer.echo(written(error), err=True)
+            typer.echo(printable(written(error), "\n\t"), err=True)
             raise typer.Exit(error.exit_code) from None
+        except MemoryError as error:
+            typer.echo(f"error: not enough memory ({error}); choose a smaller model, data set or cohort", err=True)
+            raise typer.Exit(FedgeError.exit_code) from None
 
 
 def written(error: FedgeError) -> str:

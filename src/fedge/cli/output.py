@@ -7,14 +7,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from fedge.cli.errors import abandon_stdout
 from fedge.core.errors import StorageError
+from fedge.core.printable import printable
 from fedge.runs.files import encode_pretty
 
 _UNBOUNDED = 10_000
 """Columns of a file or a pipe: a table that is not read on a terminal is not folded to fit one."""
+
+
+class Clean:
+    """What Rich draws, with the text in it made printable: names of runs must not control the terminal."""
+
+    def __init__(self, drawn: RenderableType) -> None:
+        self._drawn = drawn
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self._drawn, options):
+            yield Segment(text if control else printable(text, "\n"), style, control)
 
 
 def say(*parts: RenderableType) -> None:
@@ -23,7 +36,10 @@ def say(*parts: RenderableType) -> None:
     console = Console(width=width, highlight=False, markup=False)
     with _writing():
         for part in parts:
-            console.print(part, soft_wrap=isinstance(part, str))
+            if isinstance(part, str):
+                console.print(printable(part, "\n\t"), soft_wrap=True)
+            else:
+                console.print(Clean(part))
 
 
 def say_json(value: object) -> None:
@@ -34,12 +50,17 @@ def say_json(value: object) -> None:
 def say_as_is(text: str) -> None:
     """Print what is formatted already."""
     with _writing():
-        typer.echo(text, nl=False)
+        typer.echo(printable(text, "\n\t"), nl=False)
 
 
 def warn(text: str) -> None:
     """Something a person should know beside the result."""
-    typer.echo(f"warning: {text}", err=True)
+    tell(f"warning: {text}")
+
+
+def tell(text: str) -> None:
+    """Print a line, or a few, beside the result."""
+    typer.echo(printable(text, "\n\t"), err=True)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import typer
 
 from fedge.cli.parameters import Chart, Format, Metric, complete_run
 from fedge.core.errors import RunError
+from fedge.core.printable import printable
 
 if TYPE_CHECKING:
     from fedge.runs import Run
@@ -49,7 +50,7 @@ def show(
         say_comparison(runs, format)
     elif format == "json":
         (run,) = runs
-        said = {"path": str(run.path), "status": run.status, "config": run.config}
+        said = {"path": printable(str(run.path)), "status": run.status, "config": run.config}
         say_json(said | {"summary": run.summary, "rounds": run.rounds})
     else:
         say(*details(runs[0]))

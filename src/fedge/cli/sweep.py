@@ -16,6 +16,7 @@ import typer
 from fedge.cli.parameters import Changes, Format, Quiet, complete_experiment
 from fedge.core.errors import ConfigError
 from fedge.core.fields import describe, measured_on
+from fedge.core.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -104,7 +105,7 @@ def _say_plan(asked: Sweep, format: Literal["text", "json"]) -> None:
 
 def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: bool) -> None:
     from fedge.cli.entries import entry
-    from fedge.cli.output import say, say_json
+    from fedge.cli.output import say, say_json, tell
     from fedge.report.groups import group_runs
     from fedge.report.tables import compare, records, table
     from fedge.runs import Run
@@ -136,12 +137,10 @@ def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: 
             say("test set: points are not ranked by it; to find the best, set data.validation")
         say(f"sweep: {outcome.folder}")
     for name, ended in outcome.failures.items():
-        typer.echo(f"failed: {name}: {ended.reason}", err=True)
+        tell(f"failed: {name}: {ended.reason}")
     if outcome.failures:
         total = len(outcome.failures) + len(outcome.runs)
-        typer.echo(
-            f"error: {len(outcome.failures)} of {total} runs failed; the same command tries them again", err=True
-        )
+        tell(f"error: {len(outcome.failures)} of {total} runs failed; the same command tries them again")
 
 
 def _rank(group: RunGroup, board: Board) -> float:
@@ -164,7 +163,9 @@ def _watching(quiet: bool) -> Iterator[Listener]:
     except KeyboardInterrupt:
         if isinstance(screen, SweepPicture):
             screen.close()
-        print(f"interrupted: {shlex.join(['fedge', *sys.argv[1:]])} goes on", file=sys.stderr)
+        from fedge.cli.output import tell
+
+        tell(f"interrupted: {shlex.join(['fedge', *sys.argv[1:]])} goes on")
         raise
     finally:
         if isinstance(screen, SweepPicture):
@@ -178,8 +179,10 @@ class SweepLines:
         self._said_s = time.monotonic()
 
     def notice(self, text: str) -> None:
+        from fedge.cli.output import tell
+
         self._said_s = time.monotonic()
-        print(text, file=sys.stderr, flush=True)
+        tell(text)
 
     def ended(self, line: Line, board: Board) -> None:
         number = len(board.lines("complete", "failed"))
@@ -206,7 +209,7 @@ class SweepPicture:
         self._live.start()
 
     def notice(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text, "\n\t"), markup=False, highlight=False, soft_wrap=True)
 
     def ended(self, line: Line, board: Board) -> None:
         if line.status == "failed":
@@ -225,7 +228,9 @@ class SweepPicture:
     def _draw(self) -> None:
         self._drawn_s = time.monotonic()
         if self._board is not None:
-            self._live.update(_draw(self._board), refresh=True)
+            from fedge.cli.output import Clean
+
+            self._live.update(Clean(_draw(self._board)), refresh=True)
 
 
 def _draw(board: Board) -> RenderableType:

@@ -17,7 +17,7 @@ from fedge.core.errors import ConfigError
 NUM_CELLS = 25
 """How many cells there are if nobody says."""
 
-CellCount = Annotated[int, Meta(ge=1)]
+CellCount = Annotated[int, Meta(ge=1, le=10_000)]
 Shape = Annotated[list[CellCount], Meta(min_length=2, max_length=2)]
 """Rows and columns, as an option."""
 Occupancy = list[Annotated[int, Meta(ge=0)]]

@@ -21,7 +21,7 @@ class FedgeError(Exception):
     exit_code = 1
 
 
-class ConfigError(FedgeError):
+class ConfigError(FedgeError, ValueError):
     """One or several problems in a configuration, each with its path: `algorithm.learning_rate: ...`."""
 
     exit_code = 2

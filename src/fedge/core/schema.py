@@ -8,9 +8,11 @@ without a name is of the kind that is the field's default, if it has one.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from math import isfinite
+from reprlib import Repr
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 
 import msgspec
@@ -20,19 +22,89 @@ from fedge.core.errors import ConfigError
 
 T = TypeVar("T", bound=Struct)
 
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 3, 10, 10
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 120
+
+_MAX_INTEGER = 2**63 - 1
+"""What TOML promises to hold, and arrays can."""
+_MAX_FLOAT = 1e30
+"""Far more than any quantity is, and little enough for float32."""
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Options(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="name"):
     """What one component can be told.
 
     One of several of its kind has a tag, the name that users write to choose it; the only one of its kind: tag=False.
+    Constructed in Python, options are checked like those of a file: a ConfigError names every field that is wrong.
     """
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if own := cls.__dict__.get("__post_init__"):
+            setattr(cls, "__post_init__", _checked(own))  # noqa: B010 - types forbid to assign a method
+
+    def __post_init__(self) -> None:
+        problems: list[str] = []
+        for name, encoded, kind, default in _fields(type(self)):
+            if (value := getattr(self, name)) is not default:
+                _check(value, kind, encoded, problems)
+        if problems:
+            raise ConfigError(*problems)
+
+
+def _checked(own: Callable[[Any], None]) -> Callable[[Any], None]:
+    """What a kind checks itself, which may rely on fields that are valid one by one; a ConfigError, too."""
+
+    def post_init(self: Any) -> None:
+        Options.__post_init__(self)
+        try:
+            own(self)
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    return post_init
+
+
+@lru_cache
+def _fields(kind: type[Struct]) -> list[tuple[str, str, object, object]]:
+    """Attribute, name in a file, type and default of each field."""
+    return [(field.name, field.encode_name, field.type, field.default) for field in msgspec.structs.fields(kind)]
+
+
+def _check(value: object, kind: object, path: str, problems: list[str]) -> None:
+    """Collect what is wrong with a field of options; options inside of it were checked when they were made."""
+    candidates = structs(kind)
+    if isinstance(value, list) and structs(item(kind)):
+        for i, each in enumerate(value):
+            _check(each, item(kind), f"{path}[{i}]", problems)
+    elif not isinstance(value, Struct) and (plain := _plain_part(kind)) is not None:
+        _plain(value, plain, path, problems)
+    elif type(value) not in candidates:
+        names = ", ".join(one.__name__ for one in candidates) or "a plain value"
+        problems.append(f"{path}: expected {names}, got {show(value)}")
+
+
+def _plain_part(kind: object) -> object:
+    """The type of the values of a field that are no options; None if there are none."""
+    if not structs(kind):
+        return kind
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    plain = [part for part in get_args(kind) if not structs(part)]
+    return Union[tuple(plain)] if plain else None  # noqa: UP007 - the parts are known only here
 
 
 def read(raw: object, kind: type[T], path: str = "") -> T:
     """A typed value of a plain one; a ConfigError with all problems and their paths."""
     problems: list[str] = []
-    value = _read(raw, kind, path, problems)
+    try:
+        value = _read(raw, kind, path, problems)
+    except RecursionError:
+        raise ConfigError(f"{path or 'configuration'}: its tables or lists are nested too deep") from None
     if problems:
         raise ConfigError(*problems)
     return cast(T, value)
@@ -51,7 +123,7 @@ def choose(name: str, kinds: Iterable[type[Struct]], what: str) -> type[Struct]:
     if ".py:" in name and None in by_tag:
         return by_tag[None]
     names = [known for known in by_tag if known is not None]
-    raise ConfigError(f"{what}: unknown name {name!r}{nearest(name, names)}; known: {', '.join(sorted(names))}")
+    raise ConfigError(f"{what}: unknown name {show(name)}{nearest(name, names)}; known: {', '.join(sorted(names))}")
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -76,6 +148,11 @@ def item(kind: object) -> object:
     return get_args(kind)[0] if get_origin(kind) is list else None
 
 
+def show(value: object) -> str:
+    """The value as Python writes it, shortened where it is long or nested deep: for error messages."""
+    return _SHORT.repr(value)
+
+
 def without_none(value: Any) -> Any:
     """A plain value as TOML can write it: it has no word for nothing, so what is not set is left out."""
     if isinstance(value, Mapping):
@@ -91,9 +168,9 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
         return [_read(each, item(kind), f"{path}[{i}]", problems) for i, each in enumerate(raw)]
     if not candidates:
         return _plain(raw, kind, path, problems)
-    plain = [part for part in get_args(kind) if not structs(part)]
-    if plain and not isinstance(raw, (Mapping, str)) and (raw is None or plain != [type(None)]):
-        return _plain(raw, Union[tuple(plain)], path, problems)  # noqa: UP007 - the parts are known only here
+    plain = _plain_part(kind)
+    if plain is not None and not isinstance(raw, (Mapping, str)) and (raw is None or plain is not type(None)):
+        return _plain(raw, plain, path, problems)
     if len(candidates) == 1 and (tag(candidates[0]) is None or (isinstance(raw, Mapping) and "name" not in raw)):
         return _struct(raw, candidates[0], path, problems)
     key = candidates[0].__struct_config__.tag_field or "name"
@@ -104,7 +181,7 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
         return _struct(raw, cast("type[Struct]", type(default)), path, problems, _owners(key, candidates))
     if not isinstance(raw, Mapping) or not isinstance(raw.get(key), str):
         names = ", ".join(sorted(name for name in map(tag, candidates) if name is not None))
-        problems.append(f"{path}: expected a table with a {key}, one of {names}; got {raw!r}")
+        problems.append(f"{path}: expected a table with a {key}, one of {names}; got {show(raw)}")
         return None
     try:
         chosen = choose(raw[key], candidates, f"{path}.{key}")
@@ -126,7 +203,7 @@ def _struct(
 ) -> object:
     """A table of this kind; `elsewhere` says which keys would be known if the table named another kind."""
     if not isinstance(raw, Mapping):
-        problems.append(f"{path}: expected a table, got {raw!r}")
+        problems.append(f"{path}: expected a table, got {show(raw)}")
         return None
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     found, before = {}, len(problems)
@@ -144,16 +221,16 @@ def _struct(
         return None
     try:
         return kind(**found)
-    except ValueError as error:
-        problems.append(f"{path}: {error}".removeprefix(": "))
+    except ConfigError as error:
+        problems.extend(f"{path}: {problem}".removeprefix(": ") for problem in error.problems)
         return None
 
 
 def _plain(raw: object, kind: object, path: str, problems: list[str]) -> Any:
     if raw is UNSET:
         return raw
-    if isinstance(raw, float) and not isfinite(raw):
-        problems.append(f"{path}: expected a finite number, got {raw!r}")
+    if (expected := _unusable(raw)) is not None:
+        problems.append(f"{path}: expected {expected}, got {show(raw)}")
         return None
     try:
         return msgspec.convert(raw, cast(Any, kind))
@@ -161,8 +238,23 @@ def _plain(raw: object, kind: object, path: str, problems: list[str]) -> Any:
         reason = str(error).partition(" - at ")[0].replace("`", "").partition(", got")[0]
         if words := _words(kind):
             reason = f"expected one of {', '.join(map(repr, words))}"
-        problems.append(f"{path}: {reason[:1].lower()}{reason[1:]}, got {raw!r}")
+        problems.append(f"{path}: {reason[:1].lower()}{reason[1:]}, got {show(raw)}")
         return None
+
+
+def _unusable(value: object) -> str | None:
+    """What is expected in place of a value that no option can take, whatever it declares; of lists, the first such."""
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, map(_unusable, value)), None)
+    if isinstance(value, float) and not isfinite(value):
+        return "a finite number"
+    if isinstance(value, float) and abs(value) > _MAX_FLOAT:
+        return f"a number of at most {_MAX_FLOAT:g}"
+    if isinstance(value, int) and abs(value) > _MAX_INTEGER:
+        return "a whole number of at most 64 bits"
+    if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
+        return "text in UTF-8 without NUL"
+    return None
 
 
 def _words(kind: object) -> list[str]:

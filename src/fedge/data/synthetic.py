@@ -28,10 +28,10 @@ class Synthetic(Options, tag="synthetic"):
             "quadratic: linear regression, with an optimum and a curvature of each client's own."
         ),
     ] = "mixture"
-    clients: Annotated[int, Meta(ge=1, description="Number of clients.")] = 100
-    features: Annotated[int, Meta(ge=1, description="Numbers in an input.")] = 20
-    samples: Annotated[int, Meta(ge=1, description="Training samples of each client.")] = 100
-    test_samples: Annotated[int, Meta(ge=1, description="Test samples of each client.")] = 20
+    clients: Annotated[int, Meta(ge=1, le=10_000_000, description="Number of clients.")] = 100
+    features: Annotated[int, Meta(ge=1, le=100_000, description="Numbers in an input.")] = 20
+    samples: Annotated[int, Meta(ge=1, le=10_000_000, description="Training samples of each client.")] = 100
+    test_samples: Annotated[int, Meta(ge=1, le=10_000_000, description="Test samples of each client.")] = 20
     heterogeneity: Annotated[
         float,
         Meta(
@@ -40,7 +40,7 @@ class Synthetic(Options, tag="synthetic"):
             description="Typical distance of a client's cluster means or optimum from the common ones.",
         ),
     ] = 1.0
-    classes: Annotated[int, Meta(ge=2, description="mixture: number of classes.")] = 10
+    classes: Annotated[int, Meta(ge=2, le=10_000, description="mixture: number of classes.")] = 10
     separation: Annotated[
         float,
         Meta(

@@ -16,7 +16,7 @@ from fedge.core.keys import generator
 from fedge.core.schema import Options
 
 Share = Annotated[float, Meta(gt=0, le=1)]
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=10**9)]
 Predict = Callable[[np.ndarray], Phases]
 """How long an exchange would take these clients if they and nobody else were asked."""
 

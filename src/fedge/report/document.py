@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fedge.core.errors import ConfigError, FedgeError
 from fedge.core.fields import describe, fitting, is_to_target, titled
+from fedge.core.printable import printable
 from fedge.report.charts import curves
 from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, group_runs, has, regroup, varied
@@ -264,7 +265,7 @@ def _surroundings(run: Run) -> dict[str, Any]:
 
 
 def _commands(runs: Sequence[Run]) -> list[TableCells | Figure | Listing | str]:
-    lines = [f"{command(runs, run, 'common.toml')}  # {run.path}" for run in runs]
+    lines = [f"{command(runs, run, 'common.toml')}  # {printable(str(run.path))}" for run in runs]
     return [
         "Save the common settings above as common.toml; each line trains one run again.",
         Listing("", "\n".join(lines)),

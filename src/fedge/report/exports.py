@@ -16,6 +16,7 @@ from statistics import fmean, median
 from typing import Any
 
 from fedge.core.errors import ConfigError, FedgeError
+from fedge.core.printable import printable
 from fedge.report.frames import frame
 from fedge.report.groups import RunGroup, group_runs, settings
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
@@ -204,7 +205,7 @@ def _named(runs: Sequence[Run]) -> Iterator[tuple[str, Run]]:
     parents = [str(run.path.resolve().parent) for run in runs]
     shared = Path(os.path.commonpath(parents))
     for run in runs:
-        yield str(run.path.resolve().relative_to(shared)), run
+        yield printable(str(run.path.resolve().relative_to(shared))), run
 
 
 def _started_ms(run: Run) -> int:

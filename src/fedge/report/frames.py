@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedge.core.errors import ConfigError, FedgeError, RunError
+from fedge.core.printable import printable
 from fedge.report.columns import read_rounds
 from fedge.report.groups import group_runs, settings
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
@@ -59,7 +60,7 @@ def frame(runs: Sequence[Run], what: What = "rounds") -> Any:
         lengths, results = [1] * len(runs), _columns(rows)
     described = _columns([dict(settings(run.config)) for run in runs])
     described = {f"config.{name}" if name in results else name: values for name, values in described.items()}
-    return make({"run": [str(run.path) for run in runs], **described}, lengths, results)
+    return make({"run": [printable(str(run.path)) for run in runs], **described}, lengths, results)
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -5,13 +5,14 @@ Needs the extra `view`, which is imported on first use, so that the rest of `fed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError, FedgeError, StorageError
+from fedge.core.printable import printable
 
 if TYPE_CHECKING:
     import altair
@@ -61,6 +62,8 @@ STYLE: dict[str, Any] = {
     "concat": {"spacing": 24},
 }
 
+_LESS = "\ue000"  # stands for < until the page is written: no font and no standard has a meaning for it
+
 SUFFIXES = (".svg", ".png", ".pdf", ".html")
 
 
@@ -78,11 +81,34 @@ def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".html":
-            chart.save(path, inline=True)
+            path.write_text(_page(chart), encoding="utf-8")
         else:
-            chart.save(path, scale_factor=PNG_SCALE if path.suffix == ".png" else 1)
+            make_printable(chart).save(path, scale_factor=PNG_SCALE if path.suffix == ".png" else 1)
     except OSError as error:
         raise StorageError(f"{path}: cannot write the chart: {error}") from error
+
+
+def make_printable(chart: Any) -> Any:
+    """The chart with the text in it made printable: a control character in a label ends the process that draws it."""
+    return _with_texts(chart, printable)
+
+
+def _page(chart: Any) -> str:
+    """A page whose chart is data to a browser, whatever its labels say: `</script>` in one would end the data."""
+    marked = _with_texts(chart, lambda text: printable(text).replace("<", _LESS))
+    return str(marked.to_html(inline=True)).replace(_LESS.encode("unicode_escape").decode(), "\\u003c")
+
+
+def _with_texts(chart: Any, change: Callable[[str], str]) -> Any:
+    return need("altair").Chart.from_dict(_changed(chart.to_dict(), change))
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _changed(inner, change) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_changed(inner, change) for inner in value]
+    return change(value) if isinstance(value, str) else value
 
 
 def check_saving(path: Path) -> None:

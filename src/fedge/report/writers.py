@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from html import escape
 
 from fedge.core.errors import ConfigError
+from fedge.core.printable import printable
 from fedge.report.document import Document, Figure, Listing
-from fedge.report.style import need
+from fedge.report.style import make_printable, need
 from fedge.report.tables import TableCells
 
 _PAGE_STYLE = """
@@ -51,31 +52,30 @@ def page(document: Document) -> str:
             parts.append(f'<div class="figures">{"".join(drawn)}</div>')
     head = f'<meta charset="utf-8"><title>{escape(document.title)}</title><style>{_PAGE_STYLE}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n'
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
+    body = "\n".join(parts)
+    text = f'<!doctype html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n{body}\n</body></html>\n'
+    return printable(text, "\n\t")
 
 
 def markdown(document: Document) -> str:
     """Headings, tables and listings; charts are left to the page."""
-    parts = [f"# {document.title}"]
+    parts = [f"# {_markdown(document.title)}"]
     for section in document.sections:
         parts.append(f"## {section.title}")
         for part in section.parts:
             if isinstance(part, TableCells):
                 if part.title != section.title:
-                    parts.append(f"### {part.title}")
+                    parts.append(f"### {_markdown(part.title)}")
                 lines = [part.head, ["---", *["---:"] * (len(part.head) - 1)], *part.rows]
-                parts.append("\n".join("| " + " | ".join(map(_markdown_cell, line)) + " |" for line in lines))
-                parts += [f"*{note}*" for note in part.notes]
+                parts.append("\n".join("| " + " | ".join(map(_markdown, line)) + " |" for line in lines))
+                parts += [f"*{_markdown(note)}*" for note in part.notes]
             elif isinstance(part, Listing):
-                parts += [f"### {part.title}"] if part.title else []
-                parts.append(f"```\n{part.text.rstrip()}\n```")
+                parts += [f"### {_markdown(part.title)}"] if part.title else []
+                fence = "`" * max(3, 1 + max(map(len, re.findall("`+", part.text)), default=0))
+                parts.append(f"{fence}\n{part.text.rstrip()}\n{fence}")
             elif isinstance(part, str):
-                parts.append(part)
-    return "\n\n".join(parts) + "\n"
+                parts.append(_markdown(part))
+    return printable("\n\n".join(parts) + "\n", "\n\t")
 
 
 def latex(document: Document) -> str:
@@ -113,12 +113,13 @@ def _svg(figure: Figure, number: int) -> str:
     """The drawing, with names of its own: in one page those of several would clash."""
     need("vl_convert")
     drawn = io.StringIO()
-    figure.draw().save(drawn, format="svg")
+    make_printable(figure.draw()).save(drawn, format="svg")
     return re.sub(r'(id="|url\(#)(?=[a-z])', rf"\g<1>figure{number}-", drawn.getvalue())
 
 
-def _markdown_cell(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ")
+def _markdown(text: str) -> str:
+    """One line in which nothing is a link, code, HTML or the end of a cell."""
+    return re.sub(r"[\\`<\[|]", lambda found: "&lt;" if found[0] == "<" else f"\\{found[0]}", text.replace("\n", " "))
 
 
 def _latex_table(part: TableCells) -> str:
@@ -142,4 +143,4 @@ def _latex_table(part: TableCells) -> str:
 
 
 def _tex(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text.replace("\n", " "))
+    return "".join(_LATEX.get(letter, letter) for letter in printable(text.replace("\n", " ")))
