@@ -70,8 +70,11 @@ class World(Protocol):
     def seconds(self) -> float:
         """Seconds since the start of the run."""
 
-    def gather(self, round: int) -> list[Cohort]:
-        """Return the clients to ask, cell by cell, without cells in which nobody is asked."""
+    def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
+        """Return the clients to ask, cell by cell, without cells in which nobody is asked.
+
+        `everyone`: all that are available, in place of a selection.
+        """
 
     def admit(self, round: int, cells: Sequence[int]) -> Admission | None:
         """Return the function that tells an engine who is in time, for states of these cells.
