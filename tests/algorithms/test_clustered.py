@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from federation import BUILDS, Federation, Handmade, mixed, points, slope
+from federation import BUILDS, Federation, Handmade, Losing, mixed, points, slope
+from fedge.algorithms.cluster_placing import UNKNOWN
 from fedge.algorithms.clustered import clustered
 from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.fedopt import FedOpt
@@ -69,11 +70,12 @@ def test_the_global_model_weighs_clusters_by_their_clients() -> None:
     assert federation.weight() == 1  # (3*0.25 + 3.25)/4
 
 
-def test_all_clients_are_divided_whoever_was_selected() -> None:
-    federation = four(when=1)
-    federation.round(cohort=(2,))
-    assert federation.state["members"].tolist() == [0, 1, 0, 1]
-    assert weights(federation) == [0.4375, 2.875]  # 0.25 + 0.75/4, 3.5 - 2.5/4
+def test_the_division_wants_all_that_are_available() -> None:
+    federation = four(when=2)
+    asks_all = federation.clients.algorithm.asks_all
+    assert [asks_all(federation.state, round) for round in (1, 2, 3)] == [False, True, True]
+    federation.rounds(2)
+    assert not asks_all(federation.state, 3)
 
 
 def test_clusters_with_nobody_in_the_cohort_stay() -> None:
@@ -115,26 +117,70 @@ def test_the_variate_of_a_cluster_is_the_mean_of_its_clients() -> None:
     assert weights(federation) == pytest.approx([0.25, 3.5], abs=1e-9)
 
 
+# ---------------------------------------------------------------- clients that are unavailable
+
+
+@pytest.mark.parametrize("engine", ["loop", "wire", "block"])
+def test_clients_unavailable_at_the_division_are_placed_when_first_asked(engine: str) -> None:
+    federation = four(when=1, engine=engine)
+    outcome = federation.round(cohort=(0, 1))
+    assert [reply.ids for reply in outcome.replies] == [(0, 1), (0,), (1,)]  # train, and each learns its cluster
+    assert federation.state["members"].tolist() == [0, 1, UNKNOWN, UNKNOWN]
+    assert weights(federation) == [0.25, 2.5]  # 1/4, 3 - 2/4
+    assert federation.weight() == (0.25 + 2.5) / 2  # clients that are not placed have no weight
+    assert personal(federation, 3) == 0.25  # until then they have the model of the first cluster
+    outcome = federation.round(cohort=(0, 3))
+    # from 1, where the division began, client 3 moves up as cluster 1 did; then both train with their clusters
+    assert [reply.ids for reply in outcome.replies] == [(3,), (3,), (0,), (3,)]
+    assert federation.state["members"].tolist() == [0, 1, UNKNOWN, 1]
+    assert weights(federation) == [0.0625, 4 - 1.5 / 4]
+    assert personal(federation, 3) == 4 - 1.5 / 4
+    federation.round(cohort=(2,))
+    # from 0.0625 it moves up, as cluster 1 does; but from 1, where all were divided, it moves down as cluster 0
+    assert federation.state["members"].tolist() == [0, 1, 0, 1]
+    assert weights(federation)[0] == 0.5 - 0.4375 / 4
+
+
+def test_a_client_that_does_not_answer_stays_unknown() -> None:
+    federation = four(when=1)
+    federation.round(cohort=(0, 1))
+    federation.engine = Losing(federation.engine, lambda work, info: {2} if work == "orient" else set())
+    outcome = federation.round(cohort=(0, 2))
+    assert not outcome.void
+    assert [reply.ids for reply in outcome.replies] == [(), (0,)]
+    assert federation.state["members"].tolist() == [0, 1, UNKNOWN, UNKNOWN]
+
+
+def test_finding_a_cluster_changes_nothing_that_a_client_keeps() -> None:
+    federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 3, 0.5, 4), **HALF)
+    federation.round(cohort=(0, 1))
+    federation.engine = Losing(federation.engine, lambda work, info: {3} if work == "train" else set())
+    federation.round(cohort=(0, 3))
+    kept = federation.clients.kept.read(3)
+    assert (kept["cluster"].item(), kept["kept.c_i"].item()) == (1, 0)
+
+
 # ---------------------------------------------------------------- clients that join
 
 
-def test_who_joins_belongs_to_the_first_cluster() -> None:
+def test_who_joins_is_placed_when_it_is_first_asked() -> None:
     federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 3, 0.5, 4, 4), num_clients=4, **HALF)
     federation.round()
     # c_i = x - y = 3/4 of 1 - b: 0.75, -1.5, 0.375, -2.25
     assert [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)] == [0.5625, -1.875]
     federation.grow(5)
-    assert federation.state["members"].tolist() == [0, 1, 0, 1, 0]
-    # cluster 0 has 3 clients now, cluster 1 still 2
-    assert [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)] == [0.375, -1.875]
-    for cohort in ((0, 1, 4), (2, 3, 4), (0, 1, 2, 3, 4)):
-        outcome = federation.round(cohort)
-        assert 4 in outcome.replies[0].ids  # with cluster 0, which is asked first
+    assert federation.state["members"].tolist() == [0, 1, 0, 1, UNKNOWN]
+    assert [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)] == [0.5625, -1.875]
+    for cohort in ((0, 1), (2, 3, 4), (0, 1, 4), (0, 1, 2, 3, 4)):
+        federation.round(cohort)
+        members = federation.state["members"].tolist()
+        assert members[4] == (1 if 4 in cohort else UNKNOWN)  # it pulls up, as cluster 1 does
         own = [federation.clients.kept.read(client)["kept.c_i"].item() for client in range(5)]
         found = [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)]
-        assert found == pytest.approx([(own[0] + own[2] + own[4]) / 3, (own[1] + own[3]) / 2], abs=1e-15)
+        means = [(own[0] + own[2]) / 2, sum(own[i] for i in range(5) if members[i] == 1) / members.count(1)]
+        assert found == pytest.approx(means, abs=1e-15)
     federation.rounds(30)
-    assert weights(federation) == pytest.approx([1.5, 3.5], abs=1e-9)  # (0 + 0.5 + 4)/3 and (3 + 4)/2
+    assert weights(federation) == pytest.approx([0.25, 11 / 3], abs=1e-9)  # means of 0 and 0.5, of 3, 4 and 4
 
 
 def test_clients_that_join_before_the_division_are_divided_with_the_others() -> None:
@@ -176,10 +222,19 @@ def same(one: Tree, other: Tree) -> None:
 
 def test_a_division_that_nobody_answered_is_made_up_for() -> None:
     federation = four(when=2).rounds(1)
-    later = federation.info._replace(round=5, cohort=(0,))
+    later = federation.info._replace(round=5)
     exchange = first_exchange(federation.clients.algorithm, federation.state, later)
     assert tuple(exchange.cohort) == (0, 1, 2, 3)
     assert exchange.reduce is Collect
+
+
+def test_too_few_for_a_division_train_undivided() -> None:
+    federation = four(when=1)
+    federation.round(cohort=(2,))
+    assert federation.state["members"].tolist() == [0]
+    assert federation.weight() == 0.625  # 0.5 + 0.5/4
+    federation.round()
+    assert federation.state["members"].tolist() == [0, 1, 0, 1]  # b = 0 and 0.5 are below, 3 and 4 above
 
 
 # ---------------------------------------------------------------- what it cannot do

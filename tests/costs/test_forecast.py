@@ -262,7 +262,7 @@ def test_all_rounds_follow_the_schedule() -> None:
     ("tables", "said"),
     [
         ({"schedule": {"local_steps": {"name": "error"}}}, "schedule.local_steps follows"),
-        ({"cluster": {"round": 2}}, "all clients take part in round 2"),
+        ({"cluster": {"round": 2}}, "all available clients take part in round 2"),
         ({"target": {"value": 0.9, "stop": True}}, "target.value"),
         ({"codec": {"up": ["sparsify(0.9)"]}}, "compressed uploads"),
         ({"algorithm": "dynavg"}, "train, pull, renew at most"),

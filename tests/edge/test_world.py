@@ -110,6 +110,15 @@ def test_of_those_available_as_many_are_asked_as_of_all(tmp_path: Path) -> None:
     assert at(world, 20.0).gather(3) == []
 
 
+def test_everyone_is_all_that_are_available(tmp_path: Path) -> None:
+    file = tmp_path / "on.csv"
+    file.write_text("client,start,end\n2,0,10\n5,0,20\n7,0,20\n")
+    world = world_of(FixedClock(availability=AvailabilityTrace(file=str(file))), 8, Uniform(count=1))
+    assert len(world.gather(1)[0].asked) == 1
+    assert world.gather(1, everyone=True)[0].asked == (2, 5, 7)
+    assert at(world, 10.0).gather(2, everyone=True)[0].asked == (5, 7)
+
+
 def test_who_drops_out_was_asked() -> None:
     world = world_of(FixedClock(dropout=0.3), 1000)
     first, again, second = world.gather(1)[0], world.gather(1)[0], world.gather(2)[0]

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import federation
+import hostile_clients
 from federation import BUILDS, Federation, Handmade, batched_of, make_sides, mixed
 from fedge.algorithms.reduced import reduced
 from fedge.core.algorithm import Build, Reply

@@ -48,7 +48,7 @@ class MeasuredWorld:
     def seconds(self) -> float:
         return self._seconds
 
-    def gather(self, round: int) -> list[Cohort]:
+    def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
         return [Cohort(0, self._ids, self._ids)]
 
     def admit(self, round: int, cells: Sequence[int]) -> Admission | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-import torch
 from msgspec import Meta
 from numpy.typing import NDArray
 
@@ -19,7 +18,9 @@ class Cluster(Options, tag=False):
     """Clusters of clients with a model each, by the cosine of their updates (Briggs et al. 2020, algorithm 1)."""
 
     count: Annotated[int, Meta(ge=2, le=1000, description="clusters")] = 2
-    round: Annotated[int, Meta(ge=1, description="round in which all clients train and are then divided")] = 10
+    round: Annotated[int, Meta(ge=1, description="round in which all available clients train and are then divided")] = (
+        10
+    )
 
 
 def check_divisible(algorithm: Algorithm, when: int) -> None:
@@ -68,13 +69,10 @@ def join(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]
     return {}, {**kept, "cluster": down["cluster"]}
 
 
-def grow_first(algorithm: Algorithm, state: Tree, num_before: int, num_after: int) -> Tree:
-    """The state with new clients in cluster 0, as their private state says; clients not yet divided are all in it."""
-    members, added = state["members"], num_after - num_before
-    num_first = int((members.expand(num_before) == 0).sum())
-    first = algorithm.grow(pick("0", state), num_first, num_first + added)
-    members = members if len(members) == 1 else torch.cat([members, members.new_zeros(added)])
-    return {**state, "members": members, **nest("0", first)}
+def directions_of(changes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rows scaled to length 1; those without any length stay."""
+    lengths = np.linalg.norm(changes, axis=1, keepdims=True)
+    return np.asarray(changes / np.where(lengths > 0, lengths, 1))
 
 
 def divide(changes: NDArray[np.float64], count: int) -> NDArray[np.int64]:
@@ -84,8 +82,7 @@ def divide(changes: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """
     if len(changes) < count:
         raise ConfigError(f"cluster.count: expected at most the {len(changes)} clients that have samples, got {count}")
-    lengths = np.linalg.norm(changes, axis=1, keepdims=True)
-    directions = changes / np.where(lengths > 0, lengths, 1)
+    directions = directions_of(changes)
     distance = 1 - directions @ directions.T
     np.fill_diagonal(distance, np.inf)
     members = {i: [i] for i in range(len(changes))}

@@ -8,17 +8,19 @@ from functools import partial
 import numpy as np
 import torch
 
-from fedge.algorithms.cluster_division import beside, check_divisible, divide, grow_first, join, members_only, updates
-from fedge.algorithms.one_client import tell
+from fedge.algorithms.cluster_division import beside, check_divisible, join
+from fedge.algorithms.cluster_placing import UNKNOWN, grow_unknown, place_unknown, split, untraced
 from fedge.core.algorithm import Algorithm, Build, Exchange, Info, Reply, Work
-from fedge.core.drive import first_exchange
 from fedge.core.layout import Layout, Tree, nest, pick
-from fedge.core.reduce import Collect, average
+from fedge.core.reduce import average
 from fedge.core.slots import Slot
 
 
 def clustered(inner: Build, count: int, when: int) -> Build:
-    """The inner algorithm on all clients, and after round `when` on each cluster alone."""
+    """The inner algorithm on all clients, and after round `when` on each cluster alone.
+
+    Clients that were unavailable in that round are placed when they are first asked.
+    """
 
     def build(layout: Layout) -> Algorithm:
         one = inner(layout)
@@ -29,9 +31,14 @@ def clustered(inner: Build, count: int, when: int) -> Build:
             states = {f"{cluster}.{name}": v for cluster in clusters for name, v in one.init(variables).items()}
             return {"members": undivided, **states}
 
+        def asks_all(state: Tree, round: int) -> bool:  # later if too few answer in round `when`
+            return round >= when and len(state["members"]) == 1
+
         def round(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
-            if info.round >= when and len(state["members"]) == 1:  # later if nobody answers in that round
-                return (yield from split(state, info._replace(cohort=tuple(range(info.num_clients)))))
+            if asks_all(state, info.round):
+                return (yield from split(one, state, info, count))
+            if len(state["members"]) > 1:
+                state = yield from place_unknown(one, state, info)
             members = state["members"].expand(info.num_clients)
             for i, cluster in enumerate(clusters):
                 if cohort := tuple(client for client in info.cohort if members[client] == i):
@@ -39,23 +46,10 @@ def clustered(inner: Build, count: int, when: int) -> Build:
                     state = {**state, **nest(cluster, (yield from one.round(pick(cluster, state), alone)))}
             return state
 
-        def split(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
-            before = pick("0", state)
-            exchange = first_exchange(one, before, info)
-            reply = yield exchange._replace(reduce=Collect)
-            found = divide(updates(one, exchange, reply), count)
-            members = torch.zeros(info.num_clients, dtype=torch.int64)
-            members[list(reply.ids)] = torch.from_numpy(found)
-            for i, cluster in enumerate(clusters):
-                part = members_only(one, exchange, reply, np.flatnonzero(found == i))
-                alone = info._replace(num_clients=int((members == i).sum()))
-                state = {**state, **nest(cluster, tell(one, before, alone, part))}
-                yield Exchange("join", {"cluster": torch.tensor([i])}, part.ids)
-            return {**state, "members": members}
-
         def model(state: Tree, variables: Tree) -> Tree:
             models = [one.model(pick(cluster, state), variables) for cluster in clusters]
-            weights = np.bincount(state["members"].numpy(), minlength=count).tolist()
+            members = state["members"]
+            weights = np.bincount(members[members != UNKNOWN].numpy(), minlength=count).tolist()
             stacked = {name: torch.stack([each[name] for each in models]) for name in ("x", "stats")}
             return {name: average(rows, weights) for name, rows in stacked.items()} | nest("clusters", stacked)
 
@@ -64,15 +58,17 @@ def clustered(inner: Build, count: int, when: int) -> Build:
             return one.personal(own, pick("kept", kept)) if one.personal else own
 
         works = {name: beside(work, "cluster") for name, work in one.works.items()}
+        works["orient"] = untraced(next(iter(works.values())))
         return one._replace(
-            slots={**one.slots, "members": Slot("scalar", merge="max"), "cluster": Slot("scalar")},
+            slots={**one.slots, **dict.fromkeys(("members", "centres", "cluster"), Slot("scalar"))},
             init=init,
             keep=lambda variables: {"cluster": undivided, **nest("kept", one.keep(variables))},
             works=works | {"join": Work(lambda down, kept, ctx: {}, join)},
             round=round,
             model=model,
             personal=personal,
-            grow=partial(grow_first, one),
+            asks_all=asks_all,
+            grow=partial(grow_unknown, one),
         )
 
     return build

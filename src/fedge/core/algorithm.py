@@ -185,6 +185,11 @@ def unchanged(state: Tree, num_before: int, num_after: int) -> Tree:
     return state
 
 
+def asks_selected(state: Tree, round: int) -> bool:
+    """The `asks_all` of an algorithm whose rounds all work with a selection of clients."""
+    return False
+
+
 class Algorithm(NamedTuple):
     """A value made of pure functions; wrappers return another one."""
 
@@ -198,6 +203,7 @@ class Algorithm(NamedTuple):
     adapt: Work | None = None  # what a client does with those before UA, down and upload being variables
     travels: Layout | None = None  # the layout of what travels, if not the model's
     notes: Callable[[Tree], Tree] | None = None  # state -> what it says of each client, or NaN; one for all at first
+    asks_all: Callable[[Tree, int], bool] = asks_selected  # (state, round): the cohort must be all available clients
     grow: Callable[[Tree, int, int], Tree] = unchanged  # (state, N, N') -> state when N clients have become N' >= N
 
 

@@ -70,8 +70,10 @@ class World(Protocol):
     def seconds(self) -> float:
         """Seconds since the start of the run."""
 
-    def gather(self, round: int) -> list[Cohort]:
+    def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
         """Return the clients to ask, cell by cell, without cells in which nobody is asked.
+
+        `everyone`: all that are available, in place of a selection.
 
         After `move` it is also called for the round to come, perhaps never run, whose cohort is evaluated first: a call
         has no side effect.

@@ -93,8 +93,9 @@ class Forecast:
             yield f"a round has the exchanges {names} at most: clients that do not talk only train"
         if config.cluster:
             yield (
-                f"cluster: all clients take part in round {config.cluster.round}; after it clusters are asked one "
-                "after the other, which takes longer than counted here"
+                f"cluster: all available clients take part in round {config.cluster.round}; after it clusters are "
+                "asked one after the other, and clients that were unavailable train once more when they are first "
+                "asked, which takes longer than counted here"
             )
         if config.edge.deadline_s is not None:
             yield "edge.deadline_s: everybody is counted as in time"
@@ -109,9 +110,8 @@ class Forecast:
     def _replies(self, world: World, round: int) -> dict[int, list[Reply]]:
         """Replies with costs and nothing else, by cell."""
         config, num_clients = self._config, len(self._server.clients.sizes)
-        cohorts = {cohort.cell: cohort.present for cohort in world.gather(round) if cohort.present}
-        if config.cluster is not None and round == config.cluster.round:
-            cohorts = {0: tuple(range(num_clients))}
+        everyone = config.cluster is not None and round == config.cluster.round
+        cohorts = {cohort.cell: cohort.present for cohort in world.gather(round, everyone) if cohort.present}
         num_asked = sum(len(cohort) for cohort in cohorts.values())
         info = info_of(config, self._seed, num_clients, num_asked, round, world.seconds, config.schedule.init())
         return {

@@ -49,13 +49,14 @@ class SimulatedWorld:
         """Simulated seconds since the start of the run."""
         return float(self._seconds.max())
 
-    def gather(self, round: int) -> list[Cohort]:
+    def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
         edge, selection, seed = self._edge, self._selection, self._seed
         able = self._available(round, self.seconds)
         found = []
         for cell, members in enumerate(self._members()):
             number = selection.number_in_cell(len(members)) if edge.divided else selection.number(len(members))
-            chosen = selection.select(members if able.all() else members[able[members]], number, seed, round, cell)
+            there = members if able.all() else members[able[members]]
+            chosen = there if everyone else selection.select(there, number, seed, round, cell)
             asked = selection.fit(chosen, edge.deadline_s, lambda ids: self._predict(ids, round))
             if len(asked):
                 found.append(Cohort(cell, tuple(asked.tolist()), tuple(self._stay(asked, round).tolist())))

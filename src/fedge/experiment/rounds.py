@@ -92,7 +92,8 @@ class TrainingRun:
     def _one_round(self) -> dict[str, Any]:
         config, began = self._config, time.perf_counter()
         self._round += 1
-        cohorts = self._world.gather(self._round)
+        everyone = any(self._algorithm.asks_all(state, self._round) for state in self._hierarchy.states)
+        cohorts = self._world.gather(self._round, everyone)
         info = self._info(sum(len(cohort.asked) for cohort in cohorts))
         outcomes = self._learn(cohorts, info)
         record = describe_round(info, cohorts, list(outcomes.values()))

@@ -1,0 +1,92 @@
+"""Which client is in which cluster: all that are available are divided at once, others are placed when first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedge.algorithms.cluster_division import directions_of, divide, members_only, updates
+from fedge.algorithms.one_client import tell
+from fedge.core.algorithm import Algorithm, Context, Exchange, Info, Reply, Work
+from fedge.core.drive import first_exchange
+from fedge.core.layout import Tree, nest, pick
+from fedge.core.reduce import Collect
+
+UNKNOWN = -1  # the cluster of a client that is not placed yet
+
+
+def split(algorithm: Algorithm, state: Tree, info: Info, count: int) -> Generator[Exchange, Reply, Tree]:
+    """Have the cohort train and divide it; if too few answer, the round is an undivided one."""
+    before = pick("0", state)
+    exchange = first_exchange(algorithm, before, info)
+    reply = yield exchange._replace(reduce=Collect)
+    if len(reply.ids) < count and len(info.cohort) < info.num_clients:
+        whole = members_only(algorithm, exchange, reply, np.arange(len(reply.ids)))
+        return {**state, **nest("0", tell(algorithm, before, info, whole))}
+    changes = updates(algorithm, exchange, reply)
+    found = divide(changes, count)
+    members = torch.full((info.num_clients,), UNKNOWN)
+    members[list(reply.ids)] = torch.from_numpy(found)
+    for i in range(count):
+        part = members_only(algorithm, exchange, reply, np.flatnonzero(found == i))
+        alone = info._replace(num_clients=len(part.ids))
+        state = {**state, **nest(str(i), tell(algorithm, before, alone, part))}
+        yield Exchange("join", {"cluster": torch.tensor([i])}, part.ids)
+    return {**state, "members": members, "centres": _centres(changes, found), **nest("before", before)}
+
+
+def place_unknown(algorithm: Algorithm, state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
+    """Have the cohort's unknown clients train once from the model of the division, and join the nearest cluster.
+
+    Distances are those of the division: the mean over the cluster's members of 1 - cosine. What a client keeps is not
+    changed by that training.
+    """
+    members, before = state["members"], pick("before", state)
+    unknown = tuple(client for client in info.cohort if members[client] == UNKNOWN)
+    if not unknown:
+        return state
+    exchange = first_exchange(algorithm, before, info._replace(cohort=unknown))
+    reply = yield exchange._replace(work="orient", reduce=Collect, optional=True)
+    if not reply.ids:
+        return state
+    nearest = np.argmax(directions_of(updates(algorithm, exchange, reply)) @ state["centres"].numpy().T, axis=1)
+    for cluster in np.unique(nearest).tolist():
+        joining = [client for client, own in zip(reply.ids, nearest.tolist(), strict=True) if own == cluster]
+        state = _join(algorithm, state, cluster, joining)
+        yield Exchange("join", {"cluster": torch.tensor([cluster])}, joining, optional=True)
+    return state
+
+
+def grow_unknown(algorithm: Algorithm, state: Tree, num_before: int, num_after: int) -> Tree:
+    """The `grow` of a clustered state: new clients are unknown; before the division they count in cluster 0."""
+    members = state["members"]
+    if len(members) == 1:
+        return {**state, **nest("0", algorithm.grow(pick("0", state), num_before, num_after))}
+    return {**state, "members": torch.cat([members, members.new_full((num_after - num_before,), UNKNOWN)])}
+
+
+def untraced(work: Work) -> Work:
+    """The same work, after which a client keeps what it had."""
+
+    def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
+        return work.final(down, local, kept, ctx)[0], kept
+
+    return work._replace(final=final)
+
+
+def _join(algorithm: Algorithm, state: Tree, cluster: int, clients: Sequence[int]) -> Tree:
+    """Return the state with more clients in a cluster."""
+    num_before = int((state["members"] == cluster).sum())
+    own = algorithm.grow(pick(str(cluster), state), num_before, num_before + len(clients))
+    members = state["members"].index_fill(0, torch.tensor(clients), cluster)
+    return {**state, "members": members, **nest(str(cluster), own)}
+
+
+def _centres(changes: NDArray[np.float64], clusters: NDArray[np.int64]) -> Tensor:
+    """Return the mean direction of each cluster's updates: its product with another is their mean cosine."""
+    directions = directions_of(changes)
+    return torch.from_numpy(np.stack([directions[clusters == i].mean(0) for i in range(clusters.max() + 1)]))
