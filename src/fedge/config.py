@@ -28,7 +28,7 @@ Seed = Annotated[int, Meta(ge=0)]
 Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
-_OF_THE_RUN = ("format", "id", "generation", "without_effect")
+_OF_THE_RUN = ("format", "id", "generation", "without_effect", "code", "code_changes")
 """Keys of a run's config.json that are not settings."""
 _EITHER = {"seed": "seeds", "seeds": "seed"}
 

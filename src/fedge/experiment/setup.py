@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,7 @@ from fedge.core.algorithm import Algorithm, Info, Kept
 from fedge.core.errors import ConfigError
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import Limits, ServerSide
+from fedge.core.userfile import noting_sources
 from fedge.core.world import World
 from fedge.data.clients import Clients, Samples
 from fedge.data.partition import Spatial
@@ -38,10 +40,16 @@ class Setup:
     network: Network
     algorithm: Algorithm
     flops_per_sample: int
+    sources: Mapping[str, bytes]  # users' own files, as they were read, by path
 
     @staticmethod
     def of(config: Config, seed: int) -> Setup:
         """Build data, model and algorithm; an error of this package if they do not fit together."""
+        with noting_sources() as sources:
+            return Setup._build(config, seed, sources)
+
+    @staticmethod
+    def _build(config: Config, seed: int, sources: Mapping[str, bytes]) -> Setup:
         clients = config.data.build(seed)
         config.selection.number(len(clients.sizes))
         config.edge.check(len(clients.sizes))
@@ -51,9 +59,8 @@ class Setup:
             raise ConfigError(f"target.metric: a regression has no {config.target.metric}; its only metric is loss")
         network = _network(config, seed, clients)
         network.try_out(network.cast(Samples(*(side[:2] for side in clients.train(int(np.argmax(clients.sizes)), 1)))))
-        return Setup(
-            config, seed, clients, network, algorithm_of(config, network), count_flops(network.module, clients.shape)
-        )
+        flops = count_flops(network.module, clients.shape)
+        return Setup(config, seed, clients, network, algorithm_of(config, network), flops, sources)
 
     def variant(self, config: Config) -> Setup:
         """Return the same data and model under another algorithm."""
