@@ -29,7 +29,7 @@ Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Workers = Annotated[int, Meta(ge=1, le=1024)]
-_OF_THE_RUN = ("format", "id", "generation", "without_effect")
+_OF_THE_RUN = ("format", "id", "generation", "without_effect", "code", "code_changes")
 """Keys of a run's config.json that are not settings."""
 _EITHER = {"seed": "seeds", "seeds": "seed"}
 

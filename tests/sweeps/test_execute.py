@@ -343,3 +343,23 @@ def test_limits_are_the_files_or_the_machines():
     assert found.workers == len(os.sched_getaffinity(0))
     total_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
     assert 0 < found.memory_mb < 0.8 * total_mb
+
+
+def test_a_sweep_has_one_program(tmp_path: Path) -> None:
+    """A file that changes between two runs, and between two calls, is refused; runs that are complete stay."""
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\nfrom torch import nn\n\ndef build(shape, num_outputs):\n"
+        "    with Path(__file__).open('a') as file:\n"
+        "        file.write('#\\n')\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(784, num_outputs))\n"
+    )
+    raw = changed(seeds=[1], rounds=1, model={"name": f"{tmp_path}/mine.py:build"})
+    outcome = sweep(raw, tmp_path / "runs", workers=1)
+    assert list(outcome.failures) == [NAMES[2]]
+    failure = outcome.failures[NAMES[2]]
+    assert failure.exit_code == RunError.exit_code
+    assert str(failure.reason).startswith(f"{tmp_path}/mine.py is not the file that other runs in {outcome.folder}")
+    assert list(sweep(raw, tmp_path / "runs", workers=1).failures) == [NAMES[2]]
+    limits = PoolLimits(1, memory_mb=1e6)
+    accepted = execute(work_out(parse(raw)), tmp_path / "runs", Unwatched(), limits, accept_code=True)
+    assert accepted.failures == {}

@@ -48,7 +48,7 @@ def work_off(tmp_path, ear, monkeypatch):
         board.place(names, 1)
         known = {"workers": 2, "memory_mb": 1000.0, "retries": 2, "pause_s": 0.01} | limits
         return RunPool(PoolLimits(**known), board, ear).run(
-            [PlannedRun(name, tmp_path / name, {"rounds": 1}) for name in names]
+            [PlannedRun(name, tmp_path / name, {"rounds": 1}, tmp_path) for name in names]
         )
 
     return run

@@ -36,6 +36,10 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="a.b=v", help="Change a setting, such as algorithm.batch_size=32; may be repeated."),
 ]
+AcceptCode = Annotated[
+    bool,
+    typer.Option("--accept-code", help="Continue although your own Python files have changed; the run records it."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and JSON if asked for.")]
 Format = Annotated[
     Literal["text", "json"],

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli.parameters import Changes, Format, Quiet, complete_run
+from fedge.cli.parameters import AcceptCode, Changes, Format, Quiet, complete_run
 
 
 def resume(
@@ -14,13 +14,15 @@ def resume(
         typer.Argument(metavar="RUN", help="A run, or the directory of its repeats.", autocompletion=complete_run),
     ],
     changes: Changes = None,
+    accept_code: AcceptCode = False,
     quiet: Quiet = False,
     format: Format = "text",
 ) -> None:
     """Go on with a run from its last checkpoint.
 
     The result is the same as if it had never stopped. With more rounds, a
-    complete run goes on too.
+    complete run goes on too. If your own Python files are not those that the
+    run was made with, it is refused without --accept-code.
 
     Examples:
 
@@ -32,5 +34,5 @@ def resume(
     from fedge.experiment import start as experiment
 
     with watching(quiet) as progress:
-        resumed = experiment.resume(path, changes or (), progress)
+        resumed = experiment.resume(path, changes or (), progress, accept_code)
     say_trained([resumed], format, quiet)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedge.cli.parameters import Changes, Format, Quiet, complete_experiment
+from fedge.cli.parameters import AcceptCode, Changes, Format, Quiet, complete_experiment
 from fedge.core.errors import ConfigError
 from fedge.core.fields import describe, measured_on
 from fedge.core.printable import printable
@@ -43,6 +43,7 @@ def sweep(
     runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs are kept.")] = Path("runs"),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many runs there are.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Say which runs it would be, and do nothing.")] = False,
+    accept_code: AcceptCode = False,
     quiet: Quiet = False,
     format: Format = "text",
 ) -> None:
@@ -72,7 +73,7 @@ def sweep(
     if asked.num_runs > _MANY and not yes:
         _confirm(asked.num_runs)
     with _watching(quiet) as listener:
-        outcome = execute(work_out(asked), runs, listener)
+        outcome = execute(work_out(asked), runs, listener, accept_code=accept_code)
     _say_outcome(outcome, format, quiet)
     codes = {ended.exit_code for ended in outcome.failures.values()}
     if codes:

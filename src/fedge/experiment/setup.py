@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedge.core.algorithm import Algorithm, Info, Kept
 from fedge.core.errors import ConfigError
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import Limits, ServerSide
+from fedge.core.userfile import noting_sources
 from fedge.core.world import World
 from fedge.data.clients import Clients, Samples
 from fedge.data.partition import Spatial
@@ -39,15 +41,17 @@ class Setup:
     algorithm: Algorithm
     flops_per_sample: int
     data: Clients | None = None  # None: others have it, and this is a server
+    sources: Mapping[str, bytes] = field(default_factory=dict)  # users' own files, as they were read, by path
 
     @staticmethod
     def of(config: Config, seed: int) -> Setup:
         """Build data, model and algorithm; a FedgeError if they do not fit together."""
-        data = config.data.build(seed)
-        setup = Setup.without_data(config, seed, RegisteredClients.of(data))
-        probe = data.train(int(np.argmax(data.sizes)), 1)
-        setup.network.try_out(setup.network.cast(Samples(*(side[:2] for side in probe))))
-        return replace(setup, data=data)
+        with noting_sources() as sources:
+            data = config.data.build(seed)
+            setup = Setup.without_data(config, seed, RegisteredClients.of(data))
+            probe = data.train(int(np.argmax(data.sizes)), 1)
+            setup.network.try_out(setup.network.cast(Samples(*(side[:2] for side in probe))))
+        return replace(setup, data=data, sources=sources)
 
     @staticmethod
     def without_data(config: Config, seed: int, registered: RegisteredClients) -> Setup:

@@ -22,6 +22,7 @@ from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.setup import Setup
 from fedge.experiment.simulation import Simulation
+from fedge.runs.code import agree_on_code, check_code, forget_code, hash_code
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, check_resumable, seed_path
 from fedge.runs.read import Run
@@ -65,6 +66,8 @@ class TrainedRun(Run):
         setup = Setup.of(config, _seeds(config)[0])
         hierarchy = setup.hierarchy()
         hierarchy.restore(pick("server", self.state()))
+        if self.code:
+            check_code(self.path, self.code, hash_code(setup.sources))
         return setup.network.trained(setup.algorithm.model(hierarchy.merged(), setup.network.variables))
 
 
@@ -80,48 +83,61 @@ def start(config: Config, runs: Path, progress: Progress) -> Path:
         for seed in config.seeds:
             single = _repeat(config, seed)
             own = replace(setup, config=single) if seed == setup.seed else Setup.of(single, seed)
-            _begin(own, seed_path(path, seed), progress)
+            _begin(own, seed_path(path, seed), progress, path)
     return path
 
 
-def start_at(path: Path, config: Config, progress: Progress) -> None:
-    """Train one seed in a new directory at `path`."""
+def start_at(path: Path, config: Config, progress: Progress, group: Path) -> None:
+    """Train one seed in a new directory at `path`, with the same users' files as all runs of the folder `group`."""
     with _one_thread(config.engine.matmul_precision):
-        _begin(Setup.of(config, _seeds(config)[0]), path, progress)
+        _begin(Setup.of(config, _seeds(config)[0]), path, progress, group)
 
 
-def resume(path: Path, changes: Sequence[str] | Mapping[str, Any], progress: Progress) -> Path:
+def resume(
+    path: Path,
+    changes: Sequence[str] | Mapping[str, Any],
+    progress: Progress,
+    accept_code: bool = False,
+    group: Path | None = None,
+) -> Path:
     """Resume a run, or all unfinished seeds of repeats, each from its last checkpoint.
 
-    Changes of settings are texts `a.b=v`, or values by their path.
+    Changes of settings are texts `a.b=v`, or values by their path. If users' files are not those that the run was made
+    with, this is a RunError, or recorded with `accept_code`. All runs of the folder `group` must have the same.
     """
     if changes or Run(path).status != "complete":
         check_resumable(path)
     config = _changed(path, changes)
     if config.seeds is None:
-        _go_on(config, path, progress)
+        _go_on(config, path, progress, accept_code, group)
         return path
+    group = group or path
+    if accept_code and group == path:
+        forget_code(path)
     change_repeats(path, configuration.plain(config))
     for seed in config.seeds:
         own = seed_path(path, seed)
         if (own / CONFIG).exists():
-            _go_on(_changed(own, changes), own, progress)
+            _go_on(_changed(own, changes), own, progress, accept_code, group)
         else:
-            start_at(own, _repeat(config, seed), progress)
+            start_at(own, _repeat(config, seed), progress, group)
     return path
 
 
-def create_run(path: Path, config: Config) -> RunDirectory:
-    """Return the directory of a new run of a configuration."""
-    return RunDirectory.create(path, configuration.plain(config), without_effect=paths_without_effect(config))
+def create_run(path: Path, config: Config, sources: Mapping[str, bytes] | None = None) -> RunDirectory:
+    """Return the directory of a new run of a configuration, with users' files by their path."""
+    without = paths_without_effect(config)
+    return RunDirectory.create(path, configuration.plain(config), without_effect=without, sources=sources)
 
 
-def _begin(setup: Setup, path: Path, progress: Progress) -> None:
-    with create_run(path, setup.config) as directory:
+def _begin(setup: Setup, path: Path, progress: Progress, group: Path | None = None) -> None:
+    if group is not None:
+        agree_on_code(group, setup.sources)
+    with create_run(path, setup.config, setup.sources) as directory:
         _train(setup, directory, progress)
 
 
-def _go_on(config: Config, path: Path, progress: Progress) -> None:
+def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> None:
     found = Run(path)
     if found.status == "complete" and configuration.parse(found.config) == config:
         progress.notice(f"{path}: is complete already")
@@ -131,7 +147,11 @@ def _go_on(config: Config, path: Path, progress: Progress) -> None:
         if config.rounds < min(trained, found.config["rounds"]):
             raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
         with _one_thread(config.engine.matmul_precision):
-            _train(Setup.of(config, _seeds(config)[0]), directory, progress)
+            setup = Setup.of(config, _seeds(config)[0])
+            directory.change_code(setup.sources, accept_code, trained)
+            if group is not None:
+                agree_on_code(group, setup.sources)
+            _train(setup, directory, progress)
 
 
 def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:

@@ -16,8 +16,9 @@ from fedge.core.errors import RunError
 from fedge.core.layout import Tree
 from fedge.runs import files
 from fedge.runs.checkpoint import Checkpoint, chunks, load
+from fedge.runs.code import check_code, copy_code, hash_code
 from fedge.runs.environment import environment as surroundings
-from fedge.runs.files import RunMark
+from fedge.runs.files import CodeChange, RunMark
 from fedge.runs.kept import KeptStore
 from fedge.runs.lock import Lock
 from fedge.runs.storage import sync_folder, write_all, write_atomic, writing
@@ -57,8 +58,9 @@ class RunDirectory:
         config: Mapping[str, Any],
         environment: Mapping[str, Any] | None = None,
         without_effect: Iterable[str] = (),
+        sources: Mapping[str, bytes] | None = None,
     ) -> Self:
-        """A new run, with the paths of the settings that do not affect its results.
+        """A new run, with the paths of the settings that do not affect its results, and users' files by their path.
 
         Its configuration is written last, since a directory without one is no run.
         """
@@ -68,7 +70,9 @@ class RunDirectory:
                 _refuse_existing(path)
                 where = surroundings() if environment is None else environment
                 write_atomic(path / files.ENVIRONMENT, files.encode_pretty(where))
-                run._write_config(config, RunMark(_new_id(), without_effect=tuple(without_effect)))
+                copy_code(path, sources or {})
+                mark = RunMark(_new_id(), without_effect=tuple(without_effect), code=hash_code(sources or {}))
+                run._write_config(config, mark)
                 sync_folder(path.parent)
         except BaseException:
             run.close()
@@ -141,6 +145,21 @@ class RunDirectory:
         """Continue with another configuration. A run that was complete no longer is."""
         self._reopen()
         self._write_config(config, replace(self._mark, without_effect=tuple(without_effect)))
+
+    def change_code(self, sources: Mapping[str, bytes], accept: bool, round: int) -> None:
+        """Continue with these users' files; a RunError if they are others than before and this is not accepted.
+
+        `round` is the last one recorded. A run that noted no files takes these for its own.
+        """
+        before, code = self._mark.code, hash_code(sources)
+        if before == code:
+            return
+        if before and not accept:
+            check_code(self.path, before, code)
+        with writing(self.path, self._then):
+            copy_code(self.path, sources)
+        changes = (*self._mark.code_changes, CodeChange(round, before)) if before else self._mark.code_changes
+        self._write_config(self.config, replace(self._mark, code=code, code_changes=changes))
 
     def restore(self) -> tuple[Tree, dict[str, Any]] | None:
         """Go back to the last checkpoint; None, and back to the start, if there is none.

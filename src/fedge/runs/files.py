@@ -8,6 +8,7 @@
     clients.jsonl          at the end: one line for each client
     summary.json           at the end; a run that has it is complete
     lock                   names the process that writes the run, which holds a lock on this file
+    code/                  copies of users' own files, as they were run
     checkpoint/
       state.safetensors    the last checkpoint
       kept.bin             private state of clients
@@ -75,12 +76,21 @@ def read_bytes(file: Path) -> bytes | None:
             return None
 
 
+class CodeChange(msgspec.Struct, frozen=True):
+    """A resumed run whose files had changed, which was accepted."""
+
+    round: int  # the last one recorded before; those after the last checkpoint were trained again
+    before: dict[str, str]  # hashes of the files by path
+
+
 class RunMark(msgspec.Struct, frozen=True):
     """What config.json holds beside the settings. The defaults stand for repeats, and for runs from before it."""
 
     id: str | None = None  # random, made with the run and never changed
     generation: Annotated[int, msgspec.Meta(ge=0)] = 0  # of rounds.jsonl: grows whenever that is cut
     without_effect: tuple[str, ...] = ()  # paths of the settings that do not affect results
+    code: dict[str, str] = {}  # SHA-256 of each user's file, and of what it imports from its folder, by path
+    code_changes: tuple[CodeChange, ...] = ()
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:

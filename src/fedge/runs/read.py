@@ -43,6 +43,11 @@ class Run:
         """16 random hex digits, made with the run; None if it was last written by a fedge that made none."""
         return self._config_and_mark[1].id
 
+    @property
+    def code(self) -> dict[str, str]:
+        """The SHA-256 of each of the user's own files that it was made with, by path; copies are in `code/`."""
+        return self._config_and_mark[1].code
+
     @cached_property
     def effective(self) -> dict[str, Any]:
         """The configuration without the settings that do not affect results."""

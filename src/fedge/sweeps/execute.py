@@ -11,6 +11,7 @@ from fedge import config as configuration
 from fedge.core.errors import ConfigError, RunError
 from fedge.core.machine import num_processors
 from fedge.runs import Run
+from fedge.runs.code import forget_code
 from fedge.runs.directory import create_repeats
 from fedge.runs.files import CONFIG, LOCK
 from fedge.runs.lock import Lock
@@ -31,15 +32,22 @@ class PointOutcome(NamedTuple):
     board: Board
 
 
-def execute(plan: SweepPlan, runs: Path, listener: Listener, limits: PoolLimits | None = None) -> PointOutcome:
-    """Run what is not complete yet, below `runs`. A run that fails does not keep others from running."""
+def execute(
+    plan: SweepPlan, runs: Path, listener: Listener, limits: PoolLimits | None = None, accept_code: bool = False
+) -> PointOutcome:
+    """Run what is not complete yet, below `runs`. A run that fails does not keep others from running.
+
+    If users' files have changed since the first run, the others fail, unless `accept_code` says that this is meant.
+    """
     folder = runs / plan.sweep.name
     check_folder(folder)
     with writing(folder, "start the sweep again"):
         folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(folder / LOCK)
     try:
-        return _Execution(plan, folder, listener, limits or limits_of(plan)).run()
+        if accept_code:
+            forget_code(folder)
+        return _Execution(plan, folder, listener, limits or limits_of(plan), accept_code).run()
     finally:
         lock.release()
 
@@ -51,8 +59,10 @@ def limits_of(plan: SweepPlan) -> PoolLimits:
 
 
 class _Execution:
-    def __init__(self, plan: SweepPlan, folder: Path, listener: Listener, limits: PoolLimits) -> None:
-        self._plan, self._folder, self._listener = plan, folder, listener
+    def __init__(
+        self, plan: SweepPlan, folder: Path, listener: Listener, limits: PoolLimits, accept_code: bool
+    ) -> None:
+        self._plan, self._folder, self._listener, self._accept_code = plan, folder, listener, accept_code
         self._halving = plan.sweep.options.halving
         self._board = Board(plan.metric)
         self._pool = RunPool(limits, self._board, listener)
@@ -110,7 +120,7 @@ class _Execution:
                     self._board.complete(run.name, *self._measured(run))
                     num_done += 1
                 else:
-                    todo.append(run)
+                    todo.append(run._replace(accept_code=self._accept_code))
         if num_done:
             self._listener.notice(f"{num_done} of {num_done + len(todo)} runs are complete already")
         self._failures |= self._pool.run(todo)

@@ -46,6 +46,8 @@ class PlannedRun(NamedTuple):
     name: str
     path: Path
     config: dict[str, Any]
+    sweep: Path  # the folder of the sweep
+    accept_code: bool = False  # users' files may have changed
 
     @property
     def rounds(self) -> int:
@@ -70,9 +72,9 @@ class Trial(NamedTuple):
             return []
         path, plain = folder / self.name, configuration.plain(self.config)
         if self.config.seeds is None:
-            return [PlannedRun(self.name, path, plain)]
+            return [PlannedRun(self.name, path, plain, folder)]
         return [
-            PlannedRun(f"{self.name}/seed-{seed}", seed_path(path, seed), plain | {"seed": seed, "seeds": None})
+            PlannedRun(f"{self.name}/seed-{seed}", seed_path(path, seed), plain | {"seed": seed, "seeds": None}, folder)
             for seed in self.config.seeds
         ]
 

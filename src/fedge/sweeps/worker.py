@@ -108,9 +108,9 @@ def _train(run: PlannedRun, telling: Telling) -> Ended:
 def train(run: PlannedRun, telling: Telling) -> None:
     """Start a run at its place, or resume it."""
     if not (run.path / CONFIG).exists():
-        experiment.start_at(run.path, configuration.parse(run.config), telling)
+        experiment.start_at(run.path, configuration.parse(run.config), telling, run.sweep)
         return
-    experiment.resume(run.path, omit(run.config, ("seed", "seeds")), telling)
+    experiment.resume(run.path, omit(run.config, ("seed", "seeds")), telling, run.accept_code, run.sweep)
 
 
 def _out_of_memory() -> Ended:
