@@ -195,7 +195,7 @@ def test_sums_that_can_be(given: dict[str, float]) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [sums(6), sums(0, 0), sums(-1), sums(1.5), sums(2, 3), sums(2, -1), sums(2, 1, -0.1), sums(2, 1, 1e39),
+    [sums(6), sums(0, 0, 0), sums(-1), sums(1.5), sums(2, 3), sums(2, -1), sums(2, 1, -0.1), sums(2, 1, 1e39),
      sums(nan), sums(2, inf), sums(2, 1, nan), {}, {"count": 1.0}, {**sums(), "more": 1.0}],
 )  # fmt: skip
 def test_sums_that_cannot_be(given: dict[str, float]) -> None:
