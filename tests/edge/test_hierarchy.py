@@ -12,12 +12,14 @@ from torch import Tensor
 
 from federation import BUILDS, Federation, make_sides, mixed, normed
 from fedge.algorithms.scaffold import Scaffold
+from fedge.config import parse
 from fedge.core.algorithm import Build, Costs, Reply
 from fedge.core.drive import Outcome, drive
 from fedge.core.layout import Tree
 from fedge.core.slots import Slot
 from fedge.edge.clock import Norms
 from fedge.edge.hierarchy import Hierarchy, divergence, merge
+from fedge.experiment.setup import Setup
 
 SLOTS = {
     "x": Slot("params"),
@@ -310,3 +312,16 @@ def test_private_state_does_not_hang_on_the_cell() -> None:
         moving.hierarchy.merge(lambda state: torch.zeros(1), "l2")
     for one, other in zip(still.kept(), moving.kept(), strict=True):
         assert_same(one, other)
+
+
+def test_cells_have_the_weights_that_are_configured() -> None:
+    def merged(**edge: object) -> float:
+        cells = {"clock": "cells", "cells": 2, **edge}
+        config = parse({"data": "digits", "model": "logistic", "algorithm": "fedavg", "edge": cells})
+        hierarchy = Setup.of(config, seed=1).hierarchy()
+        states = [{name: torch.full_like(v, value) for name, v in hierarchy.base.items()} for value in (2.0, 4.0)]
+        hierarchy.take([0, 1], [outcome(states[0], 3), outcome(states[1], 1)])
+        return float(hierarchy.merged()["x"][0])
+
+    assert merged() == 2.5
+    assert merged(merge_weight="equal") == 3.0

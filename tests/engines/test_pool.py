@@ -41,7 +41,15 @@ from fedge.engines.pool import Pool
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
 NUM_ROWS = 2
-SAMPLE = "fedavg", "scaffold", "mtfl(fedavg_adam, bn)", "dynavg(0.02)", "krum(fedavg)", "codec(scaffold, sparse)"
+SAMPLE = (
+    "fedavg",
+    "scaffold",
+    "mtfl(fedavg_adam, bn)",
+    "dynavg(0.02)",
+    "dynavg_loss",
+    "krum(fedavg)",
+    "codec(scaffold, sparse)",
+)
 LONG_S = 60.0  # nothing takes as long, unless something is wrong
 
 
