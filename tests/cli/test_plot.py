@@ -169,8 +169,8 @@ def test_no_runs(fedge, tmp_path):
 
 
 def test_damaged_runs_are_left_out_with_the_reason(fedge, runs, tmp_path):
-    (runs / "fedavg-0.1" / "config.json").write_text('{"format": 2}')
+    (runs / "fedavg-0.1" / "config.json").write_text('{"format": 3}')
     result = fedge("plot", runs, "-o", tmp_path / "fig.svg")
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: left out: ")
-    assert "has format 2" in result.stderr
+    assert "has format 3" in result.stderr

@@ -204,7 +204,7 @@ def test_decisions_have_one_form() -> None:
 def test_every_field_of_a_run_directory_is_described(folder: Path) -> None:
     everything = {
         "rounds": 1,
-        "data": {"name": "digits", "clients": 5, "noise": {"fraction": 0.4, "std": 1.0}},
+        "data": {"name": "digits", "clients": 5, "noise": {"fraction": 0.4, "std": 1.0}, "validation": 0.2},
         "model": "logistic",
         "algorithm": {"name": "fedsgd", "local_steps": 1},
         "selection": {"fraction": 1.0},
@@ -229,7 +229,6 @@ def test_every_field_of_a_run_directory_is_described(folder: Path) -> None:
     }
     assert set(rows(section(DOCS / "reference" / "fields.md", "In the summary"), "field")) == set(run.summary or ())
     elsewhere = {"void", "rejected", "late", "declined", "clock"}  # not in rounds like these
-    elsewhere |= {"validation_accuracy", "validation_loss"}
     recorded = {*run.rounds[0], *by_epochs.rounds[0], *by_cells.rounds[0]}
     assert {field.name for field in FIELDS} == recorded | elsewhere
     files = {path.name for each in (run, by_cells) for path in each.path.rglob("*") if path.is_file()}

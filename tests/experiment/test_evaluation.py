@@ -23,6 +23,7 @@ from fedge.core.question import Question, add_up, means
 from fedge.data.clients import Samples
 from fedge.engines.block import Block
 from fedge.engines.loop import Loop
+from fedge.engines.wire import Wire
 from fedge.experiment.evaluation import Evaluation
 
 
@@ -183,6 +184,14 @@ def test_on_the_validation_split_by_hand() -> None:
     assert found["accuracy"] == 1
     plain = Evaluation(options, federation.sides.server, engine_of(federation), has_test=True)
     assert not [name for name in plain.measure(federation.state, federation.info) if name.startswith("validation")]
+
+
+def test_the_question_crosses_a_wire() -> None:
+    federation = Federation(FedAvg().build, Split([RIGHT, RIGHT, RIGHT], 2), make=Sign)
+    question = Question("validation", federation.clients.network.variables, range(3))
+    answers = [engine(federation.sides).evaluate(question, federation.info) for engine in (Loop, Wire)]
+    assert answers[0] == answers[1]
+    assert {client: sums["count"] for client, sums in answers[1].items()} == {0: 2, 2: 3}  # client 1 has none
 
 
 # ---------------------------------------------------------------- UA

@@ -11,6 +11,7 @@ from fedge.config import EvaluateOptions
 from fedge.core.algorithm import Info
 from fedge.core.drive import Engine, first_exchange
 from fedge.core.errors import ConfigError, DataError, TrainingError
+from fedge.core.fields import measured_on
 from fedge.core.gate import problem_of_sums
 from fedge.core.layout import Tree
 from fedge.core.question import Measure, Question, Sums, add_up, means
@@ -46,14 +47,15 @@ class Evaluation:
         else:
             found = self._ask("test", variables, everybody, info)
             metrics = self._over_clients(found, "test")
-        if not np.isfinite(metrics.get("loss", 0.0)):
-            raise TrainingError(
-                f"round {info.round}: the global model's loss on the test set is {metrics['loss']}. "
-                "Training has diverged: lower algorithm.learning_rate"
-            )
         if self._has_validation:
             held_out = self._over_clients(self._ask("validation", variables, everybody, info), "validation")
             metrics |= {f"validation_{name}": value for name, value in held_out.items()}
+        for name in ("loss", "validation_loss"):
+            if not np.isfinite(metrics.get(name, 0.0)):
+                raise TrainingError(
+                    f"round {info.round}: the global model's loss on the {measured_on(name)} is {metrics[name]}. "
+                    "Training has diverged: lower algorithm.learning_rate"
+                )
         if options.train:
             metrics |= self._on_training_data(self._ask("train", variables, everybody, info), metrics.get("loss"))
         if options.user_accuracy and server.clients.task != "values":
