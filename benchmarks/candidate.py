@@ -2,8 +2,8 @@
 
 A candidate is a process. Once it has trained a round it prints `{"ready": true, "versions": {...}}`, or
 `{"unavailable": "why"}`. For every line `go N` it trains N rounds and prints `{"seconds": ...}`; at the end of its
-input it prints `{"peak_mb": ...}`. Candidates live side by side and take turns, so that the machine's moods fall on
-all alike; one that waits for its turn sleeps.
+input it ends. Candidates live side by side and take turns, so that the machine's moods fall on all alike; one that
+waits for its turn sleeps. Meanwhile its memory, and that of its processes, is looked at a few times a second.
 
 Needs the standard library alone: peers read it in environments of their own.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -31,6 +30,7 @@ Rounds = Callable[[int], object]
 _TURN_S = 1.5  # long enough for the clock and for the machine's moods to even out
 _READY_S, _ANSWER_S = 600.0, 180.0
 _FEWEST_TURNS = 3
+_SAMPLE_S = 0.25  # between two looks at memory: a look takes some milliseconds
 
 
 class UnavailableError(Exception):
@@ -52,17 +52,11 @@ def serve(prepare: Callable[[], Rounds], packages: Sequence[str]) -> None:
         began = time.perf_counter()
         rounds(number)
         say({"seconds": time.perf_counter() - began})
-    say({"peak_mb": peak_mb()})
 
 
-def peak_mb() -> float:
-    """Largest resident memory of this process and of each that it started and that still lives, added up.
-
-    Pages that several of them share are counted in each.
-    """
-    if not Path("/proc/self/status").exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return sum(_peak_kb(process) for process in _family(os.getpid())) / 1024
+def memory_mb(process: int) -> float:
+    """Return the memory of a process and all that descend from it (PSS): pages that several share count once."""
+    return sum(_pss_kb(one) for one in _family(process)) / 1024
 
 
 class Candidate:
@@ -79,6 +73,7 @@ class Candidate:
             cwd=ROOT,
             start_new_session=True,  # so that it can be ended with all that it started
         )
+        self._peak_mb = 0.0
 
     def ready(self, timeout_s: float) -> dict[str, str]:
         """The versions that it says it runs, once it is ready."""
@@ -91,15 +86,13 @@ class Candidate:
         return float(self._answer(timeout_s)["seconds"])
 
     def finish(self, timeout_s: float) -> float:
-        """End it; its peak memory in MB."""
+        """End it; the most memory in MB that it was seen with."""
         assert self._process.stdin
         self._process.stdin.close()
-        try:
-            return float(self._answer(timeout_s)["peak_mb"])
-        finally:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout_s)
-            self.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        self.kill()
+        return self._peak_mb
 
     def kill(self) -> None:
         """End it at once, with the processes that it started."""
@@ -117,16 +110,23 @@ class Candidate:
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:
         assert self._process.stdout
-        late = threading.Event()
+        late, answered = threading.Event(), threading.Event()
 
-        def give_up() -> None:
-            late.set()
-            self.kill()
+        def watch() -> None:
+            deadline = time.monotonic() + timeout_s
+            while not answered.wait(min(_SAMPLE_S, timeout_s)):
+                self._look()
+                if time.monotonic() >= deadline:
+                    late.set()
+                    self.kill()
+                    return
 
-        timer = threading.Timer(timeout_s, give_up)
-        timer.start()
+        watcher = threading.Thread(target=watch)
+        watcher.start()
         line = self._process.stdout.readline()
-        timer.cancel()
+        answered.set()
+        watcher.join()
+        self._look()
         if not line:
             self._process.wait()
             raise UnavailableError(f"no answer within {timeout_s:g} s" if late.is_set() else self._last_words())
@@ -137,6 +137,9 @@ class Candidate:
         if "unavailable" in answer:
             raise UnavailableError(answer["unavailable"])
         return answer
+
+    def _look(self) -> None:
+        self._peak_mb = max(self._peak_mb, memory_mb(self._process.pid))
 
     def _last_words(self) -> str:
         self._errors.seek(0)
@@ -222,9 +225,9 @@ def _family(process: int) -> Iterator[int]:
         waiting += children.get(one, [])
 
 
-def _peak_kb(process: int) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+def _pss_kb(process: int) -> int:
+    with contextlib.suppress(OSError):  # it may have ended meanwhile, or this system has no such file
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
                 return int(line.split()[1])
     return 0

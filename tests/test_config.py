@@ -370,7 +370,7 @@ def test_a_sweep_is_no_experiment() -> None:
 
 def test_what_a_run_directory_adds_is_no_option() -> None:
     stored = json.loads(encode_config(plain(parse(SMALL)), RunMark("0123456789abcdef", 2, ("trace",))))
-    assert stored.keys() - plain(parse(SMALL)).keys() == {"format", "id", "generation", "without_effect"}
+    assert stored.keys() - plain(parse(SMALL)).keys() == {"format", *RunMark.__struct_fields__}
     assert parse(stored) == parse(SMALL)
 
 

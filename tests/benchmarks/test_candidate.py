@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.candidate import Candidate, UnavailableError, peak_mb, take_turns
+from benchmarks.candidate import Candidate, UnavailableError, memory_mb, take_turns
 
 
 def program(body: str) -> list[str]:
@@ -74,14 +74,29 @@ def _runs(process: int) -> bool:
     return True
 
 
-def test_memory_counts_children() -> None:
-    alone = peak_mb()
+@pytest.mark.parametrize("own_mb", [0, 200])
+def test_memory_counts_shared_pages_once(own_mb: int) -> None:
+    """A child that was forked shares all pages of its parent, but for those that it has made."""
+    alone = memory_mb(os.getpid())
+    ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
+        made = b"x" * (own_mb << 20)
+        os.write(theirs, b"." if len(made) == own_mb << 20 else b"!")
         time.sleep(60)
         os._exit(0)
     try:
-        assert peak_mb() > 1.2 * alone
+        assert os.read(ours, 1) == b"."
+        assert memory_mb(os.getpid()) == pytest.approx(alone + own_mb, abs=40)
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
+
+
+def test_the_peak_is_that_of_all_processes_while_they_work() -> None:
+    body = "import subprocess\nhold = 'import time; x = bytes(1) * (200 << 20); time.sleep(1.5)'\n"
+    body += "return lambda rounds: subprocess.run([sys.executable, '-c', hold])"
+    candidate = Candidate(program(body))
+    candidate.ready(30)
+    assert candidate.go(1, 30) >= 1.5
+    assert candidate.finish(30) > 200
