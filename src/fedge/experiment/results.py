@@ -36,7 +36,7 @@ class Results:
         """Find what the target cost in the records: it may be another one than when they were written."""
         spent = dict.fromkeys(COSTS_TO_TARGET, 0)
         for record in records:
-            spent = {name: before + record[name] for name, before in spent.items()}
+            spent = {name: before + (record.get(name) or 0) for name, before in spent.items()}
             if self._target and self._target.reached(record):
                 self._to_target = {"rounds": record["round"], **spent}
                 return

@@ -22,12 +22,14 @@ from fedge.core.server_side import ServerSide
 from fedge.core.world import Cohort, World
 from fedge.edge.hierarchy import Hierarchy
 from fedge.edge.ledger import Ledger
+from fedge.experiment.checkpoint_check import check_checkpoint
 from fedge.experiment.evaluation import Evaluation
 from fedge.experiment.records import describe_round
 from fedge.experiment.results import Results
 from fedge.experiment.setup import info_of
 from fedge.experiment.trace import Tracer
 from fedge.runs.directory import RunDirectory
+from fedge.runs.files import STATE
 from fedge.runs.pace import CommitPolicy
 from fedge.runs.read import Run
 from fedge.schedules import Seen
@@ -204,6 +206,8 @@ class TrainingRun:
         self._directory.save(tensors, meta)
 
     def _restore(self, tensors: Tree, meta: dict[str, Any]) -> None:
+        fresh = nest("server", self._hierarchy.state()) | nest("world", self._world.state())
+        check_checkpoint(self._directory.path / STATE, tensors, meta, fresh, self._ledger.totals)
         self._hierarchy.restore(pick("server", tensors))
         self._world.restore(pick("world", tensors))
         self._ledger.restore(meta["totals"], pick("ledger", tensors))

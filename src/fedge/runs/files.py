@@ -63,8 +63,23 @@ def decode(file: Path, data: bytes) -> dict[str, Any]:
     """The JSON object that the bytes of a file hold."""
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except ValueError as error:  # msgspec's own errors, and UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
         raise RunError(f"{file} is damaged: expected a JSON object, but {error}") from None
+
+
+def check_types(file: Path, found: object, kind: type[msgspec.Struct]) -> None:
+    """Raise a RunError that names file and field if a decoded object has values of other types than a struct's."""
+    try:
+        msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise RunError(f"{file} is damaged: {_located(error)}; put back a copy of it") from None
+
+
+def _located(error: msgspec.ValidationError) -> str:
+    """`algorithm: expected object, got int`"""
+    reason, _, path = str(error).replace("`", "").partition(" - at ")
+    path = path.replace("$.", "").replace("$", "")
+    return f"{path}: {reason[:1].lower()}{reason[1:]}".removeprefix(": ")
 
 
 def read_bytes(file: Path) -> bytes | None:
@@ -84,6 +99,32 @@ class RunMark(msgspec.Struct, frozen=True):
     without_effect: tuple[str, ...] = ()  # paths of the settings that do not affect results
 
 
+class _KnownTarget(msgspec.Struct):
+    metric: str
+    value: float
+
+
+class _KnownSettings(msgspec.Struct):
+    """The settings that readers of any run rely on, if they are there; others are data to them."""
+
+    name: str | None = None
+    seed: int | None = None
+    seeds: list[int] | None = None
+    rounds: int | None = None
+    algorithm: dict[str, Any] = {}
+    target: _KnownTarget | None = None
+
+
+_MAX_DEPTH = 30
+
+
+def _is_shallow(value: object, depth: int = 0) -> bool:
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return depth < _MAX_DEPTH and all(_is_shallow(each, depth + 1) for each in inner)
+    return True
+
+
 def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
     """Return the settings of a run, or of repeats, and the run's mark."""
     file = path / CONFIG
@@ -100,10 +141,11 @@ def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
             f"use fedge {name_version(path)} or newer"
         )
     marks = {name: config.pop(name) for name in RunMark.__struct_fields__ if name in config}
-    try:
-        return config, msgspec.convert(marks, RunMark)
-    except msgspec.ValidationError as error:
-        raise RunError(f"{file} is damaged: {str(error).replace('$.', '')}; put back a copy of it") from None
+    check_types(file, config, _KnownSettings)
+    check_types(file, marks, RunMark)
+    if not _is_shallow(config):
+        raise RunError(f"{file} is damaged: its tables are nested deeper than {_MAX_DEPTH}; put back a copy of it")
+    return config, msgspec.convert(marks, RunMark)
 
 
 def encode_config(config: Mapping[str, Any], mark: RunMark | None = None) -> bytes:
