@@ -80,12 +80,18 @@ class TrainingRun:
             progress.round(record)
             if self._void_rounds >= config.edge.max_void_rounds:
                 self._save()
-                raise VoidError(_explain_silence(config, self._void_rounds))
+                what = f"in {self._void_rounds} rounds one after another, as many as edge.max_void_rounds allows"
+                raise VoidError(f"{_explain_silence(config, what)}, or raise edge.max_void_rounds")
             now = time.perf_counter()
             if commits.due(self._round, now - started, saving):
                 self._save()
                 saving += time.perf_counter() - now
         self._save()
+        num_void = sum(bool(record.get("void")) for record in Run(directory.path).rounds)
+        if num_void == self._round:  # nothing was learned: that is no result, and must not look like one
+            raise VoidError(_explain_silence(config, f"in any of the {num_void} rounds"))
+        if num_void:
+            progress.notice(f"{directory.path}: nobody answered in {num_void} of {self._round} rounds")
         directory.write_clients(self._client_rows())
         summary = self._summary()
         directory.write_summary(summary)
@@ -221,13 +227,10 @@ class TrainingRun:
         self._results.find_target(Run(self._directory.path).rounds)
 
 
-def _explain_silence(config: Config, num_rounds: int) -> str:
+def _explain_silence(config: Config, when: str) -> str:
     edge = config.edge
     if edge.deadline_s is not None:
         what = f"no client can meet edge.deadline_s = {edge.deadline_s:g}: raise it"
     else:
         what = "no client could be asked: see edge.availability and edge.dropout"
-    return (
-        f"nobody answered in {num_rounds} rounds one after another, as many as edge.max_void_rounds allows; {what}, or "
-        "raise edge.max_void_rounds"
-    )
+    return f"nobody answered {when}; {what}"
