@@ -245,3 +245,11 @@ def test_interrupt_before_and_after_a_run_names_none(capsys):
     with pytest.raises(KeyboardInterrupt):
         interrupt("runs/first", ended=True)
     assert capsys.readouterr().err == "interrupted\ninterrupted\n"
+
+
+def test_void_rounds_are_counted_in_the_line() -> None:
+    tally = Tally(3, 0.0)
+    tally.add({"round": 1, "void": True})
+    tally.add({"round": 2, "void": True})
+    tally.add({"round": 3, "accuracy": 0.5})
+    assert tally.line() == "accuracy 50.00%, 2 void rounds"

@@ -8,7 +8,7 @@ import pytest
 
 from fedge.config import Config, change, parse, plain
 from fedge.core.effect import paths_without_effect
-from fedge.core.errors import ConfigError, DataError
+from fedge.core.errors import ConfigError, DataError, VoidError
 from fedge.core.progress import Silent
 from fedge.experiment.start import TrainedRun, resume, run
 from fedge.runs.read import Run
@@ -148,3 +148,36 @@ def test_python_objects_are_checked_before_anything_is_written(
     with pytest.raises(ConfigError, match=expected):
         run(Config(**parts | changes), runs=tmp_path / "a" / "b" / "c")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_in_which_nobody_answered_is_not_complete(tmp_path: Path) -> None:
+    edge = {"clock": "fixed", "seconds_per_step": 9.0, "deadline_s": 1.0}
+    settings = {**SMALL, "rounds": 2, "edge": edge, "engine": {"name": "loop"}}
+    with pytest.raises(VoidError) as caught:
+        run(settings, runs=tmp_path)
+    assert str(caught.value).splitlines() == [
+        "nobody answered in any of the 2 rounds; no client can meet edge.deadline_s = 1: raise it",
+        f"The run is kept: fedge resume {tmp_path}/small --set edge.deadline_s=10 --set rounds=4",
+    ]
+    found = Run(tmp_path / "small")
+    assert found.status == "unfinished"
+    assert [record["void"] for record in found.rounds] == [True, True]
+
+
+def test_void_rounds_are_announced(tmp_path: Path) -> None:
+    edge = {"clock": "fixed", "seconds_per_step": 9.0, "deadline_s": 1.0}
+    settings = {**SMALL, "rounds": 2, "edge": edge, "engine": {"name": "loop"}}
+    with pytest.raises(VoidError):
+        run(settings, runs=tmp_path)
+    told = Notices()
+    resume(tmp_path / "small", {"edge.deadline_s": 100.0, "rounds": 3}, told)
+    assert told.texts == [f"{tmp_path}/small: nobody answered in 2 of 3 rounds"]
+    assert Run(tmp_path / "small").status == "complete"
+
+
+class Notices(Silent):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.texts.append(text)

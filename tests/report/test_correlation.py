@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.report.correlation import correlate, levels, pearson
-from fedge.report.statistics import interval
+from fedge.report.statistics import Estimate
 
 FLOATS = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 
@@ -86,6 +86,6 @@ def test_a_level_has_an_interval_only_where_seeds_alone_differ(make_run) -> None
     ]
     same, pooled = levels(runs, ["accuracy"])
     assert (same.value, pooled.value) == ("a", "b")
-    assert same.result.estimate == interval([0.2, 0.4])
+    assert same.result.estimate == Estimate(pytest.approx(0.3), 0.2, 0.4, 2, "range")
     assert pooled.result.estimate.mean == pytest.approx(0.6)
     assert pooled.result.estimate.low is None

@@ -13,7 +13,7 @@ from fedge.config import assignments, change, parse, plain
 from fedge.core.errors import RunError
 from fedge.report.collect import collect
 from fedge.report.document import Figure, describe_runs
-from fedge.report.recipe import changes, command, common_toml
+from fedge.report.recipe import changes, commands, common_toml
 from fedge.report.writers import latex, markdown, page
 
 BASE = {
@@ -50,8 +50,8 @@ def folder(tmp_path: Path) -> Path:
 def test_commands_give_the_same_configuration(folder: Path) -> None:
     runs, _ = collect([folder])
     common = tomllib.loads(common_toml(runs))
-    for run in runs:
-        words = shlex.split(command(runs, run, "common.toml"))
+    for run, command in zip(runs, commands(runs, "common.toml"), strict=True):
+        words = shlex.split(command)
         assert words[:3] == ["fedge", "run", "common.toml"]
         sets = [word for word in words[3:] if word != "--set"]
         assert plain(parse(change(common, assignments(sets)))) == run.config
@@ -59,7 +59,7 @@ def test_commands_give_the_same_configuration(folder: Path) -> None:
 
 def test_what_differs_is_not_in_common(folder: Path) -> None:
     runs, _ = collect([folder])
-    assert changes(runs, runs[0]) == {
+    assert changes(runs)[0] == {
         "seed": 1,
         "algorithm.name": "fedavg",
         "algorithm.learning_rate": 0.1,

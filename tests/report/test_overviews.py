@@ -41,8 +41,8 @@ def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
     assert [row["mean"] for row in found] == [4, 7, 11, 20, None, None]
     assert found[3]["said"].endswith("(1/2 reached)")
     assert [row["said"] for row in found[4:]] == ["not reached", "no target"]
-    assert found[1]["high"] == pytest.approx(7 + 12.7062, rel=1e-5)  # t of one degree of freedom times sqrt(2)/sqrt(2)
-    assert found[1]["low"] == 0  # a cost is not below nothing
+    assert (found[1]["low"], found[1]["high"]) == (6, 8)  # of two seeds, the range
+    assert found[1]["said"] == "7.00 (6.00–8.00)"
 
 
 def test_of_an_accuracy_the_highest_bar_comes_first(groups) -> None:

@@ -87,7 +87,7 @@ def test_more_confidence_is_a_wider_interval(values: list[float], level: float) 
 def test_to_target_counts_those_that_failed_but_does_not_average_them() -> None:
     found = to_target([10.0, None, 14.0])
     assert (found.reached, found.count) == (2, 3)
-    assert found.estimate == interval([10.0, 14.0])
+    assert found.estimate == Estimate(12.0, 10.0, 14.0, 2, "range")
 
 
 def test_to_target_that_nobody_reached() -> None:

@@ -45,12 +45,12 @@ def test_a_row_is_the_mean_over_seeds(make_run) -> None:
     ]
     (row,) = compare(group_runs(runs))
     assert (row.label, row.seeds, row.unfinished, row.reached) == ("a", 2, 0, 2)
-    assert row.accuracy == interval([0.92, 0.94])
+    assert row.accuracy == Estimate(pytest.approx(0.93), 0.92, 0.94, 2, "range")
     assert row.user_accuracy is None
-    assert row.rounds_to_target == interval([10, 14])
-    assert row.bytes_to_target == interval([4_000_000, 5_000_000])
-    assert row.flops_to_target == interval([5e9, 5e9])
-    assert row.sim_seconds_to_target == interval([60, 60])
+    assert row.rounds_to_target == Estimate(12, 10, 14, 2, "range")
+    assert row.bytes_to_target == Estimate(4_500_000, 4_000_000, 5_000_000, 2, "range")
+    assert row.flops_to_target == Estimate(5e9, 5e9, 5e9, 2, "range")
+    assert row.sim_seconds_to_target == Estimate(60, 60, 60, 2, "range")
     assert row.energy_j_to_target is None
 
 
@@ -66,7 +66,7 @@ def test_seeds_that_missed_the_target_are_counted_not_averaged(make_run) -> None
     runs = [make_run("a", seed, final(0.9), summary, TARGET) for seed, summary in enumerate(summaries)]
     rows = compare(group_runs(runs))
     assert (rows[0].seeds, rows[0].reached) == (3, 2)
-    assert rows[0].rounds_to_target == interval([10, 12])
+    assert rows[0].rounds_to_target == Estimate(11, 10, 12, 2, "range")
     text = shown(rows)
     assert "2/3 reached" in text
     assert "costs to target: of the seeds that reached it" in text
@@ -107,7 +107,7 @@ def test_rows_are_plain_data(make_run) -> None:
     runs = [make_run("a", seed, final(0.9), reached(10), TARGET) for seed in (1, 2)]
     (data,) = json.loads(json.dumps(records(compare(group_runs(runs)))))
     assert data["target"] == {"metric": "accuracy", "value": 0.9}
-    assert data["rounds_to_target"] == {"mean": 10, "low": 10, "high": 10, "count": 2}
+    assert data["rounds_to_target"] == {"mean": 10, "low": 10, "high": 10, "count": 2, "band": "range"}
     assert data["user_accuracy"] is None
 
 
@@ -116,6 +116,34 @@ def test_one_seed_shows_no_interval(make_run) -> None:
     assert "±" not in text
     assert "target: accuracy 90%" in text
     assert "to 90%" in text
+
+
+def test_two_seeds_show_their_range(make_run) -> None:
+    # the interval of 0.88 and 0.914 would be 89.7±21.6
+    runs = [make_run("a", seed, final(accuracy), {}) for seed, accuracy in ((1, 0.88), (2, 0.914))]
+    text = shown(compare(group_runs(runs)))
+    assert "±" not in text
+    assert "89.7" in text
+    assert "(88.0–91.4)" in text
+    assert "(least–greatest): range of fewer than 3 seeds, too few for an interval" in " ".join(text.split())
+    runs.append(make_run("a", 3, final(0.897), {}))
+    text = shown(compare(group_runs(runs)))
+    assert "89.7±4.2" in text  # standard deviation 1.7, over sqrt(3), times 4.303
+    assert "least" not in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (88.0, 91.4, "89.7\n(88.0–91.4)"),
+        (10.0, 12.0, "11.0\n(10.0–12.0)"),
+        (45.0, 45.0, "45"),
+        (93.12, 93.14, "93.13\n(93.12–93.14)"),
+        (1_000_000.0, 3_000_000.0, "2,000,000\n(1,000,000–3,000,000)"),
+    ],
+)
+def test_a_range_as_written(low: float, high: float, text: str) -> None:
+    assert write(Estimate((low + high) / 2, low, high, 2, "range"), ONE) == text
 
 
 def test_different_targets_are_each_named(make_run) -> None:
@@ -141,7 +169,7 @@ def test_a_label_is_text_not_markup(make_run) -> None:
 def test_a_full_table_fits_eighty_columns(make_run) -> None:
     runs = []
     for name, scale in (("FedAvg", 1.0), ("SCAFFOLD", 0.6), ("CE-FedAvg, sparse", 0.2)):
-        for seed, shift in enumerate((0.97, 1.0, 1.04)):
+        for seed, shift in enumerate((0.97, 1.0, 1.04, *([1.0] if name == "FedAvg" else []))):
             cost = scale * shift
             rounds = [{"round": 1, "accuracy": 0.93 * shift, "user_accuracy": 0.94 * shift}]
             summary = reached(round(150 * cost), int(4e9 * cost), int(4e9 * cost), 7e12 * cost, 9e3 * cost)

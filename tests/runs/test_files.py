@@ -63,9 +63,9 @@ def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
         ),
         (b'{"format": "1"}', r"is no run of fedge: .* got '1'"),
         (b'{"format": true}', r"is no run of fedge: .* got True"),
-        (b'{"format": 1, "id": 7}', r"config\.json is damaged: .*`id`.*put back a copy"),
-        (b'{"format": 1, "generation": -1}', r"config\.json is damaged: .*`generation`.*"),
-        (b'{"format": 1, "without_effect": "trace"}', r"config\.json is damaged: .*`without_effect`.*"),
+        (b'{"format": 1, "id": 7}', r"config\.json is damaged: id: .*put back a copy"),
+        (b'{"format": 1, "generation": -1}', r"config\.json is damaged: generation: "),
+        (b'{"format": 1, "without_effect": "trace"}', r"config\.json is damaged: without_effect: "),
         (
             b'{"format": 3}',
             r"has format 3, and this fedge reads up to format 2; use fedge of the version that",

@@ -25,6 +25,7 @@ _FIELDS = (
     "bytes_down",
     "sim_seconds",
     "seconds",
+    "void",
 )
 
 

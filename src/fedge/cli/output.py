@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from fedge.cli.errors import abandon_stdout
 from fedge.core.errors import StorageError
@@ -39,7 +40,7 @@ def say(*parts: RenderableType) -> None:
             if isinstance(part, str):
                 console.print(printable(part, "\n\t"), soft_wrap=True)
             else:
-                console.print(Clean(part))
+                console.print(Clean(part), soft_wrap=isinstance(part, Text))
 
 
 def say_json(value: object) -> None:

@@ -91,12 +91,13 @@ def plot(
     from fedge.cli.drawing import Wish, draw
     from fedge.cli.output import say, warn
     from fedge.report.collect import collect
+    from fedge.report.edge import read_edge
     from fedge.report.style import check_saving, save
 
     wish = Wish(kind, x, y, by or [], rounds or [], stepped=output.suffix == ".html")
     wish.check()
     check_saving(output)
-    runs, problems = collect(paths)
+    runs, problems = collect(paths, read_edge if kind == "latency" else None)
     for problem in problems:
         warn(problem)
     save(draw(wish, runs), output)

@@ -13,6 +13,7 @@ _SHOWN = {
     "train_loss": "train loss {}",
     "bytes_up": "{} up",
     "sim_seconds": "{} edge",
+    "void": "{} void rounds",
 }
 """The fields of the line, in words short enough for all of them to fit 80 columns."""
 

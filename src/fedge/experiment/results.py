@@ -40,7 +40,7 @@ class Results:
         """Find what the target cost in the records: it may be another one than when they were written."""
         spent = dict.fromkeys(COSTS_TO_TARGET, 0)
         for record in records:
-            spent = {name: before + record[name] for name, before in spent.items()}
+            spent = {name: before + (record.get(name) or 0) for name, before in spent.items()}
             self._look(record, spent)
 
     def _look(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:

@@ -21,12 +21,14 @@ from fedge.core.server_side import ServerSide
 from fedge.core.world import Cohort, World
 from fedge.edge.hierarchy import Hierarchy
 from fedge.edge.ledger import Ledger
+from fedge.experiment.checkpoint_check import check_checkpoint
 from fedge.experiment.evaluation import Evaluation
 from fedge.experiment.records import describe_round
 from fedge.experiment.results import Results, seen_of
 from fedge.experiment.setup import info_of
 from fedge.experiment.trace import Tracer
 from fedge.runs.directory import RunDirectory
+from fedge.runs.files import STATE
 from fedge.runs.pace import CommitPolicy
 from fedge.runs.read import Run
 
@@ -78,12 +80,21 @@ class TrainingRun:
             progress.round(record)
             if self._void_rounds >= config.edge.max_void_rounds:
                 self._save()
-                raise VoidError(_explain_silence(config, self._void_rounds, record.get("rejected", 0)))
+                what = f"in {self._void_rounds} rounds one after another, as many as edge.max_void_rounds allows"
+                reason = _explain_silence(config, what, record.get("rejected", 0))
+                raise VoidError(f"{reason}, or raise edge.max_void_rounds")
             now = time.perf_counter()
             if commits.due(self._round, now - started, saving):
                 self._save()
                 saving += time.perf_counter() - now
         self._save()
+        records = Run(directory.path).rounds
+        num_void = sum(bool(record.get("void")) for record in records)
+        if num_void == self._round:  # nothing was learned: that is no result, and must not look like one
+            rejected = records[-1].get("rejected", 0) if records else 0
+            raise VoidError(_explain_silence(config, f"in any of the {num_void} rounds", rejected))
+        if num_void:
+            progress.notice(f"{directory.path}: nobody answered in {num_void} of {self._round} rounds")
         directory.write_clients(self._client_rows())
         summary = self._summary()
         directory.write_summary(summary)
@@ -208,6 +219,8 @@ class TrainingRun:
         self._directory.save(tensors, meta)
 
     def _restore(self, tensors: Tree, meta: dict[str, Any]) -> None:
+        fresh = nest("server", self._hierarchy.state()) | nest("world", self._world.state())
+        check_checkpoint(self._directory.path / STATE, tensors, meta, fresh, self._ledger.totals)
         self._hierarchy.restore(pick("server", tensors))
         self._world.restore(pick("world", tensors))
         self._ledger.restore(meta["totals"], pick("ledger", tensors))
@@ -221,7 +234,7 @@ class TrainingRun:
         self._results.review(Run(self._directory.path).rounds)
 
 
-def _explain_silence(config: Config, num_rounds: int, num_rejected: int) -> str:
+def _explain_silence(config: Config, when: str, num_rejected: int) -> str:
     edge = config.edge
     if num_rejected:
         what = f'{num_rejected} answers of the last round were rejected: resume with reduce.on_bad = "stop" to see why'
@@ -229,7 +242,4 @@ def _explain_silence(config: Config, num_rounds: int, num_rejected: int) -> str:
         what = f"no client can meet edge.deadline_s = {edge.deadline_s:g}: raise it"
     else:
         what = "no client could be asked: see edge.availability and edge.dropout"
-    return (
-        f"nobody answered in {num_rounds} rounds one after another, as many as edge.max_void_rounds allows; {what}, or "
-        "raise edge.max_void_rounds"
-    )
+    return f"nobody answered {when}; {what}"

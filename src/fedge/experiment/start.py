@@ -166,6 +166,8 @@ def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
         change = f"max_void_rounds={10 * edge.max_void_rounds}"
         if edge.deadline_s is not None:
             change = f"deadline_s={10 * edge.deadline_s:g}"
+        if (Run(directory.path).last("round") or 0) >= config.rounds:
+            change += f" --set rounds={2 * config.rounds}"
         raise VoidError(f"{error}\nThe run is kept: fedge resume {directory.path} --set edge.{change}") from None
     except TrainingError as error:
         slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"

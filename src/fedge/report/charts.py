@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fedge.core.errors import ConfigError
 from fedge.core.fields import PERCENT, Unit, describe, fitting, titled
 from fedge.report.groups import RunGroup
-from fedge.report.series import MIN_SEEDS, Series, trace
-from fedge.report.statistics import LEVEL
+from fedge.report.series import Series, trace
+from fedge.report.statistics import LEVEL, MIN_SEEDS
 from fedge.report.style import COLOURS, FAINT, SIZE, TICKS, legend_style, need, save
 
 if TYPE_CHECKING:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedge.core.errors import FedgeError, RunError
 from fedge.runs import Run, find_runs
 
 
-def collect(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs at and below these paths that can be read in full, and of all others why they are left out."""
+def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) -> tuple[list[Run], list[str]]:
+    """The runs at and below these paths that can be read in full, and of all others why they are left out.
+
+    What is read of each run is its rounds and clients, and what `also` reads.
+    """
     found = {run.path: run for path in paths for run in sorted(find_runs(path), key=_order)}
     runs, problems = [], []
     for run in found.values():
-        if (problem := _problem(run)) is None:
+        if (problem := _problem(run, also)) is None:
             runs.append(run)
         else:
             problems.append(f"left out: {problem}")
@@ -33,10 +36,10 @@ def _order(run: Run) -> list[list[tuple[int, str]]]:
     ]
 
 
-def _problem(run: Run) -> str | None:
+def _problem(run: Run, also: Callable[[Run], object] | None) -> str | None:
     if run.problem is None:
         try:
-            _ = run.rounds, run.clients
+            _ = run.rounds, run.clients, also and also(run)
         except FedgeError as error:  # damage that a look at the end of the records does not show
             return str(error)
     return run.problem

@@ -14,7 +14,7 @@ from fedge.report.groups import RunGroup, group_runs, has, regroup, varied
 from fedge.report.outcomes import outcome
 from fedge.report.overviews import bars, heatmap, pareto
 from fedge.report.pairs import Pairing, pair_all
-from fedge.report.recipe import command, common_toml
+from fedge.report.recipe import commands, common_toml
 from fedge.report.series import trace
 from fedge.report.statistics import LEVEL
 from fedge.report.tables import RESULTS, TableCells, compare, grid, write
@@ -265,7 +265,8 @@ def _surroundings(run: Run) -> dict[str, Any]:
 
 
 def _commands(runs: Sequence[Run]) -> list[TableCells | Figure | Listing | str]:
-    lines = [f"{command(runs, run, 'common.toml')}  # {printable(str(run.path))}" for run in runs]
+    told = zip(commands(runs, "common.toml"), runs, strict=True)
+    lines = [f"{command}  # {printable(str(run.path))}" for command, run in told]
     return [
         "Save the common settings above as common.toml; each line trains one run again.",
         Listing("", "\n".join(lines)),

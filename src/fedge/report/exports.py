@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from fedge.core.errors import ConfigError, FedgeError
+from fedge.core.errors import ConfigError, FedgeError, RunError
 from fedge.core.printable import printable
 from fedge.report.frames import frame
 from fedge.report.groups import RunGroup, group_runs, settings
@@ -209,8 +209,10 @@ def _named(runs: Sequence[Run]) -> Iterator[tuple[str, Run]]:
 
 
 def _started_ms(run: Run) -> int:
-    started = run.environment.get("started")
-    return int(datetime.fromisoformat(started).timestamp() * 1000) if started else 0
+    try:
+        return int(datetime.fromisoformat(run.environment["started"]).timestamp() * 1000)
+    except (KeyError, ValueError, TypeError, RunError):  # not known
+        return 0
 
 
 def _timed(run: Run) -> Iterator[tuple[Mapping[str, Any], int]]:

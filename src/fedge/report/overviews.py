@@ -11,7 +11,7 @@ from fedge.core.fields import Unit, describe, fitting, is_to_target, titled
 from fedge.report.groups import RunGroup, Target, settings, varied
 from fedge.report.outcomes import check_outcome, outcome
 from fedge.report.pareto import pareto_front
-from fedge.report.statistics import LEVEL, Reached, to_target
+from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached, to_target
 from fedge.report.style import COLOURS, FAINT, INK, SIZE, STYLE, legend_style, need
 from fedge.report.tables import write
 
@@ -35,7 +35,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.Laye
     largest = max((row["high"] for row in rows if row["mean"] is not None), default=1.0)
     scale = alt.Scale(domain=[0, largest or 1.0], nice=True)
     across = alt.X("mean:Q", title=titled(declared.title, unit), scale=scale)
-    interval = f"lines: {LEVEL:.0%} confidence interval" if any(map(_spread, results)) else ""
+    interval = _lines(results)
     mixed = any(group.mixed for group in groups)
     chart = alt.Chart()
     layers = [
@@ -183,7 +183,7 @@ def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dic
     low, high = ((end if end is not None else estimate.mean) / unit.size for end in (estimate.low, estimate.high))
     partly = f"  ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
     ends = {"low": max(low, 0.0), "high": high, "end": high}
-    return {"label": group.label, "mean": mean, "said": write(estimate, unit) + partly, **ends}
+    return {"label": group.label, "mean": mean, "said": write(estimate, unit).replace("\n", " ") + partly, **ends}
 
 
 def _two_varied(groups: Sequence[RunGroup]) -> tuple[str, str]:
@@ -216,8 +216,12 @@ def _short(result: Reached, unit: Unit) -> str:
     return f"{result.estimate.mean / unit.size:.3g}"
 
 
-def _spread(result: Reached) -> bool:
-    return result.estimate is not None and bool(result.estimate.half)
+def _lines(results: Sequence[Reached]) -> str:
+    """What the lines at the ends of bars are, where there are any."""
+    spread = [one.estimate for one in results if one.estimate and one.estimate.low != one.estimate.high]
+    words = {"interval": f"{LEVEL:.0%} confidence interval", "range": f"range of fewer than {MIN_SEEDS} seeds"}
+    found = [words[band] for band in words if any(one.band == band for one in spread)]
+    return f"lines: {', or '.join(found)}" if found else ""
 
 
 def _goal(groups: Sequence[RunGroup], field: str) -> str:

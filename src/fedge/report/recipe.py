@@ -33,16 +33,20 @@ def common_toml(runs: Sequence[RunView]) -> str:
     return dumps(common(runs))
 
 
-def changes(runs: Sequence[RunView], run: RunView) -> dict[str, Any]:
-    """What is to be set, on top of what all share, to get this run."""
+def changes(runs: Sequence[RunView]) -> list[dict[str, Any]]:
+    """What is to be set for each run, on top of what all share, to get it."""
     shared = _shared(runs)
-    return {path: value for path, value in _given(run).items() if path not in shared}
+    return [{path: value for path, value in _given(run).items() if path not in shared} for run in runs]
 
 
-def command(runs: Sequence[RunView], run: RunView, file: str) -> str:
-    """The command that trains this run again from the file of what all share."""
-    sets = [f"--set {shlex.quote(f'{path}={_value(value)}')}" for path, value in changes(runs, run).items()]
-    return " ".join(["fedge run", shlex.quote(file), *sets])
+def commands(runs: Sequence[RunView], file: str) -> list[str]:
+    """The command for each run that trains it again from the file of what all share."""
+    return [" ".join(["fedge run", shlex.quote(file), *map(_setting, own.items())]) for own in changes(runs)]
+
+
+def _setting(change: tuple[str, Any]) -> str:
+    path, value = change
+    return f"--set {shlex.quote(f'{path}={_value(value)}')}"
 
 
 def _shared(runs: Sequence[RunView]) -> dict[str, Any]:

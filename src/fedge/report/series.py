@@ -11,15 +11,12 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import AXES
 from fedge.core.schema import nearest
 from fedge.report.groups import RunGroup, RunView, has
-from fedge.report.statistics import interval
+from fedge.report.statistics import MIN_SEEDS, interval
 
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 MAX_POINTS = 400
 """More than a printed column can show."""
-
-MIN_SEEDS = 3
-"""Of two seeds the interval is 12.7 standard errors wide on either side: their range says more."""
 
 
 @dataclass(frozen=True)

@@ -6,24 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import cos, fsum, pi, sin, sqrt, tan
+from typing import Literal
 
 LEVEL = 0.95
 """The confidence of all intervals in tables and charts."""
 
 
+MIN_SEEDS = 3
+"""Of two seeds the interval is 12.7 standard errors wide on either side: their range says more."""
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its confidence interval; a single seed has none, nor have runs of different settings."""
+    """A mean over `count` seeds, and what `low` and `high` are: a confidence interval, or the range of few seeds.
+
+    A single seed has neither, nor have runs of different settings.
+    """
 
     mean: float
     low: float | None
     high: float | None
     count: int
+    band: Literal["interval", "range"] = "interval"
 
     @property
     def half(self) -> float | None:
         """Half the width of the interval: what stands behind the ±."""
-        return None if self.high is None else self.high - self.mean
+        return None if self.high is None or self.band == "range" else self.high - self.mean
 
 
 @dataclass(frozen=True)
@@ -51,13 +60,15 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
 def to_target(values: Sequence[float | None], mixed: bool = False) -> Reached:
     """The cost of reaching a target, None standing for a seed that did not reach it.
 
-    With `mixed` the values are of different settings. They are no sample of one distribution, so their mean has no
-    interval.
+    Fewer than `MIN_SEEDS` values have their range in place of an interval. With `mixed` the values are of different
+    settings. They are no sample of one distribution, so their mean has neither.
     """
     found = [value for value in values if value is not None]
     estimate = interval(found) if found else None
     if estimate and mixed:
         estimate = replace(estimate, low=None, high=None)
+    elif estimate and 1 < len(found) < MIN_SEEDS:
+        estimate = replace(estimate, low=min(found), high=max(found), band="range")
     return Reached(estimate, len(found), len(values))
 
 

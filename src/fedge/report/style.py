@@ -100,7 +100,9 @@ def _page(chart: Any) -> str:
 
 
 def _with_texts(chart: Any, change: Callable[[str], str]) -> Any:
-    return need("altair").Chart.from_dict(_changed(chart.to_dict(), change))
+    before = chart.to_dict(validate=False)
+    after = _changed(before, change)
+    return chart if after == before else type(chart).from_dict(after, validate=False)
 
 
 def _changed(value: Any, change: Callable[[str], str]) -> Any:

@@ -15,7 +15,7 @@ from fedge.core.fields import Unit, describe, fitting
 from fedge.report.groups import RunGroup, Target
 from fedge.report.mean_curve import rounds_of_mean
 from fedge.report.outcomes import outcome
-from fedge.report.statistics import LEVEL, Estimate, to_target
+from fedge.report.statistics import LEVEL, MIN_SEEDS, Estimate, to_target
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def table(rows: Sequence[Row]) -> Table:
 def write(estimate: Estimate, unit: Unit) -> str:
     """`93.1±1.2`: to the place that the interval supports, but with three or four significant digits of the mean.
 
-    Two seeds have an enormous interval; rounding the mean to it would make different settings look the same.
+    Of two seeds `93.1` and, in a second line, their range `(92.0–94.2)`.
     """
     mean = estimate.mean / unit.size
     finest = max(0, 3 - _exponent(mean))
@@ -97,7 +97,13 @@ def write(estimate: Estimate, unit: Unit) -> str:
         half = estimate.half / unit.size
         place = min(finest, max(_last_place(half), min(2, 2 - _exponent(mean))))
         return f"{_rounded(mean, place)}±{_rounded(half, place)}"
-    text = _rounded(mean, 0 if mean.is_integer() else finest)
+    place = 0 if mean.is_integer() else finest
+    if estimate.band == "range" and estimate.low is not None and estimate.high is not None:
+        low, high = estimate.low / unit.size, estimate.high / unit.size
+        place = min(finest, max(_last_place((high - low) / 2), 2 - _exponent(mean), 0)) if high > low else place
+        ends = f"\n({_rounded(low, place)}–{_rounded(high, place)})" if high > low else ""
+        return f"{_rounded(mean, place)}{ends}"
+    text = _rounded(mean, place)
     return f"{text}±0" if estimate.half == 0 else text
 
 
@@ -167,8 +173,11 @@ def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
     if targets and any(row.seeds > 1 for row in rows):
         said.append("rounds to target: mean over seeds of the first that reached it")
         said.append("mean: the first round in which the mean over seeds reached it")
-    if any(row.seeds > 1 for row in rows):
+    estimates = [found for row in rows for name in RESULTS if (found := getattr(row, name)) is not None]
+    if any(found.half is not None for found in estimates):
         said.append(f"±: half the {100 * LEVEL:g}% confidence interval of the mean over seeds")
+    if any(found.band == "range" for found in estimates):
+        said.append(f"(least–greatest): range of fewer than {MIN_SEEDS} seeds, too few for an interval")
     return said
 
 

@@ -98,7 +98,8 @@ class RunDirectory:
     @property
     def facts(self) -> dict[str, Any]:
         """What was noted of how it runs."""
-        return dict(files.read_environment(self.path).get("engine", {}))
+        found = files.read_environment(self.path).get("engine")
+        return found if isinstance(found, dict) else {}
 
     def note(self, facts: Mapping[str, Any]) -> None:
         """Write down how it runs, beside where."""

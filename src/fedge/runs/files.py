@@ -63,8 +63,23 @@ def decode(file: Path, data: bytes) -> dict[str, Any]:
     """The JSON object that the bytes of a file hold."""
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except ValueError as error:  # msgspec's own errors, and UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
         raise RunError(f"{file} is damaged: expected a JSON object, but {error}") from None
+
+
+def check_types(file: Path, found: object, kind: type[msgspec.Struct]) -> None:
+    """Raise a RunError that names file and field if a decoded object has values of other types than a struct's."""
+    try:
+        msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise RunError(f"{file} is damaged: {_located(error)}; put back a copy of it") from None
+
+
+def _located(error: msgspec.ValidationError) -> str:
+    """`algorithm: expected object, got int`"""
+    reason, _, path = str(error).replace("`", "").partition(" - at ")
+    path = path.replace("$.", "").replace("$", "")
+    return f"{path}: {reason[:1].lower()}{reason[1:]}".removeprefix(": ")
 
 
 def read_bytes(file: Path) -> bytes | None:
@@ -93,14 +108,42 @@ class RunMark(msgspec.Struct, frozen=True):
     code_changes: tuple[CodeChange, ...] = ()
 
 
+class _KnownTarget(msgspec.Struct):
+    metric: str
+    value: float | None = None
+
+
+class _KnownSettings(msgspec.Struct):
+    """The settings that readers of any run rely on, if they are there; others are data to them."""
+
+    name: str | None = None
+    seed: int | None = None
+    seeds: list[int] | None = None
+    rounds: int | None = None
+    algorithm: dict[str, Any] = {}
+    target: _KnownTarget | None = None
+
+
+_MAX_DEPTH = 30
+
+
+def _is_shallow(value: object, depth: int = 0) -> bool:
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return depth < _MAX_DEPTH and all(_is_shallow(each, depth + 1) for each in inner)
+    return True
+
+
 def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
     """Return the settings of a run, or of repeats, and the run's mark; what an older format implied is written out."""
     config, format = _read_settings(path)
     marks = {name: config.pop(name) for name in RunMark.__struct_fields__ if name in config}
-    try:
-        return upgrade(config, format), msgspec.convert(marks, RunMark)
-    except msgspec.ValidationError as error:
-        raise RunError(f"{path / CONFIG} is damaged: {str(error).replace('$.', '')}; put back a copy of it") from None
+    file = path / CONFIG
+    check_types(file, config, _KnownSettings)
+    check_types(file, marks, RunMark)
+    if not _is_shallow(config):
+        raise RunError(f"{file} is damaged: its tables are nested deeper than {_MAX_DEPTH}; put back a copy of it")
+    return upgrade(config, format), msgspec.convert(marks, RunMark)
 
 
 def check_resumable(path: Path) -> None:

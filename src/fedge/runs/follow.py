@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedge.runs import files
-from fedge.runs.read import decode_lines
+from fedge.runs.read import decode_records
 from fedge.runs.storage import reading
 
 
@@ -40,7 +40,7 @@ def follow(path: Path, cursor: Cursor | None = None) -> NewRecords:
             break
     whole = data[: data.rfind(b"\n") + 1]  # what follows is a line being written
     restarted = cursor is not None and cursor != (*log, start)
-    return NewRecords(decode_lines(file, whole), Cursor(*log, start + len(whole)), restarted)
+    return NewRecords(decode_records(file, whole), Cursor(*log, start + len(whole)), restarted)
 
 
 def _log_of(path: Path) -> tuple[str | None, int]:

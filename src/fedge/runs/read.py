@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from fedge.core.effect import digest, omit
 from fedge.core.errors import FedgeError, RunError
+from fedge.core.fields import FIELDS, describe
+from fedge.core.schema import show
 from fedge.runs import files
 from fedge.runs.lock import holder
 from fedge.runs.storage import reading
@@ -21,7 +23,27 @@ if TYPE_CHECKING:
 Status = Literal["complete", "running", "unfinished", "damaged"]
 
 _LINES = msgspec.json.Decoder(dict[str, Any])
+_RECORD = msgspec.defstruct(
+    "_RECORD",
+    [("round", Annotated[int, msgspec.Meta(ge=1)])]
+    + [
+        (field.name, str | None if field.role == "label" else float | bool | None, None)
+        for field in FIELDS
+        if field.name != "round"
+    ],
+)
+_CLIENT = msgspec.defstruct(
+    "_CLIENT", [("client", Annotated[int, msgspec.Meta(ge=0)]), ("user_accuracy", float | None, None)]
+)
 _TAIL_BYTES = 8_192
+
+
+class _Surroundings(msgspec.Struct):
+    """What readers rely on, of all that is noted about where a run was started."""
+
+    fedge: str | None = None
+    started: str | None = None
+    engine: dict[str, Any] | None = None
 
 
 class Run:
@@ -61,12 +83,14 @@ class Run:
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Where it was started."""
-        return self._object(files.ENVIRONMENT) or {}
+        found = self._object(files.ENVIRONMENT) or {}
+        files.check_types(self.path / files.ENVIRONMENT, found, _Surroundings)
+        return found
 
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:
         """What was recorded of each round so far."""
-        return self._lines(files.ROUNDS)
+        return decode_records(self.path / files.ROUNDS, self._whole_lines(files.ROUNDS))
 
     def last(self, field: str) -> Any:
         """The value of a field when it was last measured; None if it never was. Reads all only if it must."""
@@ -90,12 +114,15 @@ class Run:
     @cached_property
     def clients(self) -> list[dict[str, Any]]:
         """What each client did; empty until the run is complete."""
-        return self._lines(files.CLIENTS)
+        return decode_lines(self.path / files.CLIENTS, self._whole_lines(files.CLIENTS), _CLIENT)
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """What it came to; None until it is complete."""
-        return self._object(files.SUMMARY)
+        found = self._object(files.SUMMARY)
+        if found is not None:
+            _check_summary(self.path / files.SUMMARY, found)
+        return found
 
     def state(self) -> Tree:
         """The server's state at the last checkpoint."""
@@ -146,7 +173,7 @@ class Run:
             except (FileNotFoundError, NotADirectoryError):
                 return []
         first = data.find(b"\n") + 1 if start else 0  # the first line was cut
-        return decode_lines(file, data[first : data.rfind(b"\n") + 1])
+        return decode_records(file, data[first : data.rfind(b"\n") + 1])
 
     def _object(self, name: str) -> dict[str, Any] | None:
         data = files.read_bytes(self.path / name)
@@ -190,9 +217,27 @@ def _last(records: list[dict[str, Any]], field: str) -> Any:
     return next((record[field] for record in reversed(records) if record.get(field) is not None), None)
 
 
-def decode_lines(file: Path, lines: bytes) -> list[dict[str, Any]]:
-    """Return the records in whole lines of a file; a RunError if one is no JSON object."""
+def decode_records(file: Path, lines: bytes) -> list[dict[str, Any]]:
+    """Return the records of rounds in whole lines of a file; a RunError names the field that has another type."""
+    return decode_lines(file, lines, _RECORD)
+
+
+def decode_lines(file: Path, lines: bytes, kind: type[msgspec.Struct] | None = None) -> list[dict[str, Any]]:
+    """Return the objects in whole lines of a file; a RunError if one is no JSON object, or not of a kind."""
     try:
+        if kind is not None:
+            msgspec.json.Decoder(kind).decode_lines(lines)  # a pass without objects, much faster than a look at each
         return _LINES.decode_lines(lines)
-    except ValueError:  # speaks of a place in all the lines; of a single line it is easier to find
-        return [files.decode(file, line) for line in lines.split(b"\n")[:-1]]
+    except (ValueError, RecursionError):  # speaks of a place in all lines; of a single line it is easier to find
+        found = [files.decode(file, line) for line in lines.split(b"\n")[:-1]]
+    if kind is not None:
+        for line in found:
+            files.check_types(file, line, kind)
+    return found
+
+
+def _check_summary(file: Path, found: dict[str, Any]) -> None:
+    for name, value in found.items():
+        expected = "text" if describe(name).role == "label" else "a number"
+        if value is not None and not isinstance(value, str if expected == "text" else (int, float)):
+            raise RunError(f"{file} is damaged: {name}: expected {expected}, got {show(value)}; put back a copy of it")
