@@ -28,8 +28,8 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 120
 
 _MAX_INTEGER = 2**63 - 1
 """What TOML promises to hold, and arrays can."""
-_MAX_FLOAT = 1e30
-"""Far more than any quantity is, and little enough for float32."""
+_MAX_FLOAT = 1e38
+"""What float32 can hold."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
@@ -83,9 +83,15 @@ def _check(value: object, kind: object, path: str, problems: list[str]) -> None:
             _check(each, item(kind), f"{path}[{i}]", problems)
     elif not isinstance(value, Struct) and (plain := _plain_part(kind)) is not None:
         _plain(value, plain, path, problems)
-    elif type(value) not in candidates:
+    elif not any(_is_like(type(value), candidate) for candidate in candidates):
         names = ", ".join(one.__name__ for one in candidates) or "a plain value"
         problems.append(f"{path}: expected {names}, got {show(value)}")
+
+
+def _is_like(kind: type, candidate: type) -> bool:
+    """Whether it is the candidate, or has a kind of options in common with it, as an algorithm of a user's own has."""
+    shared = set(kind.__mro__) & set(candidate.__mro__)
+    return bool(shared - {Options, Struct, *Struct.__mro__})
 
 
 def _plain_part(kind: object) -> object:
