@@ -122,7 +122,7 @@ def test_import_needs_no_pandas() -> None:
     assert done.stdout == "False False\n"
 
 
-NAMES = ("round", "a", "b_with_a_name_of_more_than_31_letters")
+NAMES = ("own", "a", "b_with_a_name_of_more_than_31_letters")
 VALUES = st.one_of(st.integers(-(2**40), 2**40), st.floats(allow_nan=False, allow_infinity=False))
 RECORDS = st.lists(st.dictionaries(st.sampled_from(NAMES), VALUES), max_size=6)
 ODD = st.one_of(VALUES, st.none(), st.booleans(), st.text('aé\n"\\', max_size=3))

@@ -51,7 +51,7 @@ def _summary(summary: Mapping[str, Any]) -> Table:
 def _rounds(records: Sequence[Mapping[str, Any]]) -> Table:
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     shown.add_column("round", justify="right")
-    cells = [[str(record["round"])] for record in records]
+    cells = [[str(record.get("round", "–"))] for record in records]
     for field in _FIELDS:
         values = [record.get(field) for record in records]
         known = [value for value in values if value is not None]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedge.core.errors import FedgeError, RunError
 from fedge.runs import Run, find_runs
+from fedge.runs.files import ROUNDS
 
 
 def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) -> tuple[list[Run], list[str]]:
@@ -39,7 +40,9 @@ def _order(run: Run) -> list[list[tuple[int, str]]]:
 def _problem(run: Run, also: Callable[[Run], object] | None) -> str | None:
     if run.problem is None:
         try:
-            _ = run.rounds, run.clients, also and also(run)
+            if any("round" not in record for record in run.rounds):
+                return f"{run.path / ROUNDS} is damaged: a record has no round; put back a copy of it"
+            _ = run.clients, also and also(run)
         except FedgeError as error:  # damage that a look at the end of the records does not show
             return str(error)
     return run.problem
