@@ -172,7 +172,8 @@ def is_empty(node: ast.expr) -> bool:
 def test_caches_belong_to_a_run() -> None:
     checked = [path for path in FILES if own_part(path) not in WITH_CACHES]
     found = {module_of(path): list(states(ast.parse(path.read_text()))) for path in checked}
-    assert {module: names for module, names in found.items() if names} == {}
+    # fields of option types: they are fixed once a class is made, and reading them takes long
+    assert {module: names for module, names in found.items() if names} == {"fedge.core.schema": ["_fields"]}
 
 
 def test_a_cache_is_seen_wherever_it_stands() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count, islice
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 
@@ -16,7 +16,7 @@ from benchmarks.candidate import Rounds, UnavailableError, serve
 from benchmarks.workloads import RATE, WORKLOADS, Workload
 from fedge import config as configuration
 from fedge.core.drive import Engine, drive
-from fedge.core.registered import Task
+from fedge.core.registered import RegisteredClients, Task
 from fedge.data.clients import Samples
 from fedge.engines.both_sides import BothSides
 from fedge.engines.memory import keep_freed_memory
@@ -59,15 +59,6 @@ class HeldClients:
         return self.train(0, 1)
 
 
-class HeldData(msgspec.Struct, frozen=True):
-    """Stands where a configuration names its data."""
-
-    workload: Workload
-
-    def build(self, seed: int) -> HeldClients:
-        return HeldClients(self.workload)
-
-
 def configure(workload: Workload, engine: str, workers: int, settings: Mapping[str, Any]) -> configuration.Config:
     """The workload as an experiment, with other settings on top."""
     raw: dict[str, Any] = {
@@ -84,14 +75,20 @@ def configure(workload: Workload, engine: str, workers: int, settings: Mapping[s
         "engine": {"name": engine, "workers": workers},
         **{name: table for name, table in settings.items() if name != "algorithm"},
     }
-    return msgspec.structs.replace(configuration.parse(raw), data=HeldData(workload))
+    return configuration.parse(raw)
+
+
+def set_up(workload: Workload, config: configuration.Config, seed: int = 1) -> Setup:
+    """The workload's data where the configuration names other data."""
+    clients = HeldClients(workload)
+    return replace(Setup.without_data(config, seed, RegisteredClients.of(clients)), data=clients)
 
 
 def prepare(
     workload: Workload, engine_name: str, workers: int, settings: Mapping[str, Any] = MappingProxyType({})
 ) -> Rounds:
     config, seed = configure(workload, engine_name, workers, settings), 1
-    setup = Setup.of(config, seed)
+    setup = set_up(workload, config, seed)
     kept = KeptStore(setup.algorithm.keep(setup.network.variables), None)
     sides = BothSides(setup.server_side(), setup.client_side(kept), setup.test)
     engine = make_engine(config, sides, workload.cohort)

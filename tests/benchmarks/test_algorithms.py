@@ -4,12 +4,11 @@ import pytest
 import torch
 from benchmarks.algorithms import ALGORITHMS
 from benchmarks.peers import fedge as peer
-from benchmarks.peers.fedge import configure, prepare
+from benchmarks.peers.fedge import configure, prepare, set_up
 from benchmarks.workloads import WORKLOADS
 
 from federation import record_rounds
 from fedge.core.schema import tag
-from fedge.experiment.setup import Setup
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -17,7 +16,7 @@ def test_every_algorithm_can_be_built_for_the_workload(name: str) -> None:
     settings = ALGORITHMS[name]
     config = configure(WORKLOADS["W1"], "block", 1, settings)
     assert tag(type(config.algorithm)) == settings.get("algorithm", {}).get("name", "fedavg")
-    algorithm = Setup.of(config, 1).algorithm
+    algorithm = set_up(WORKLOADS["W1"], config).algorithm
     assert (algorithm.personal is not None) == ("personal" in settings)
 
 

@@ -30,7 +30,7 @@ class FakeTraining:
         progress.end({})
         return self.write_run(path, name=config.name)
 
-    def resume(self, path: Path, changes: Any, progress: Any) -> Path:
+    def resume(self, path: Path, changes: Any, progress: Any, accept_code: bool = False) -> Path:
         self.resumed.append((path, tuple(changes)))
         return path
 

@@ -66,7 +66,7 @@ def test_reached(train: Train, plain: list[dict[str, Any]], metric: str, stop: b
 
 
 def test_not_reached(train: Train, plain: list[dict[str, Any]]) -> None:
-    run = train(target={"metric": "accuracy", "value": 1.01, "stop": True})
+    run = train(target={"metric": "accuracy", "value": 1.0, "stop": True})
     assert records(run) == plain
     came_to = summary(run)
     assert [came_to[f"{name}_to_target"] for name in ("rounds", *COSTS)] == [None] * 5

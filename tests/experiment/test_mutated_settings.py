@@ -89,7 +89,7 @@ def test_mutated_files(num_cases: int, tmp_path: Path) -> None:
         ({"name": "x" * 201}, "name: expected str of length <= 200"),
         ({"name": "run\n"}, "name: expected str matching regex"),
         ({"data": {"name": "synthetic", "clients": 2**31}}, "data.clients: expected int <= 10000000"),
-        ({"data": {"name": "digits", "dir": "a\0b"}}, "data.dir: expected text in UTF-8 without NUL"),
+        ({"data": {"name": "digits", "dir": "a\0b"}}, "data.dir: expected a path, got 'a\\x00b'"),
     ],
 )
 def test_numbers_and_texts_out_of_bounds(changes: dict[str, Any], expected: str) -> None:

@@ -66,7 +66,7 @@ def test_the_worker_of_a_sweep_builds_data_once(built: list[int], tmp_path: Path
         def send(self, message: object) -> None:
             pass
 
-    planned = PlannedRun("small", tmp_path / "small", plain(parse(changed(SMALL, rounds=2))))
+    planned = PlannedRun("small", tmp_path / "small", plain(parse(changed(SMALL, rounds=2))), tmp_path)
     telling = worker.Telling(Deaf(), os.getppid())
     worker.train(planned.until(1), telling)
     assert built == [3]

@@ -103,3 +103,30 @@ def test_users_that_were_not_measured_do_not_matter(run: Path) -> None:
     (run / "config.json").write_text(json.dumps(made(evaluate={"users": "selected"})))
     resume(run, ["rounds=4"], Silent())
     assert len(Run(run).rounds) == 4
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "setting", "value"), [("dynavg_loss", "loss", "first"), ("pfedme", "start", "w")]
+)
+def test_what_an_algorithm_did_is_written_out(algorithm: str, setting: str, value: str) -> None:
+    assert upgrade({"algorithm": {"name": algorithm}}, 1)["algorithm"][setting] == value
+    assert setting not in upgrade({"algorithm": {"name": algorithm}}, 2)["algorithm"]
+    assert setting not in upgrade({"algorithm": {"name": "fedavg"}}, 1)["algorithm"]
+
+
+@pytest.mark.parametrize(
+    ("config", "setting"),
+    [
+        ({"algorithm": {"name": "dynavg"}}, "algorithm.name"),
+        ({"cluster": {"count": 2}}, "cluster"),
+        ({"codec": {"up": ["qsgd(8)"], "moments": None}}, "codec"),
+    ],
+)
+def test_what_cannot_be_resumed_as_it_was_made(config: dict[str, Any], setting: str) -> None:
+    with pytest.raises(RunError, match=rf"^runs/x has format 1.*: {setting} has another meaning"):
+        check_meanings("runs/x", config, 1, "0.1.0")
+    check_meanings("runs/x", config, 2, "0.1.0")
+
+
+def test_codes_without_draws_can_be_resumed() -> None:
+    check_meanings("runs/x", {"codec": {"up": ["uniq"]}, "cluster": None}, 1, "0.1.0")

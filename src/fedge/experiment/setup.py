@@ -90,6 +90,11 @@ class Setup:
         found = self.clients.pooled_test()
         return found if len(found) else None
 
+    @property
+    def clients_test(self) -> bool:
+        """Whether any client has a test sample."""
+        return any(len(self.clients.test(client, 1)) for client in range(len(self.registered.sizes)))
+
     @cached_property
     def class_counts(self) -> np.ndarray:
         """How many training samples of each class each client has."""

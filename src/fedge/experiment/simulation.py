@@ -24,7 +24,7 @@ class Simulation:
         config, world = setup.config, setup.world()
         kept = directory.kept_store(setup.algorithm.keep(setup.network.variables))
         test = None if config.evaluate.at == "clients" else setup.test
-        if test is None and config.evaluate.at is None:
+        if test is None and config.evaluate.at is None and not setup.clients_test:
             raise DataError(
                 "data: there is no test sample, so nothing can be measured; give a test set, or a larger share of the "
                 "samples (data.test_file or data.test_fraction of a table)"

@@ -53,13 +53,33 @@ def _steps(config: Settings) -> bool:
     return isinstance(rules, Mapping) and any(_at(rules, f"{quantity}.name") == "step" for quantity in rules)
 
 
-VALUES: tuple[OlderValue, ...] = (OlderValue(1, "selection.rounding", _rounding),)
+def _draws_codes(config: Settings) -> bool:
+    codec = config.get("codec")
+    stages = [stage for way in codec.values() if isinstance(way, list) for stage in way] if codec else []
+    return any(str(stage).startswith("qsgd") for stage in stages)
+
+
+def _of(algorithm: str, value: str) -> Callable[[Settings], str | UnsetType]:
+    """That value where this is the algorithm."""
+    return lambda config: value if _at(config, "algorithm.name") == algorithm else UNSET
+
+
+VALUES: tuple[OlderValue, ...] = (
+    OlderValue(1, "selection.rounding", _rounding),
+    OlderValue(1, "algorithm.loss", _of("dynavg_loss", "first")),
+    OlderValue(1, "algorithm.start", _of("pfedme", "w")),
+)
 
 MEANINGS: tuple[OlderMeaning, ...] = (
     OlderMeaning(
         1, "evaluate.users", _measured_those_who_trained, "selected users were the cohort that had just trained"
     ),
     OlderMeaning(1, "schedule", _steps, "step schedules looked at the test set"),
+    OlderMeaning(
+        1, "algorithm.name", lambda config: _at(config, "algorithm.name") == "dynavg", "dynavg charged silent clients"
+    ),
+    OlderMeaning(1, "cluster", lambda config: config.get("cluster") is not None, "clusters asked unavailable clients"),
+    OlderMeaning(1, "codec", _draws_codes, "works of one round shared the draws of qsgd"),
 )
 
 

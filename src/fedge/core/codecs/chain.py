@@ -113,6 +113,8 @@ def parse_chain(stages: Sequence[str], full: bool = False) -> Chain | None:
         reached = stage.order
         try:
             fields |= stage.fields(argument)
+        except ConfigError:
+            raise
         except ValueError:
             raise ConfigError(f"{text!r}: expected a number for {stage.argument}, got {argument!r}") from None
     return Chain(**fields) if stages else None
