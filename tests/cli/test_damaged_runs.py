@@ -170,7 +170,7 @@ def test_nested_json(fedge: Callable[..., Any], runs: Path) -> None:
             "server.base.x: expected torch.float32 of shape [7850], got torch.float64 of shape [7850]",
         ),
         (lambda state, meta: state.pop("world.seconds"), "world.seconds is missing"),
-        (lambda state, meta: state.update({"server.y": torch.zeros(1)}), "server.y is unknown"),
+        (lambda state, meta: state.update({"world.y": torch.zeros(1)}), "world.y is unknown"),
         (lambda state, meta: state.update({"users.accuracy": torch.zeros(1)}), "users.accuracy: expected as many rows"),
     ],
 )

@@ -163,7 +163,7 @@ def test_cells_that_wait_only_at_merges_are_done_earlier(tmp_path: Path) -> None
 WORLDS: dict[str, Settings] = {
     "mobility": changed(CELLS, algorithm={"name": "scaffold", "local_steps": 2}),
     "trace": changed(CELLS, edge={"mobility_rate": 0.0, "trace": "moves.csv", "sync": "merge"}),
-    "deadline": changed(CELLS, edge={"deadline_s": 0.04, "sync": "merge", "dropout": 0.2}, **NORMED),
+    "deadline": changed(CELLS, edge={"deadline_s": 0.12, "sync": "merge", "dropout": 0.2}, **NORMED),
     "by time": {
         **changed(CELLS, edge={"deadline_s": 0.02, "availability": {"name": "diurnal", "period_s": 0.1}}),
         "selection": {"name": "fedcs", "fraction": 1.0},

@@ -16,7 +16,7 @@ from fedge.core.progress import Silent
 from fedge.experiment.start import resume
 from fedge.runs import Run
 from fedge.runs.files import read_config
-from fedge.runs.formats import upgrade
+from fedge.runs.formats import check_meanings, upgrade
 
 MADE = Path(__file__).parent / "format-1"
 LOSSES = [1.3551336526870728, 0.44244736433029175, 0.5399152040481567]

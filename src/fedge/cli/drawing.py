@@ -55,7 +55,7 @@ def draw(wish: Wish, runs: Sequence[Run]) -> Any:
 
     if wish.kind in ("grid", "timeline"):
         return _draw_one(wish, runs)
-    groups = group_runs(runs)
+    groups = group_runs([run for run in runs if run.rounds] or runs)  # one that has just begun shows nothing yet
     if wish.kind == "heatmap":
         from fedge.report.overviews import heatmap
 
