@@ -30,4 +30,5 @@ def test_a_million_clients(fedge: Fedge, tmp_path: Path, algorithm: str) -> None
     lines = records(tmp_path / "million")
     assert [line["reported"] for line in lines] == [100] * 20
     assert lines[-1]["accuracy"] > lines[0]["accuracy"] + 0.1
-    assert len((tmp_path / "million" / "clients.jsonl").read_text().splitlines()) <= 2000
+    # those of 20 rounds, and the next cohort, whose accuracy was measured
+    assert len((tmp_path / "million" / "clients.jsonl").read_text().splitlines()) <= 2100
