@@ -20,6 +20,8 @@ def rounds_of_mean(group: RunGroup) -> int | None:
     target, runs = group.target, [run for run in group.runs if run.summary is not None]
     if target is None or group.mixed or not runs:
         return None
+    if all((run.summary or {}).get("rounds_to_target", 0) is None for run in runs):
+        return None  # a mean reaches it only where a seed does, so that no record need be read
     metric, rank = target.metric, describe(target.metric).rank
     curves = [{record["round"]: record[metric] for record in run.rounds if has(record, metric)} for run in runs]
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))
