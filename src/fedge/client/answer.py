@@ -12,7 +12,7 @@ from fedge.core.layout import Tree
 def answer(side: ClientSide, client: int, work_name: str, down: Tree, info: Info) -> tuple[Answer, Tree | None]:
     """Return the client's answer as it travels, and the private state that it will have if the answer counts.
 
-    None: the state does not change. Writing it is left to whoever gets to know whether the answer counts.
+    None: the state does not change. The caller writes it once it is known that the answer counts.
     """
     work = side.algorithm.works[work_name]
     before = side.kept.read(client)

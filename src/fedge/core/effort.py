@@ -9,7 +9,7 @@ from fedge.core.rehearsal import Gradients
 
 
 class Effort(NamedTuple):
-    """What a client's work took, counted by whoever ran it."""
+    """What a client's work took, as counted while it ran."""
 
     steps: int = 0
     batches: int = 0  # minibatch gradients

@@ -172,7 +172,7 @@ class Reduction:
     def _admit(self) -> tuple[list[int], list[int]]:
         """Return which answers are in time and which too late, both in client order.
 
-        Whoever decides is told of rejected answers too: they have taken their time on the air.
+        Admission also gets the rejected answers, since their uploads took time on the air.
         """
         order = sorted(range(len(self._answers)), key=lambda i: self._answers[i].client)
         admit = self._exchange.admit

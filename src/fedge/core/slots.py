@@ -8,7 +8,7 @@ from fedge.core.layout import Kind
 
 
 class Slot(NamedTuple):
-    """What one named vector is, for whoever reduces, encodes, clips or merges it."""
+    """The declaration of one named vector, which reducers, codecs, clipping and merges read."""
 
     kind: Kind
     anchor: str | None = None  # the key in `down` that it is a change of

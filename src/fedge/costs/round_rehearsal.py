@@ -24,7 +24,7 @@ from fedge.core.rehearsal import Gradients, rehearse
 from fedge.core.server_side import ServerSide
 
 _INFO = Info(round=0, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, seed=0, cohort=(0,))
-"""In round 0 all that is done every so many rounds is due."""
+"""In round 0 everything periodic is due."""
 
 
 class RehearsedExchange(NamedTuple):

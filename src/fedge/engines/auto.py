@@ -74,8 +74,8 @@ class Auto:
 def suggest_rows(server: ServerSide, num_selected: int) -> int:
     """How many clients a block has: their weights fit in the cache, and heavy work gives every core a block.
 
-    It hangs on the machine, the model and the cohort, but not on the workers, nor on how many runs of a sweep share the
-    machine: those may change, the result may not.
+    It depends on the machine, the model and the cohort, but neither on the workers nor on how many runs of a sweep
+    share the machine: those may change, the result may not.
     """
     row_bytes = server.layout.num_params * server.variables["x"].element_size()
     rows = min(_MOST_ROWS, _cache_bytes() // row_bytes)

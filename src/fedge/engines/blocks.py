@@ -34,7 +34,7 @@ Content = tuple[Mapping[str, Any], Tree]
 
 
 class Workers(Size, Protocol):
-    """Whoever does tasks: this process, or others."""
+    """What performs tasks: this process, or worker processes."""
 
     def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
         """The results of tasks in their order; `shared` is for all of them."""
