@@ -16,6 +16,7 @@ from fedge.core.anchor import anchor
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
 from fedge.core.errors import ConfigError
 from fedge.core.fields import PERCENT, Metric, describe, measured_on
+from fedge.core.net_options import NetOptions
 from fedge.core.schema import Options, read, tag
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
@@ -175,6 +176,7 @@ class Config(Options, tag=False, kw_only=True):
     budget: BudgetOptions = BudgetOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
     engine: EngineOptions = EngineOptions()
+    net: NetOptions = NetOptions()
 
     def __post_init__(self) -> None:
         if self.seed is not None and self.seeds is not None:

@@ -8,7 +8,8 @@
     │   └── VoidError          5  round after round nobody answered
     ├── RunError               6  the run directory: absent, foreign, of a newer format, in use
     ├── StorageError           7  the disk: full, read-only, not permitted
-    └── StreamError            8  bytes that are not what an encoder wrote
+    ├── StreamError            8  bytes that are not what an encoder wrote
+    └── NetworkError           9  the network: no such server, a certificate that is not accepted, a client refused
 
 The number is the exit code of the `fedge` command. 0 means all was done, 130 that Ctrl-C ended it.
 Messages say what was expected, what came, and what to do.
@@ -57,3 +58,7 @@ class StorageError(FedgeError):
 
 class StreamError(FedgeError):
     exit_code = 8
+
+
+class NetworkError(FedgeError):
+    exit_code = 9

@@ -1,0 +1,1 @@
+"""The networked runtime: a server and clients on real machines."""

@@ -1,0 +1,212 @@
+"""The control messages of a session, as msgpack with a tag. Vectors travel in streams beside it, as `core/message.py`.
+
+A session: the client says `Hello`, the server answers `Welcome` or `Refused`. The client fetches the payload "initial",
+builds model and algorithm, and says `Ready`; the server answers `Joined` or `Refused`. Then offers come, until `Done`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from fedge.core.errors import StreamError
+from fedge.core.registered import Task as Prediction
+from fedge.core.version import Version
+
+PROTOCOL = 1
+"""The number of this protocol: server and clients must have the same."""
+CHUNK_BYTES = 1 << 20  # of a payload, in one message of a stream
+MAX_CONTROL_BYTES = 1 << 20
+INITIAL = "initial"
+"""The payload with the model's initial variables and its constants; other payloads are named by their task."""
+FINAL = "final"
+"""The payload with the trained model, offered by `Done`."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
+Text = Annotated[str, Meta(max_length=1000)]
+Token = Annotated[str, Meta(max_length=100, pattern=r"^[A-Za-z0-9.-]*\Z")]
+Size = Annotated[int, Meta(ge=0, lt=1 << 53)]
+Number = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Kind = Literal["work", "question"]
+Activity = Literal["idle", "fetching", "working", "waiting", "uploading"]
+M = TypeVar("M")
+
+
+class Facts(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client registers. No sample is among it."""
+
+    shape: Annotated[tuple[Size, ...], Meta(max_length=8)]
+    num_outputs: Size
+    task: Prediction
+    size: Size  # training samples, the most that it will ever have
+    test_size: Size = 0
+    validation_size: Size = 0
+    noisy: bool = False
+
+
+class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
+    """The first message of a session."""
+
+    protocol: int
+    name: Name
+    run: Annotated[str, Meta(max_length=64)] | None = None  # whose private state the client has
+    number: Number | None = None  # if the client's data names one
+    software: Annotated[dict[Name, Text], Meta(max_length=8)] = {}  # reported, not compared
+
+
+class Ready(Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
+    """What the client has built, as digests by section, and what it registers."""
+
+    digests: Annotated[dict[Text, Text], Meta(max_length=64)]
+    facts: Facts
+    task: Token | None = None  # which it was working on when the last session ended
+
+
+class Accept(Struct, frozen=True, forbid_unknown_fields=True, tag="accept"):
+    task: Token
+
+
+class Decline(Struct, frozen=True, forbid_unknown_fields=True, tag="decline"):
+    task: Token
+    reason: Text
+
+
+class Beat(Struct, frozen=True, forbid_unknown_fields=True, tag="beat"):
+    """The client lives; with a task, it renews the lease."""
+
+    task: Token | None = None
+    activity: Activity = "idle"
+
+
+class Finished(Struct, frozen=True, forbid_unknown_fields=True, tag="finished"):
+    """The work is done: a request for a grant to upload that many bytes."""
+
+    task: Token
+    size: Size
+    changed: bool = False  # private state of the offered version was written
+
+
+class Failed(Struct, frozen=True, forbid_unknown_fields=True, tag="failed"):
+    """The client cannot do the task."""
+
+    task: Token
+    reason: Text
+
+
+class Goodbye(Struct, frozen=True, forbid_unknown_fields=True, tag="goodbye"):
+    """The client leaves on purpose."""
+
+    reason: Text
+
+
+class Refused(Struct, frozen=True, forbid_unknown_fields=True, tag="refused"):
+    """The server does without this client. After a final refusal a person has to act, so it is no use to try again."""
+
+    reason: Text
+    final: bool = True
+
+
+class Welcome(Struct, frozen=True, forbid_unknown_fields=True, tag="welcome"):
+    """What the client needs to build its side."""
+
+    run: Text
+    number: Number
+    plan: Raw  # see plan.py
+    initial_bytes: Size
+    beat_s: float  # how often an idle client shows that it lives; while working, three times as often
+
+
+class Joined(Struct, frozen=True, forbid_unknown_fields=True, tag="joined"):
+    """The client is registered, and will be offered work."""
+
+
+class Offer(Struct, frozen=True, forbid_unknown_fields=True, tag="offer"):
+    """Work, or a question. Of its private state the client keeps `durable` and `base`, and builds on `base`."""
+
+    task: Token
+    kind: Kind
+    round: Size
+    exchange: Size
+    attempt: Size
+    num_bytes: Size  # of the payload
+    checksum: int  # CRC32 of the payload
+    deadline_s: float  # from now
+    durable: Version | None  # None: the run's first state
+    base: Version | None
+
+    @property
+    def version(self) -> Version:
+        """The name of the private state that this work writes."""
+        return Version(self.round, self.exchange, self.attempt)
+
+
+class Withdraw(Struct, frozen=True, forbid_unknown_fields=True, tag="withdraw"):
+    """The task no longer counts: stop working on it."""
+
+    task: Token
+    reason: Text
+
+
+class Grant(Struct, frozen=True, forbid_unknown_fields=True, tag="grant"):
+    """The client may upload now."""
+
+    task: Token
+
+
+class Hold(Struct, frozen=True, forbid_unknown_fields=True, tag="hold"):
+    """The grant is withdrawn: stop uploading, and wait for the next one."""
+
+    task: Token
+
+
+class Settled(Struct, frozen=True, forbid_unknown_fields=True, tag="settled"):
+    """The end of a task, as the answer to its upload."""
+
+    task: Token
+    verdict: Literal["received", "late", "rejected", "again"]
+    reason: Text = ""
+
+
+class Done(Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
+    """The run is complete. `final_bytes` are those of the payload with the trained model."""
+
+    durable: Version | None
+    final_bytes: Size
+
+
+class Pulse(Struct, frozen=True, forbid_unknown_fields=True, tag="pulse"):
+    """The server lives."""
+
+
+FromClient = Hello | Ready | Accept | Decline | Beat | Finished | Failed | Goodbye
+FromServer = Refused | Welcome | Joined | Offer | Withdraw | Grant | Hold | Settled | Done | Pulse
+
+_encoder = msgspec.msgpack.Encoder()
+_from_client: msgspec.msgpack.Decoder[FromClient] = msgspec.msgpack.Decoder(FromClient)
+_from_server: msgspec.msgpack.Decoder[FromServer] = msgspec.msgpack.Decoder(FromServer)
+
+
+def encode(message: FromClient | FromServer) -> bytes:
+    """Return the bytes of a control message."""
+    return _encoder.encode(message)
+
+
+def read_client(data: bytes) -> FromClient:
+    """Return what a client said; a StreamError if it is no message of a client."""
+    return _read(data, _from_client)
+
+
+def read_server(data: bytes) -> FromServer:
+    """Return what a server said; a StreamError if it is no message of a server."""
+    return _read(data, _from_server)
+
+
+def _read(data: bytes, decoder: msgspec.msgpack.Decoder[M]) -> M:
+    if len(data) > MAX_CONTROL_BYTES:
+        raise StreamError(f"expected a control message of at most {MAX_CONTROL_BYTES} bytes, got {len(data)}")
+    try:
+        return decoder.decode(data)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors and UnicodeDecodeError are ValueErrors
+        raise StreamError(f"control message: {str(error)[:200]}") from None
