@@ -30,7 +30,7 @@ ALLOWED = {
     "runs": ("core",),
     "report": ("core", "runs"),
 }
-ALLOWED["net"] = ("core", "data", "client", "runs", "config")
+ALLOWED["net"] = (*ALLOWED["config"], "config", "client", "runs")
 ALLOWED["experiment"] = tuple(part for part in ALLOWED if part != "report")
 ALLOWED["costs"] = (*ALLOWED["experiment"], "experiment")
 ALLOWED["sweeps"] = (*ALLOWED["experiment"], "experiment")
