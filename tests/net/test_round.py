@@ -92,3 +92,23 @@ def test_an_exchange_opens_only_when_the_last_one_is_reduced() -> None:
     machine.open_exchange(RULES, {7: "t"}, 1, Grants(1 << 20), 1.0)
     with pytest.raises(ValueError, match="round: open cannot become open"):
         machine.open_exchange(RULES, {7: "t"}, 1, Grants(1 << 20), 1.0)
+
+
+def test_the_wait_for_clients_is_bounded() -> None:
+    told: list[Transition] = []
+    machine = RoundMachine(100.0, told.append)
+    assert machine.gather_end(600.0) == 700.0
+    assert not machine.gather(2, 3, 600.0, 699.9)
+    assert machine.gather(3, 3, 600.0, 699.9)
+    assert not machine.gather(2, 3, 600.0, 699.9)  # one has left again
+    assert (machine.state, told) == (RoundState.GATHERING, [])
+    assert not machine.gather(2, 3, 600.0, 700.0)
+    reason = "2 of 3 clients were connected after 600 s"
+    assert told == [Transition("round", "gathering", "void", 700.0, None, reason)]
+    assert not machine.gather(2, 3, 600.0, 701.0)  # asked once more
+
+
+def test_enough_clients_at_the_last_moment_are_enough() -> None:
+    machine = RoundMachine(0.0)
+    assert machine.gather(3, 3, 600.0, 600.0)
+    assert machine.state == RoundState.GATHERING

@@ -68,6 +68,17 @@ class RoundMachine:
         self.entered[state] = now
         self._observer(Transition("round", before, state, now, None, reason))
 
+    def gather(self, num_connected: int, needed: int, wait_s: float, now: float) -> bool:
+        """Return whether enough clients are connected; without them, the round is void `wait_s` after its start."""
+        if self.state == RoundState.GATHERING and num_connected < needed and now >= self.gather_end(wait_s):
+            reason = f"{num_connected} of {needed} clients were connected after {wait_s:g} s"
+            self.advance(RoundState.VOID, now, reason)
+        return num_connected >= needed
+
+    def gather_end(self, wait_s: float) -> float:
+        """Return when the wait for clients ends."""
+        return self.entered[RoundState.GATHERING] + wait_s
+
     def open_exchange(
         self, rules: Rules, tokens: Mapping[int, str], planned: int, grants: Grants, now: float
     ) -> AnswerCollection:
