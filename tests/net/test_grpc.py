@@ -14,7 +14,7 @@ from fedge.core.errors import NetworkError
 from fedge.net.grpc_client import GrpcSession, connect
 from fedge.net.grpc_server import RunningServer, serve
 from fedge.net.protocol import CHUNK_BYTES
-from fedge.net.transport import ControlStream, Credentials, DeniedError, Limits, LinkError, Peer, RefusalError
+from fedge.net.transport import ControlStream, Credentials, DeniedError, LinkError, Peer, RefusalError, StreamLimits
 from net.certificates import Authority
 
 PATIENCE_S = 60.0  # what has not happened by then never will
@@ -100,7 +100,7 @@ class EchoService:
 
 @asynccontextmanager
 async def serving(
-    service: EchoService, credentials: Credentials | None = SERVER, limits: Limits | None = None
+    service: EchoService, credentials: Credentials | None = SERVER, limits: StreamLimits | None = None
 ) -> AsyncIterator[RunningServer]:
     server = await serve(service, HOST, 0, credentials, limits)
     try:

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from fedge.core.errors import NetworkError
 from fedge.net.grpc_stream import END, OPTIONS, SERVICE, SESSION_KEY, TOKEN_KEY, MessageStream, in_background
-from fedge.net.transport import Credentials, Limits, LinkError, Peer, RefusalError, Service
+from fedge.net.transport import Credentials, LinkError, Peer, RefusalError, Service, StreamLimits
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -26,7 +26,10 @@ T = TypeVar("T")
 _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     *OPTIONS,
     ("grpc.so_reuseport", 0),  # else two servers would share a port without notice
-    ("grpc.max_concurrent_streams", 32),  # of a connection; above what `Limits` allow, so that those give the reason
+    (
+        "grpc.max_concurrent_streams",
+        32,
+    ),  # of a connection; above what `StreamLimits` allow, so that those give the reason
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 120_000),  # without any stream
     # Clients beat every 30 s, so only the dead are pinged. What a client's own pings may cost is limited as well.
@@ -52,13 +55,13 @@ class RunningServer:
 
 
 async def serve(
-    service: Service, host: str, port: int, credentials: Credentials | None, limits: Limits | None = None
+    service: Service, host: str, port: int, credentials: Credentials | None, limits: StreamLimits | None = None
 ) -> RunningServer:
     """Serve on a port (0: any free one). Without credentials anyone who reaches the port is served.
 
     Raises NetworkError if the port cannot be had, or the credentials cannot be used.
     """
-    limits = limits or Limits()
+    limits = limits or StreamLimits()
     handlers = _Handlers(service, limits)
     options = (*_SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", limits.connections))
     server = grpc.aio.server(options=options)
@@ -118,7 +121,7 @@ class _ServerStream(MessageStream):
 class _Handlers:
     """What gRPC calls."""
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: StreamLimits) -> None:
         self._service, self._limits = service, limits
         self._most = {"session": limits.sessions, "fetch": limits.fetches, "upload": limits.uploads}
         self._open: Counter[tuple[str, str]] = Counter()

@@ -29,7 +29,7 @@ class Credentials(NamedTuple):
     ca: bytes
 
 
-class Limits(NamedTuple):
+class StreamLimits(NamedTuple):
     """What one peer, and all together, may take of a server."""
 
     sessions: int = 2  # at once, of one peer; the second is the one that replaces a session that has hung
