@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from fedge.net.grpc_stream import END, OPTIONS, SERVICE, SESSION_KEY, TOKEN_KEY, MessageStream, in_background
+from fedge.net.tls_diagnosis import explain
 from fedge.net.transport import Credentials, DeniedError, LinkError
 
 _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -41,16 +42,22 @@ async def connect(
     call = channel.stream_stream(f"/{SERVICE}/Session")()
     try:
         async with asyncio.timeout(timeout_s):
-            taken = SESSION_KEY in dict(await call.initial_metadata() or ())
-            if not taken:
-                raise await _failure(call)
-    except BaseException as error:
-        call.cancel()
-        await channel.close()
-        if isinstance(error, TimeoutError):
-            raise LinkError(f"{target} did not answer within {timeout_s:g} s") from None
+            if SESSION_KEY in dict(await call.initial_metadata() or ()):
+                return GrpcSession(channel, call)
+            error, unavailable = await _failure(call), await call.code() is grpc.StatusCode.UNAVAILABLE
+    except TimeoutError:
+        error, unavailable = LinkError(f"{target} did not answer within {timeout_s:g} s"), True
+    except BaseException:
+        await _end(channel, call)
         raise
-    return GrpcSession(channel, call)
+    await _end(channel, call)
+    reason = await asyncio.to_thread(explain, host, port, credentials, proxy) if unavailable else None
+    raise reason or error
+
+
+async def _end(channel: Any, call: Any) -> None:
+    call.cancel()
+    await channel.close()
 
 
 class GrpcSession(MessageStream):
@@ -81,8 +88,7 @@ class GrpcSession(MessageStream):
         except (LinkError, TimeoutError, grpc.aio.BaseError):
             pass
         self.snap("the session was closed here")
-        self._call.cancel()
-        await self._channel.close()
+        await _end(self._channel, self._call)
 
     async def fetch(self, token: str) -> AsyncIterator[bytes]:
         """Yield a payload in chunks. Raises LinkError, or DeniedError with the server's reason."""

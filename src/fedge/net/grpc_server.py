@@ -29,7 +29,7 @@ _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     (
         "grpc.max_concurrent_streams",
         32,
-    ),  # of a connection; above what `StreamLimits` allow, so that those give the reason
+    ),  # of a connection; more than `StreamLimits`, which give a reason
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 120_000),  # without any stream
     # Clients beat every 30 s, so only the dead are pinged. What a client's own pings may cost is limited as well.
