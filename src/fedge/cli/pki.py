@@ -14,7 +14,7 @@ app = typer.Typer(
     help="""Issue the certificates with which server and clients know each other.
 
     The server's operator has a small authority in a directory. Each client makes its own key
-    and sends a request; the signed certificate goes back. Needs fedge[net].
+    and sends a request; the signed certificate goes back. Needs fedge\\[net].
 
     Examples:
 
@@ -22,7 +22,7 @@ app = typer.Typer(
       fedge client request clinic-3 --cert cert
       fedge pki sign clinic-3.csr
       fedge pki list
-    """.replace("[", "\\["),
+    """,
 )
 
 Pki = Annotated[Path, typer.Option("--pki", metavar="DIR", help="The authority's directory.")]

@@ -42,7 +42,7 @@ LOCK = "lock"
 _AGAIN = "try again"
 
 
-class Identity(NamedTuple):
+class TlsIdentity(NamedTuple):
     """What one side of a connection presents, and whom it trusts, as PEM."""
 
     name: str
@@ -66,7 +66,7 @@ class RequestFiles(NamedTuple):
     key_fingerprint: str
 
 
-def load_server(folder: Path, now: datetime | None = None) -> Identity:
+def load_server(folder: Path, now: datetime | None = None) -> TlsIdentity:
     """Return the identity of the server from the directory of its authority, without reading the authority's key."""
     if not (folder / CA_CERTIFICATE).exists():
         raise NetworkError(f"there is no {CA_CERTIFICATE} in {folder}; `fedge pki init --pki {folder}` makes it")
@@ -76,7 +76,7 @@ def load_server(folder: Path, now: datetime | None = None) -> Identity:
     return _identity("server", folder / SERVER_KEY, folder / SERVER_CERTIFICATE, certificate, ca, renewal, now)
 
 
-def load_client(folder: Path, now: datetime | None = None) -> Identity:
+def load_client(folder: Path, now: datetime | None = None) -> TlsIdentity:
     """Return the identity of the client whose key and certificate are in a directory."""
     name = _owner(folder)
     if name is None:
@@ -140,7 +140,7 @@ def _owner(folder: Path) -> str | None:
 
 def _identity(
     name: str, key_path: Path, path: Path, certificate: Certificate, ca: Certificate, remedy: str, now: datetime | None
-) -> Identity:
+) -> TlsIdentity:
     now = now or utc_now()
     key = read_key(key_path)
     if certificate.public_key() != key.public_key():
@@ -160,7 +160,7 @@ def _identity(
     notices = [f"{notice}; {remedy}"] if notice else []
     if key_path.stat().st_mode & 0o077:
         notices.append(f"{key_path} can be read by other users of this machine; `chmod 600 {key_path}`")
-    return Identity(
+    return TlsIdentity(
         name,
         encode_key(key),
         encode_certificates(certificate),
