@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli import config, costs, data, export, info, list, plot, report, resume, run, show, sweep
+from fedge.cli import client, config, costs, data, export, info, list, pki, plot, report, resume, run, show, sweep
 from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
 _HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
@@ -47,6 +47,8 @@ app.command("config")(config.config)
 app.command("costs")(costs.costs)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
+app.add_typer(client.app, name="client")
+app.add_typer(pki.app, name="pki")
 
 
 def _print_version(wanted: bool) -> None:

@@ -48,12 +48,17 @@ def write_all(file: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
-    """Put a file in place, given whole or in pieces, durably: after a crash it is as it was before, or as it is now."""
+def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview], secret: bool = False) -> None:
+    """Put a file in place, given whole or in pieces, durably: after a crash it is as it was before, or as it is now.
+
+    A secret one can be read by its owner alone (mode 0600), whatever the umask is.
+    """
     part = path.with_name(f"{path.name}.part")
     try:
-        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666)
         try:
+            if secret:  # a part that a crash has left may have another mode
+                os.fchmod(file, 0o600)
             for piece in (data,) if isinstance(data, bytes) else data:
                 write_all(file, piece)
             os.fsync(file)
