@@ -24,8 +24,8 @@ import torch
 from fedge.core.errors import RunError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.placement import allocate, pieces
+from fedge.core.storage import reading
 from fedge.runs.files import encode, name_version
-from fedge.runs.storage import reading
 
 LAYOUT = 2
 
