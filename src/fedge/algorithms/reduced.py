@@ -22,9 +22,12 @@ class Gated(Options):
         Meta(description="largest L2 norm of the change of each vector in an upload; a larger one is bad (any)"),
     ] = None
     on_bad: Annotated[
-        Literal["stop", "reject"],
-        Meta(description="a bad upload (not finite, too large, of another form) stops the run, or costs only itself"),
-    ] = "stop"
+        Literal["stop", "reject"] | None,
+        Meta(
+            description="a bad upload (not finite, too large, of another form) stops the run, or costs only itself "
+            "(stop; under fedge server reject)"
+        ),
+    ] = None
 
 
 class ByMean(Gated, tag="mean"):

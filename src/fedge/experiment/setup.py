@@ -17,7 +17,7 @@ from fedge.config import Config
 from fedge.core.algorithm import Algorithm, Info, Kept
 from fedge.core.errors import ConfigError
 from fedge.core.registered import RegisteredClients
-from fedge.core.server_side import Limits, ServerSide
+from fedge.core.server_side import Limits, OnBad, ServerSide
 from fedge.core.userfile import noting_sources
 from fedge.core.world import World
 from fedge.data.clients import Clients, Samples
@@ -102,8 +102,8 @@ class Setup:
         labels = (clients.train(client, 1).y.numpy() for client in range(len(clients.sizes)))
         return np.stack([np.bincount(y, minlength=clients.num_outputs) for y in labels])
 
-    def server_side(self) -> ServerSide:
-        """Return what the server has of it."""
+    def server_side(self, on_bad: OnBad = "stop") -> ServerSide:
+        """Return what the server has of it; `on_bad` is the default of that setting."""
         config, network = self.config, self.network
         return ServerSide(
             self.algorithm,
@@ -114,7 +114,7 @@ class Setup:
             self.flops_per_sample,
             network.has_norm,
             config.evaluate.cosine_distance,
-            Limits(config.reduce.max_norm, config.reduce.on_bad),
+            Limits(config.reduce.max_norm, config.reduce.on_bad or on_bad),
         )
 
     def client_side(self, kept: Kept) -> ClientSide:

@@ -74,6 +74,10 @@ class Optimal(Rule, tag="optimal", kw_only=True):
         if self.least_loss >= self.first_loss:
             raise ValueError(f"least_loss must be below first_loss ({self.first_loss:g}), got {self.least_loss:g}")
 
+    @property
+    def needs_seconds(self) -> bool:
+        return True
+
     def check(self, quantity: Quantity, base: Amounts) -> None:
         refuse_epochs(quantity, base, "optimal")
 

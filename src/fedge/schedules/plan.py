@@ -35,6 +35,11 @@ class SchedulePlan(Options, tag=False):
         """Whether a schedule looks at the validation metric."""
         return any(rule.needs_metric for _, rule in self._rules())
 
+    @property
+    def timed(self) -> list[Quantity]:
+        """The quantities whose schedules look at simulated seconds."""
+        return [quantity for quantity, rule in self._rules() if rule.needs_seconds]
+
     def check(self, base: Amounts) -> None:
         """A ConfigError if what the algorithm was given cannot be scheduled so."""
         for quantity, rule in self._rules():

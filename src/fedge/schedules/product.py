@@ -30,6 +30,10 @@ class Product(Rule, tag="product"):
     def needs_metric(self) -> bool:
         return any(rule.needs_metric for rule in self.rules)
 
+    @property
+    def needs_seconds(self) -> bool:
+        return any(rule.needs_seconds for rule in self.rules)
+
     def unfit(self, quantity: Quantity) -> Rule | None:
         return next((found for rule in self.rules if (found := rule.unfit(quantity)) is not None), None)
 

@@ -102,6 +102,11 @@ class Rule(Options):
         """Whether it looks at the validation metric."""
         return False
 
+    @property
+    def needs_seconds(self) -> bool:
+        """Whether it looks at the simulated seconds so far."""
+        return False
+
     def unfit(self, quantity: Quantity) -> Rule | None:
         """The rule, of those that it is made of, that is not defined for a quantity; None if all are."""
         return None if quantity in self.quantities else self

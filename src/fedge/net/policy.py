@@ -1,0 +1,244 @@
+"""When a client takes part: its owner's conditions, asked at every offer of work.
+
+    always              whenever it is offered work
+    hours=22-6          from 22:00 to 6:00 of local time; also hours=22:30-6
+    load=0.5            while the load average of the last minute is at most 0.5 per core
+    ac                  while the device does not run on its battery (Linux)
+    unmetered           while NetworkManager knows, or guesses, that the network is not metered (Linux)
+    my.py:decide        a function of the owner's
+
+A condition that cannot be determined is not met: the owner asked for it, and declining costs nobody anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, time
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from fedge.core.errors import ConfigError
+from fedge.core.machine import num_processors
+from fedge.core.printable import printable
+from fedge.core.schema import nearest
+from fedge.core.userfile import describe, load_function
+
+MAX_REASON = 300  # characters, of a reason that the server is told
+_QUERY_S = 5.0
+_METERED = {1: "is metered", 3: "is probably metered"}
+_UNMETERED = (2, 4)  # no, and probably not
+_NM = "org.freedesktop.NetworkManager"
+_ASK_NM = ("busctl", "--system", "get-property", _NM, "/org/freedesktop/NetworkManager", _NM, "Metered")
+_FORMS = ("always", "hours=22-6", "load=0.5", "ac", "unmetered", "my.py:decide")
+
+
+class OfferFacts(NamedTuple):
+    """What is known of offered work before it is accepted."""
+
+    kind: Literal["work", "question"]  # training, or an evaluation
+    round: int
+    exchange: int
+    num_bytes: int  # to download
+    deadline_s: float  # from now
+
+
+class Policy(Protocol):
+    """Decides whether offered work is accepted."""
+
+    def decide(self, offer: OfferFacts) -> str | None:
+        """Return the reason to decline, or None to accept. Never raises."""
+
+
+class Machine(NamedTuple):
+    """What policies ask of the device."""
+
+    now: Callable[[], datetime] = datetime.now
+    load: Callable[[], float] = lambda: os.getloadavg()[0] / num_processors()
+    power: Path = Path("/sys/class/power_supply")
+    path: str | None = None  # where programs are looked for; None: as the environment says
+    platform: str = sys.platform
+
+
+def read_policies(texts: Sequence[str], machine: Machine = Machine()) -> Policy:  # noqa: B008 - it is immutable
+    """Return the policy that accepts work if all of several do; a ConfigError for one that cannot work here."""
+    return AllPolicies([_read(text.strip(), machine) for text in texts])
+
+
+class AllPolicies:
+    """Accepts what all of its policies accept."""
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self._policies = policies
+
+    def decide(self, offer: OfferFacts) -> str | None:
+        reasons = (policy.decide(offer) for policy in self._policies)
+        return next((printable(reason)[:MAX_REASON] for reason in reasons if reason is not None), None)
+
+
+class HoursPolicy:
+    """Accepts work that is offered in a part of the day; how long it takes does not matter."""
+
+    def __init__(self, start: time, end: time, now: Callable[[], datetime]) -> None:
+        self._start, self._end, self._now = start, end, now
+
+    def decide(self, offer: OfferFacts) -> str | None:
+        start, end, now = self._start, self._end, self._now().time()
+        inside = start <= now < end if start < end else now >= start or now < end
+        return None if inside else f"it is {now:%H:%M}, outside of {start:%H:%M} to {end:%H:%M}"
+
+
+class LoadPolicy:
+    """Accepts work while the device has little to do. Its own training counts too, for about a minute after it."""
+
+    def __init__(self, limit: float, load: Callable[[], float]) -> None:
+        self._limit, self._load = limit, load
+
+    def decide(self, offer: OfferFacts) -> str | None:
+        try:
+            load = self._load()
+        except OSError as error:
+            return f"the load is not known ({error})"
+        return None if load <= self._limit else f"the load is {load:.2f} per core, above {self._limit:g}"
+
+
+class PowerPolicy:
+    """Accepts work while the device does not run on its battery. A device without one always does."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def decide(self, offer: OfferFacts) -> str | None:
+        try:
+            supplies = [_Supply.read(each) for each in sorted(self._folder.iterdir())]
+        except FileNotFoundError:  # the system knows of no power supply, so of no battery
+            return None
+        except OSError as error:
+            return f"the power supply is not known ({error})"
+        own = [supply for supply in supplies if supply.scope != "Device"]  # others are of mice and keyboards
+        batteries = [supply for supply in own if supply.type == "Battery"]
+        if not batteries or any(supply.online == "1" for supply in own):
+            return None
+        states = [battery.status or "Unknown" for battery in batteries]
+        if any(state in ("Charging", "Full") for state in states) and "Discharging" not in states:
+            return None
+        return f"the device is not on AC power (battery: {', '.join(states).lower()})"
+
+
+class _Supply(NamedTuple):
+    """One entry of /sys/class/power_supply; the battery has a status, a plug is online or not."""
+
+    type: str
+    scope: str
+    online: str
+    status: str
+
+    @staticmethod
+    def read(folder: Path) -> _Supply:
+        return _Supply(*(_text(folder / name) for name in _Supply._fields))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:  # a supply has some of these files only, and a driver may fail to read
+        return ""
+
+
+class NetworkPolicy:
+    """Accepts work while NetworkManager says that the network is not metered, or guesses so."""
+
+    def __init__(self, path: str | None) -> None:
+        program = shutil.which(_ASK_NM[0], path=path)
+        if program is None:
+            raise ConfigError(
+                "--policy unmetered: asks NetworkManager by the program busctl (of systemd), which is not installed; "
+                "drop this policy, or decide by a function: --policy my.py:decide"
+            )
+        self._command = (program, *_ASK_NM[1:])
+
+    def decide(self, offer: OfferFacts) -> str | None:
+        try:
+            done = subprocess.run(self._command, capture_output=True, text=True, timeout=_QUERY_S, check=False)
+            answer = int(done.stdout.split()[-1])  # "u 4"
+        except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
+            return "NetworkManager does not answer whether the network is metered"
+        if answer in _UNMETERED:
+            return None
+        return f"the network {_METERED.get(answer, 'may be metered: NetworkManager does not know')}"
+
+
+class OwnPolicy:
+    """Asks a function of the owner's, which takes `OfferFacts`.
+
+    It returns None or True to accept, and False or a reason to decline. Work is declined if it fails.
+    """
+
+    def __init__(self, reference: str) -> None:
+        self._reference = reference
+        self._function: Callable[..., Any] = load_function(reference, "--policy")
+
+    def decide(self, offer: OfferFacts) -> str | None:
+        try:
+            answer = self._function(offer)
+        except Exception as error:
+            return f"the owner's policy failed: {describe(error, self._reference)}"
+        if answer is None or answer is True:
+            return None
+        if answer is False:
+            return "the owner's policy declines"
+        if isinstance(answer, str):
+            return answer or "the owner's policy declines"
+        return f"the owner's policy failed: expected None, a bool or a reason, got {type(answer).__name__}"
+
+
+def _read(text: str, machine: Machine) -> Policy:
+    name, equals, value = text.partition("=")
+    if ".py:" in text:
+        return OwnPolicy(text)
+    if text == "always":
+        return AllPolicies([])
+    if name == "hours" and equals:
+        return HoursPolicy(*_hours(text, value), machine.now)
+    if name == "load" and equals:
+        return LoadPolicy(_limit(text, value), machine.load)
+    if text in ("ac", "unmetered"):
+        if machine.platform != "linux":
+            raise ConfigError(
+                f"--policy {text}: works on Linux only; decide by a function instead: --policy my.py:decide"
+            )
+        return PowerPolicy(machine.power) if text == "ac" else NetworkPolicy(machine.path)
+    near = nearest(name, [form.partition("=")[0] for form in _FORMS])
+    raise ConfigError(f"--policy {text}: unknown{near}; expected one of {', '.join(_FORMS)}")
+
+
+def _hours(text: str, value: str) -> tuple[time, time]:
+    start, _, end = value.partition("-")
+    try:
+        times = _clock(start), _clock(end)
+    except ValueError:
+        raise ConfigError(f"--policy {text}: expected two times of day, such as hours=22-6 or hours=22:30-6") from None
+    if times[0] == times[1]:
+        raise ConfigError(f"--policy {text}: both times are the same; for the whole day drop this policy")
+    return times
+
+
+def _clock(text: str) -> time:
+    hours, _, minutes = text.strip().partition(":")
+    if not (hours.isdecimal() and (minutes or "0").isdecimal()):
+        raise ValueError(text)
+    minute = int(minutes or 0)
+    return time(0 if int(hours) == 24 and not minute else int(hours), minute)  # 24 is the midnight that ends a day
+
+
+def _limit(text: str, value: str) -> float:
+    try:
+        limit = float(value)
+    except ValueError:
+        limit = -1.0
+    if not 0 < limit < float("inf"):
+        raise ConfigError(f"--policy {text}: expected a positive load per core, such as load=0.5")
+    return limit

@@ -1,0 +1,111 @@
+"""A server cannot have a client run, or read, a file that its owner did not name."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fedge.core.errors import ConfigError
+from fedge.net.allow import AllowedFiles, FileReference
+
+CODE = "def build(shape, num_outputs): ...\n"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.py"
+    path.write_text(CODE)
+    return path
+
+
+def test_a_reference_is_name_function_and_hash(model: Path) -> None:
+    expected = FileReference("model.py", "build", sha256(CODE.encode()).hexdigest())
+    assert FileReference.of(model, "build") == expected
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(expected), type=FileReference) == expected
+
+
+@pytest.mark.parametrize("function", ["", ":build"])
+def test_an_allowed_file_is_found_by_content_whatever_its_name(tmp_path: Path, model: Path, function: str) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(CODE)
+    assert AllowedFiles([f"{mine}{function}"]).find(FileReference.of(model, "build"), "model.name") == mine
+
+
+def test_weights_are_found(tmp_path: Path) -> None:
+    weights = tmp_path / "start.safetensors"
+    weights.write_bytes(b"\0" * 100)
+    assert AllowedFiles([str(weights)]).find(FileReference.of(weights), "model.weights") == weights
+
+
+def test_the_first_of_several_that_covers_the_function_is_found(tmp_path: Path, model: Path) -> None:
+    copy = tmp_path / "copy.py"
+    copy.write_text(CODE)
+    allowed = AllowedFiles([f"{copy}:other", str(model)])
+    assert allowed.find(FileReference.of(model, "build"), "model.name") == model
+
+
+def test_what_was_not_allowed_is_refused_with_what_to_allow(model: Path) -> None:
+    digest = sha256(CODE.encode()).hexdigest()
+    message = (
+        rf"^model\.name: the server asks for model\.py:build \(SHA-256 {digest[:12]}\.\.\.\).*--allow path/to/model"
+    )
+    with pytest.raises(ConfigError, match=message):
+        AllowedFiles().find(FileReference.of(model, "build"), "model.name")
+
+
+def test_another_function_of_the_file_is_refused(model: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"model\.py:build .*you allow other only.*--allow {model}$"):
+        AllowedFiles([f"{model}:other"]).find(FileReference.of(model, "build"), "model.name")
+
+
+def test_another_content_under_the_same_name_is_refused(tmp_path: Path, model: Path) -> None:
+    theirs = tmp_path / "server" / "model.py"
+    theirs.parent.mkdir()
+    theirs.write_text(CODE + "# newer\n")
+    with pytest.raises(ConfigError, match=rf"{model}, which you allow, has other content"):
+        AllowedFiles([str(model)]).find(FileReference.of(theirs, "build"), "model.name")
+
+
+def test_the_content_counts_at_the_time_of_asking(model: Path) -> None:
+    allowed, reference = AllowedFiles([str(model)]), FileReference.of(model, "build")
+    model.write_text("import os\n")
+    with pytest.raises(ConfigError, match="has other content"):
+        allowed.find(reference, "model.name")
+    model.unlink()
+    with pytest.raises(ConfigError, match=r"has other content \(SHA-256 unknown"):
+        allowed.find(reference, "model.name")
+
+
+def test_a_path_in_the_name_leads_nowhere(tmp_path: Path, model: Path) -> None:
+    """The name is for messages alone: a file of that path is not looked at, and the message cannot fake a line."""
+    reference = FileReference(f"{model}\nall is well", "build", sha256(CODE.encode()).hexdigest())
+    with pytest.raises(ConfigError) as raised:
+        AllowedFiles().find(reference, "model.name")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 63, "0" * 65, "G" * 64, "A" * 64, "0" * 64 + "\n"])
+def test_a_reference_with_a_bad_hash_is_not_read(digest: str) -> None:
+    data = msgspec.msgpack.encode({"file": "a.py", "function": None, "sha256": digest})
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(data, type=FileReference)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nowhere.py", r"--allow nowhere\.py: .*/nowhere\.py cannot be read \(No such file"),
+        ("nowhere.py:build", r"/nowhere\.py cannot be read"),
+        (".", r"cannot be read \(Is a directory\)"),
+        ("model.py:not a name", "'not a name' for the function"),
+    ],
+)
+def test_a_wrong_allow_is_an_error_at_the_start(
+    text: str, message: str, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(model.parent)
+    with pytest.raises(ConfigError, match=message):
+        AllowedFiles([text])
