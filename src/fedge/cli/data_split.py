@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from re import fullmatch
 from typing import Annotated, Any
 
 import typer

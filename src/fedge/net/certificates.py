@@ -17,8 +17,8 @@ import msgspec
 
 from fedge.core.errors import ConfigError, FedgeError, NetworkError
 from fedge.core.printable import printable
+from fedge.core.storage import reading
 from fedge.net.protocol import Name
-from fedge.runs.storage import reading
 
 try:
     from cryptography import x509

@@ -19,12 +19,12 @@ from fedge.core.errors import StorageError, StreamError
 from fedge.core.message import Outgoing
 from fedge.core.net_options import NetOptions
 from fedge.net.actions import Action, Close, Ignore, SendGrant, SendHold, SendOffer, SendWithdraw, ignored
+from fedge.net.chunks import in_chunks
 from fedge.net.closing import Rules
 from fedge.net.collection import AnswerCollection
 from fedge.net.grants import Grants
 from fedge.net.plan import first_difference
 from fedge.net.protocol import (
-    CHUNK_BYTES,
     FINAL,
     INITIAL,
     PROTOCOL,
@@ -70,6 +70,8 @@ _TASK_IS_OVER = "this task no longer counts"
 class Members(Protocol):
     """Who has which number; durable."""
 
+    def reserve(self, name: str, named: int | None) -> int: ...
+    def release(self, name: str) -> None: ...
     def join(
         self,
         name: str,
@@ -128,8 +130,9 @@ class Conducted(NamedTuple):
 class _Active:
     """An assignment on its way."""
 
-    def __init__(self, assignment: Assignment, collection: AnswerCollection) -> None:
+    def __init__(self, assignment: Assignment, collection: AnswerCollection, deadline: float) -> None:
         self.assignment, self.collection = assignment, collection
+        self.deadline = deadline
         self.uploads: dict[int, Upload] = {}
         self.changed: set[int] = set()
         self.client_of = {task.token: client for client, task in collection.tasks.items()}
@@ -199,7 +202,7 @@ class Hub:
         tokens = {client: self._token(assignment, client) for client in assignment.clients}
         grants = Grants(self._options.buffer_bytes, min_rate=self._options.min_rate)
         collection = opener(rules, tokens, assignment.planned, grants, now)
-        self._active = active = _Active(assignment, collection)
+        self._active = active = _Active(assignment, collection, now + rules.deadline_s)
         self._carry_out(active, collection.start(self._sessions, now))
         while collection.closed is None:
             active.wake.clear()
@@ -239,7 +242,9 @@ class Hub:
         except (RefusalError, StreamError) as error:
             final = session.number is None and isinstance(error, RefusalError)
             session.send(Refused(str(error)[:1000], final))
-            self._log.append("refuse", name=session.name, client=session.number, address=peer.address, reason=str(error))
+            self._log.append(
+                "refuse", name=session.name, client=session.number, address=peer.address, reason=str(error)
+            )
         except LinkError as error:
             self._log.append("drop", name=session.name, client=session.number, reason=str(error))
         except StorageError as error:
@@ -252,7 +257,7 @@ class Hub:
         payload, active, client = self._payload(peer, token)
         if active is not None:
             self._tell(active, active.collection.fetching(client, token, self._clock()))
-        for chunk in _in_chunks(payload):
+        for chunk in in_chunks(payload):
             yield chunk
             self.bytes_down += len(chunk)
             if active is not None:
@@ -279,7 +284,10 @@ class Hub:
         if peer.name is not None and peer.name != hello.name:
             raise RefusalError(f"the client calls itself {hello.name!r}, but its certificate is of {peer.name!r}")
         self._check_revoked(peer)
-        session.send(Welcome(terms.run, terms.plan, terms.initial.num_bytes, IDLE_BEAT_S))
+        if terms.num_clients is not None and (hello.number or 0) >= terms.num_clients:
+            raise RefusalError(f"expected a number below data.clients = {terms.num_clients}, got {hello.number}")
+        number = await asyncio.to_thread(self._members.reserve, hello.name, hello.number)
+        session.send(Welcome(terms.run, number, terms.plan, terms.initial.num_bytes, IDLE_BEAT_S))
         ready = await session.receive(BUILD_S)
         if ready is None:
             raise LinkError("the client left before it was ready")
@@ -291,10 +299,8 @@ class Hub:
                 "fedge, the same files, and data of the same shape"
             )
         self._check_facts(ready.facts)
-        if terms.num_clients is not None and (hello.number or 0) >= terms.num_clients:
-            raise RefusalError(f"expected a number below data.clients = {terms.num_clients}, got {hello.number}")
         self._check_revoked(peer)
-        number = await asyncio.to_thread(
+        await asyncio.to_thread(
             self._members.join,
             hello.name,
             peer.fingerprint,
@@ -308,7 +314,7 @@ class Hub:
         if (before := self._sessions.pop(number, None)) is not None:
             before.cut()
         self._sessions[number] = session
-        session.send(Joined(number))
+        session.send(Joined())
         told = {name: text for name, text in hello.software.items() if name in ("fedge", "torch", "cpu")}
         self._log.append("join", name=hello.name, client=number, address=peer.address, **told)
         self._arrived.set()
@@ -333,6 +339,8 @@ class Hub:
 
     def _leave(self, session: Session) -> None:
         number = session.number
+        if number is None and session.name:
+            self._members.release(session.name)
         if number is None or self._sessions.get(number) is not session:
             return
         del self._sessions[number]
@@ -505,7 +513,7 @@ class Hub:
             return
         assignment, payload = active.assignment, active.assignment.payload
         durable, base = assignment.named(task.client)
-        left = (active.collection.deadline or 0.0) - self._clock()
+        left = active.deadline - self._clock()
         session.send(
             Offer(
                 task.token,
@@ -538,16 +546,3 @@ def _settled(token: str, found: Ignore) -> Settled:
     """Return the answer to an upload that was ignored."""
     verdict = {None: "again", TaskState.REJECTED: "rejected"}.get(found.state, "late")
     return Settled(token, verdict, found.reason[:1000])  # type: ignore[arg-type]
-
-
-def _in_chunks(pieces: Iterable[bytes | memoryview]) -> Iterable[bytes]:
-    """Yield the bytes of pieces in chunks of at most CHUNK_BYTES, without one for every small piece."""
-    waiting: list[bytes | memoryview] = []
-    length = 0
-    for piece in pieces:
-        if length + len(piece) > CHUNK_BYTES:
-            yield b"".join(waiting)
-            waiting, length = [], 0
-        waiting.append(piece)
-        length += len(piece)
-    yield b"".join(waiting)

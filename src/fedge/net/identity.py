@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedge.core.errors import ConfigError, NetworkError
+from fedge.core.storage import write_atomic, writing
 from fedge.net.certificates import (
     WARNING,
     Certificate,
@@ -32,7 +33,6 @@ from fedge.net.certificates import (
     read_key,
     utc_now,
 )
-from fedge.runs.storage import write_atomic, writing
 
 CA_CERTIFICATE = "ca.crt"
 SERVER_KEY = "server.key"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,12 +21,16 @@ class LoopThread:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, wait for it, and return its result; an interrupt cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.submit(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the loop, and return its future at once."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
         """Cancel what is left in the loop, and end the thread."""

@@ -20,6 +20,7 @@ import msgspec
 
 from fedge.core.errors import ConfigError, FedgeError, NetworkError
 from fedge.core.schema import nearest
+from fedge.core.storage import reading, write_atomic
 from fedge.net.certificates import (
     RESERVED,
     WARNING,
@@ -43,7 +44,6 @@ from fedge.net.certificates import (
 from fedge.net.host_names import LOOPBACK, default_hosts
 from fedge.net.identity import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, alone
 from fedge.runs.files import encode_lines
-from fedge.runs.storage import reading, write_atomic
 
 CA_KEY = "ca.key"
 ISSUED = "issued.jsonl"

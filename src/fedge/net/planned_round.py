@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from fedge.core.errors import RunError
+from fedge.core.storage import write_atomic, writing
 from fedge.runs.files import encode_pretty, read_bytes
-from fedge.runs.storage import write_atomic, writing
 
 FILE = "checkpoint/round.json"
 

@@ -111,15 +111,14 @@ class Welcome(Struct, frozen=True, forbid_unknown_fields=True, tag="welcome"):
     """What the client needs to build its side."""
 
     run: Text
+    number: Number  # the client's for good, once it has joined
     plan: Raw  # see plan.py
     initial_bytes: Size
     beat_s: float  # how often an idle client shows that it lives; while working, three times as often
 
 
 class Joined(Struct, frozen=True, forbid_unknown_fields=True, tag="joined"):
-    """The client is registered under this number for good, and will be offered work."""
-
-    number: Number
+    """The client is registered, and will be offered work."""
 
 
 class Offer(Struct, frozen=True, forbid_unknown_fields=True, tag="offer"):

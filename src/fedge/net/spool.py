@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 import shutil
@@ -9,10 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import asyncio
-
 from fedge.core.errors import StorageError
-from fedge.runs.storage import writing
+from fedge.core.storage import writing
 
 
 class Upload(NamedTuple):
@@ -22,12 +21,12 @@ class Upload(NamedTuple):
     num_bytes: int
     changed: bool  # the client wrote private state of this version
 
-    def open(self) -> bytes | mmap.mmap:
+    def open(self) -> memoryview:
         """Return its bytes: of a file, pages that are read when they are looked at."""
         if self.file is None or not self.num_bytes:
-            return b""
+            return memoryview(b"")
         with self.file.open("rb") as opened:
-            return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
+            return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY))
 
 
 class Spool:

@@ -55,6 +55,7 @@ class MeasuredWorld:
         self._seconds, self._began = 0.0, time.monotonic()
         self._num_clients = 1
         self._plan: PlannedRound | None = None
+        self._enough = True
         self._durable: dict[int, Version] = {}
         self._base: dict[int, Version] = {}
 
@@ -62,9 +63,12 @@ class MeasuredWorld:
     def seconds(self) -> float:
         return self._seconds
 
-    def begin(self, num_clients: int, plan: PlannedRound | None) -> None:
-        """Start a round among so many clients; `plan` is that of a round which is begun again."""
-        self._num_clients, self._plan = num_clients, plan
+    def begin(self, num_clients: int, plan: PlannedRound | None, enough: bool) -> None:
+        """Start a round among so many clients; `plan` is that of a round which is begun again.
+
+        Without enough of them, nobody is asked.
+        """
+        self._num_clients, self._plan, self._enough = num_clients, plan, enough
         self._durable = dict(self._base)
         self._began = time.monotonic()
 
@@ -81,6 +85,8 @@ class MeasuredWorld:
         return min(num_asked, ceil(num_asked / self._over - 1e-9))
 
     def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
+        if not self._enough:
+            return []
         if self._plan is not None and self._plan.round == round:
             asked = self._plan.cohort
         else:
