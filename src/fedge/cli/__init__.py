@@ -10,7 +10,23 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli import client, config, costs, data, export, info, list, pki, plot, report, resume, run, show, sweep
+from fedge.cli import (
+    client,
+    clients,
+    config,
+    costs,
+    data,
+    export,
+    info,
+    list,
+    pki,
+    plot,
+    report,
+    resume,
+    run,
+    show,
+    sweep,
+)
 from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
 _HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
@@ -40,6 +56,7 @@ app.command("resume")(resume.resume)
 app.command("sweep")(sweep.sweep)
 app.command("list")(list.list_runs)
 app.command("show")(show.show)
+app.command("clients")(clients.clients)
 app.command("plot")(plot.plot)
 app.command("report")(report.report)
 app.command("export")(export.export)

@@ -48,10 +48,13 @@ def write_all(file: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview], secret: bool = False) -> None:
-    """Put a file in place, given whole or in pieces, durably: after a crash it is as it was before, or as it is now.
+def write_atomic(
+    path: Path, data: bytes | Iterable[bytes | memoryview], secret: bool = False, durable: bool = True
+) -> None:
+    """Put a file in place, given whole or in pieces: after a crash it is as it was before, or as it is now.
 
-    A secret one can be read by its owner alone (mode 0600), whatever the umask is.
+    A secret one can be read by its owner alone (mode 0600), whatever the umask is. Unless it is `durable`, the promise
+    holds for a crash of the process only, and the call does not wait for the disk.
     """
     part = path.with_name(f"{path.name}.part")
     try:
@@ -61,7 +64,8 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview], secret:
                 os.fchmod(file, 0o600)
             for piece in (data,) if isinstance(data, bytes) else data:
                 write_all(file, piece)
-            os.fsync(file)
+            if durable:
+                os.fsync(file)
         finally:
             os.close(file)
         os.replace(part, path)
@@ -69,7 +73,8 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview], secret:
         with suppress(OSError):  # what was to be said is the first error; the part only takes space
             part.unlink()
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

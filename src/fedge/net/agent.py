@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import Raw, Struct
@@ -124,10 +125,9 @@ class _Task:
         self.activity: Activity = "idle"
         self.accepted = False
         self.size, self.changed = 0, False  # of the answer
-        self.granted, self.over = asyncio.Event(), asyncio.Event()
+        self.granted = asyncio.Event()
         self.withdrawn = False
         self.run: asyncio.Task[None] | None = None
-        self.upload: asyncio.Task[bytes] | None = None
 
 
 class Agent:
@@ -250,10 +250,9 @@ class Agent:
                     case Grant():
                         if self._task and self._task.offer.task == found.task:
                             self._task.granted.set()
-                    case Hold():
-                        if self._task and self._task.offer.task == found.task and self._task.upload:
+                    case Hold():  # the upload under way is answered with "again"
+                        if self._task and self._task.offer.task == found.task:
                             self._task.granted.clear()
-                            self._task.upload.cancel()
                     case Done():
                         await self._finish(stream, found)
                         return True
@@ -289,12 +288,9 @@ class Agent:
         self._view.done(str(path))
 
     async def _say_goodbye(self, reason: str) -> None:
+        await self._try_to_send(Goodbye(reason))
         if self._stream is not None:
-            try:
-                await self._stream.send(encode(Goodbye(reason)))
-                await self._stream.close()
-            except LinkError:
-                pass
+            await self._stream.close()
 
     # Work
 
@@ -376,20 +372,13 @@ class Agent:
                 continue  # offered again in the next session
             task.activity = "uploading"
             self._view.activity("uploading")
-            task.upload = asyncio.create_task(stream.upload(token, _stream(answer)))
             try:
-                settled = read_server(await task.upload)
-            except asyncio.CancelledError:
-                if task.upload.cancelled() and not task.withdrawn:
-                    continue  # held: wait for the next grant
-                raise
+                settled = read_server(await stream.upload(token, _stream(answer)))
             except DeniedError as error:
                 raise NetworkError(str(error)) from None
             except LinkError:
                 await self._try_to_send(Finished(token, task.size, task.changed))
                 continue
-            finally:
-                task.upload = None
             if not isinstance(settled, Settled):
                 raise NetworkError(f"expected the verdict on an upload, got {type(settled).__name__}")
             if settled.verdict == "again":
@@ -413,10 +402,8 @@ class Agent:
     async def _try_to_send(self, what: FromClient) -> None:
         """Send a message of which the server learns in the next session otherwise."""
         if self._stream is not None:
-            try:
+            with suppress(LinkError):
                 await self._stream.send(encode(what))
-            except LinkError:
-                pass
 
     async def _fetch_again(self, task: _Task) -> tuple[message.WorkRequest | message.EvaluationRequest, Tree]:
         """Fetch an offer's payload, in the next session if this one breaks."""
@@ -465,6 +452,6 @@ class Agent:
         return await asyncio.wrap_future(future)
 
 
-async def _stream(answer: Outgoing):  # type: ignore[no-untyped-def]
+async def _stream(answer: Outgoing) -> AsyncIterator[bytes]:
     for chunk in in_chunks(answer):
         yield chunk

@@ -194,10 +194,8 @@ class NetEngine:
         )
         rules = Rules(1.0, 0.0, self._options.evaluate_s, self._options.lease_s)
         conducted = self._loop.call(self._hub.conduct(assignment, AnswerCollection, rules))
-        found = {
-            client: read_evaluation(client, bytes(upload.open()))
-            for client, upload in sorted(conducted.uploads.items())
-        }
+        uploads = sorted(conducted.uploads.items())
+        found = {client: read_evaluation(client, bytes(upload.open())) for client, upload in uploads}
         self._spool.clear()
         return {client: sums for client, sums in found.items() if sums is not None}
 
