@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli import config, costs, data, export, info, list, plot, report, resume, run, show, sweep
+from fedge.cli import client, config, costs, data, export, info, list, plot, report, resume, run, server, show, sweep
 from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
 _HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
@@ -21,6 +21,7 @@ _HELP = """Federated learning for the network edge: simulate, cost and compare a
   fedge sweep grid.toml      the same for every combination of settings
   fedge list                 the runs there are
   fedge show runs            how they compare
+  fedge server first.toml    train with real clients over a network
 """
 
 _EPILOG = "Exit codes:\n\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
@@ -47,6 +48,8 @@ app.command("config")(config.config)
 app.command("costs")(costs.costs)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
+app.command("server")(server.server)
+app.add_typer(client.app, name="client")
 
 
 def _print_version(wanted: bool) -> None:

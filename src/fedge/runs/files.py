@@ -7,6 +7,9 @@
     edge.jsonl             on request: where clients were and when they did what, written after each
     clients.jsonl          at the end: one line for each client
     summary.json           at the end; a run that has it is complete
+    registry.sqlite        networked runs: who has joined, and what became of each task
+    events.jsonl           networked runs: what happened when; events.jsonl.1 and so on are older
+    status.json            networked runs: where the run is, replaced once a second
     lock                   names the process that writes the run, which holds a lock on this file
     code/                  copies of users' own files, as they were run
     checkpoint/
@@ -38,6 +41,9 @@ TRACES = "traces.jsonl"
 EDGE = "edge.jsonl"
 CLIENTS = "clients.jsonl"
 SUMMARY = "summary.json"
+REGISTRY = "registry.sqlite"
+EVENTS = "events.jsonl"
+STATUS = "status.json"
 LOCK = "lock"
 CHECKPOINT = "checkpoint"
 STATE = "checkpoint/state.safetensors"
