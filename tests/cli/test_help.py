@@ -60,9 +60,9 @@ def test_help_lists_commands_and_exit_codes(fedge):
 
 def test_exit_codes_are_those_of_the_exceptions():
     kinds = [errors.FedgeError, *errors.FedgeError.__subclasses__()]
-    assert {kind.exit_code for kind in kinds} | {0, 130} == set(EXIT_CODES)
+    assert {kind.exit_code for kind in kinds} | {0, 130, 143} == set(EXIT_CODES)
     assert errors.__doc__ is not None
-    for code in range(1, 9):
+    for code in range(1, 10):
         assert f"{code}  {EXIT_CODES[code]}\n" in errors.__doc__
 
 

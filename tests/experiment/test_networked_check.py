@@ -76,7 +76,12 @@ def test_all_problems_are_named_at_once() -> None:
         {"edge__max_void_rounds": 3, "edge__client_power_w": 1.0, "edge__compute_power_w": 2.0},
         {"reduce__on_bad": "reject", "reduce__max_norm": 3.0},
         {"schedule__local_steps": "rounds", "schedule__learning_rate": {"name": "exp", "decay": 0.9}},
-        {"engine__name": "auto", "engine__dtype": "float64", "checkpoint__every": 10},
+        {
+            "engine__name": "auto",
+            "engine__dtype": "float64",
+            "engine__matmul_precision": "high",
+            "checkpoint__every": 10,
+        },
         {"personal": {"private": "bn_params"}},
         {"cluster": {}},
         {"data__drift": {"name": "arriving", "until": 5, "start": 0.5}, "data__validation": 0.1},
@@ -97,7 +102,7 @@ def test_all_else_is_accepted_in_silence(changes: dict[str, object]) -> None:
             ["engine.name, engine.workers, engine.rows"],
         ),
         ({"checkpoint__every": 5}, ["checkpoint.every: ignored"]),
-        ({"engine__matmul_precision": "high"}, ["engine.matmul_precision: applies to the server's own test set"]),
+        ({"engine__device": "cuda"}, ["engine.device: applies to the server's own test set"]),
         ({"budget__sim_seconds": 60.0}, ["budget.sim_seconds: counts measured seconds"]),
         (
             {"engine__name": "wire", "checkpoint__every": 1, "budget__energy_j": 5.0},

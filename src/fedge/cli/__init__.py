@@ -24,6 +24,7 @@ from fedge.cli import (
     report,
     resume,
     run,
+    server,
     show,
     sweep,
 )
@@ -37,6 +38,7 @@ _HELP = """Federated learning for the network edge: simulate, cost and compare a
   fedge sweep grid.toml      the same for every combination of settings
   fedge list                 the runs there are
   fedge show runs            how they compare
+  fedge server first.toml    train with real clients over a network
 """
 
 _EPILOG = "Exit codes:\n\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
@@ -64,6 +66,7 @@ app.command("config")(config.config)
 app.command("costs")(costs.costs)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
+app.command("server")(server.server)
 app.add_typer(client.app, name="client")
 app.add_typer(pki.app, name="pki")
 

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -54,11 +54,7 @@ class Bar:
         self._live: Live | None = None
 
     def show(self, picture: RunPicture) -> None:
-        if self._live is None:
-            # Drawn when told to: a thread of its own would be in the way of engines that fork.
-            self._live = Live(console=self._console, auto_refresh=False)
-            self._live.start()
-        self._live.update(Clean(_draw(picture)), refresh=True)
+        self._update(draw_run(picture))
 
     def notice(self, text: str) -> None:
         self._console.print(printable(text, "\n\t"), markup=False, highlight=False, soft_wrap=True)
@@ -67,6 +63,13 @@ class Bar:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def _update(self, drawn: RenderableType) -> None:
+        if self._live is None:
+            # Drawn when told to: a thread of its own would be in the way of engines that fork.
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+        self._live.update(Clean(drawn), refresh=True)
 
 
 class RunLines:
@@ -163,7 +166,8 @@ def _screen(quiet: bool) -> Screen:
     return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else RunLines()
 
 
-def _draw(picture: RunPicture) -> Group:
+def draw_run(picture: RunPicture) -> Group:
+    """Return a run at one moment in two lines."""
     bar = ProgressBar(total=picture.num_rounds, completed=picture.round, width=24)
     head = Table.grid(padding=(0, 1))
     head.add_row(Text(picture.title), bar, f"round {picture.round}/{picture.num_rounds}", picture.time)

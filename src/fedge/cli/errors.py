@@ -23,8 +23,9 @@ EXIT_CODES = {
     6: "the run directory: absent, foreign, of a newer format, in use",
     7: "the disk: full, read-only, not permitted",
     8: "bytes that are not what an encoder wrote",
-    9: "the network: no such server, a certificate that is not accepted, a client refused",
+    9: "the network: no such server, a bad certificate, a client refused",
     130: "Ctrl-C ended it",
+    143: "SIGTERM ended a server or a client in order",
 }
 
 

@@ -1,11 +1,16 @@
 """`fedge resume`"""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from fedge.cli.network import Insecure, Listen, Pki, listening
 from fedge.cli.parameters import AcceptCode, Changes, Format, Quiet, complete_run
+from fedge.core.errors import ConfigError, RunError
 
 
 def resume(
@@ -15,6 +20,9 @@ def resume(
     ],
     changes: Changes = None,
     accept_code: AcceptCode = False,
+    listen: Listen = None,
+    pki: Pki = None,
+    insecure: Insecure = False,
     quiet: Quiet = False,
     format: Format = "text",
 ) -> None:
@@ -22,7 +30,8 @@ def resume(
 
     The result is the same as if it had never stopped. With more rounds, a
     complete run goes on too. If your own Python files are not those that the
-    run was made with, it is refused without --accept-code.
+    run was made with, it is refused without --accept-code. A run of `fedge
+    server` is served again; --listen, --pki and --insecure are for such runs.
 
     Examples:
 
@@ -32,7 +41,36 @@ def resume(
     from fedge.cli.comparison import say_trained
     from fedge.cli.display import watching
     from fedge.experiment import start as experiment
+    from fedge.experiment.server_run import is_server_run
 
+    if is_server_run(path):
+        _serve(path, [*(changes or ()), *listening(listen)], accept_code, pki, insecure, quiet, format)
+        return
+    if listen is not None or pki is not None or insecure:
+        raise ConfigError(f"--listen, --pki and --insecure are for runs of `fedge server`, and {path} is none")
     with watching(quiet) as progress:
         resumed = experiment.resume(path, changes or (), progress, accept_code)
     say_trained([resumed], format, quiet)
+
+
+def _serve(
+    path: Path,
+    changes: Sequence[str],
+    accept_code: bool,
+    pki: Path | None,
+    insecure: bool,
+    quiet: bool,
+    format: Literal["text", "json"],
+) -> None:
+    from fedge.cli.server import serve_run
+    from fedge.experiment.changed_settings import changed_config
+
+    if accept_code:
+        raise ConfigError(
+            f"--accept-code: {path} is a run of `fedge server`, whose clients have the same files; put back the files "
+            "as they were, or start a new run"
+        )
+    config = changed_config(path, changes)
+    if path.resolve().name != config.name:
+        raise RunError(f"{path} holds the run {config.name!r}; a server's run needs a directory of that name")
+    serve_run(config, path.resolve().parent, pki, insecure, quiet, format)

@@ -9,9 +9,10 @@
     ├── RunError               6  the run directory: absent, foreign, of a newer format, in use
     ├── StorageError           7  the disk: full, read-only, not permitted
     ├── StreamError            8  bytes that are not what an encoder wrote
-    └── NetworkError           9  the network: no such server, a certificate that is not accepted, a client refused
+    └── NetworkError           9  the network: no such server, a bad certificate, a client refused
 
-The number is the exit code of the `fedge` command. 0 means all was done, 130 that Ctrl-C ended it.
+The number is the exit code of the `fedge` command. 0 means all was done, 130 that Ctrl-C ended it,
+143 that SIGTERM ended a server or a client in order.
 Messages say what was expected, what came, and what to do.
 """
 

@@ -21,6 +21,7 @@ from fedge.core.layout import Tree, pick
 from fedge.core.machine import num_shared
 from fedge.core.userfile import noting_sources
 from fedge.engines.memory import keep_freed_memory
+from fedge.models import ModelOptions
 from fedge.net.address import read_address
 from fedge.net.agent import Agent, Built
 from fedge.net.allow import AllowedFiles, FileReference
@@ -87,14 +88,14 @@ class PlanBuilder:
         module = built.side.network.trained(variables)
         return {name: value.contiguous() for name, value in module.state_dict().items()}
 
-    def _local_model(self, plan: ClientPlan):  # type: ignore[no-untyped-def]
+    def _local_model(self, plan: ClientPlan) -> ModelOptions:
         """Return the model's options, with the owner's own file where the server names one."""
         named = getattr(plan.model, "name", None)
         if not isinstance(named, str) or ".py:" not in named:
             return plan.model
         file, _, function = named.rpartition(":")
         reference = FileReference(file, function, plan.files.get(file, ""))
-        return replace(plan.model, name=f"{self._allow.find(reference, 'model.name')}:{function}")  # type: ignore[call-arg]
+        return replace(plan.model, name=f"{self._allow.find(reference, 'model.name')}:{function}")
 
 
 def _software() -> dict[str, str]:

@@ -20,7 +20,6 @@ _EDGE_ADVICE = {
     "record": "a server run records what clients did in events.jsonl; remove it",
 }
 _ENGINE_IGNORED = ("name", "workers", "stall_s", "rows")
-_ENGINE_AT_SERVER = ("device", "matmul_precision")
 
 
 def check_networked(config: Config) -> list[str]:
@@ -67,8 +66,8 @@ def _notices(config: Config) -> Iterator[str]:
     ignored = [f"engine.{name}" for name in changed if name in _ENGINE_IGNORED]
     if ignored:
         yield f"{', '.join(ignored)}: ignored under fedge server, where each client runs itself"
-    for name in (name for name in changed if name in _ENGINE_AT_SERVER):
-        yield f"engine.{name}: applies to the server's own test set alone; clients compute as their owners say"
+    if "device" in changed:
+        yield "engine.device: applies to the server's own test set alone; each client computes on its CPU"
     if _changed(config.checkpoint, type(config.checkpoint)()):
         yield "checkpoint.every: ignored under fedge server, which commits every round"
     timed = [name for name in ("sim_seconds", "energy_j") if getattr(config.budget, name) is not None]

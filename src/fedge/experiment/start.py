@@ -20,15 +20,13 @@ from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
+from fedge.experiment.changed_settings import changed_config
 from fedge.experiment.setup import Setup
 from fedge.experiment.simulation import Simulation
 from fedge.runs.code import agree_on_code, check_code, forget_code, hash_code
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, check_resumable, seed_path
 from fedge.runs.read import Run
-
-_SAME = ("name", "seed", "seeds", "data", "model", "personal", "codec", "cluster")
-"""A run that changes these is another run, unless only options change that do not affect results."""
 
 
 def run(
@@ -107,7 +105,7 @@ def resume(
     """
     if changes or Run(path).status != "complete":
         check_resumable(path)
-    config = _changed(path, changes)
+    config = changed_config(path, changes)
     if config.seeds is None:
         _go_on(config, path, progress, accept_code, group)
         return path
@@ -118,7 +116,7 @@ def resume(
     for seed in config.seeds:
         own = seed_path(path, seed)
         if (own / CONFIG).exists():
-            _go_on(_changed(own, changes), own, progress, accept_code, group)
+            _go_on(changed_config(own, changes), own, progress, accept_code, group)
         else:
             start_at(own, _repeat(config, seed), progress, group)
     return path
@@ -172,24 +170,6 @@ def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
     except TrainingError as error:
         slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
         raise TrainingError(f"{error}\nThe run is kept: fedge resume {directory.path} {slower}") from None
-
-
-def _changed(path: Path, changes: Sequence[str] | Mapping[str, Any]) -> Config:
-    """The configuration of a run with changes on top; a ConfigError for those that would make it another run."""
-    before = configuration.parse(Run(path).config)
-    values = changes if isinstance(changes, Mapping) else configuration.assignments(changes)
-    config = configuration.parse(configuration.change(configuration.plain(before), values))
-    had, wanted = configuration.effective(before), configuration.effective(config)
-    fixed = [name for name in _SAME if had[name] != wanted[name]]
-    if type(before.algorithm) is not type(config.algorithm):
-        fixed.append("algorithm.name")
-    if before.engine.dtype != config.engine.dtype:
-        fixed.append("engine.dtype")
-    if (before.edge.divided, before.edge.cell_grid) != (config.edge.divided, config.edge.cell_grid):
-        fixed.append("edge.cells")
-    if fixed:
-        raise ConfigError(*(f"{name}: cannot change when a run is resumed; start a new run instead" for name in fixed))
-    return config
 
 
 def _repeat(config: Config, seed: int) -> Config:

@@ -58,6 +58,7 @@ from fedge.net.protocol import (
     read_server,
 )
 from fedge.net.transport import ClientStreams, DeniedError, LinkError
+from fedge.net.views import ClientView
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 """Between two attempts to reach the server."""
@@ -84,17 +85,6 @@ class Builder(Protocol):
 
     def name_weights(self, built: Built, variables: Tree) -> Tree:
         """Return a model's variables as tensors by name, for people."""
-
-
-class ClientView(Protocol):
-    """What a person is told."""
-
-    def connected(self, run: str, number: int) -> None: ...
-    def task(self, offer: OfferFacts) -> None: ...
-    def activity(self, text: str) -> None: ...
-    def settled(self, verdict: str, reason: str) -> None: ...
-    def notice(self, text: str) -> None: ...
-    def done(self, path: str) -> None: ...
 
 
 class Withdrawn(Exception):  # noqa: N818 - it is no error
@@ -285,7 +275,7 @@ class Agent:
         path = self._state.write_model(weights, {"run": self._built[0]})
         self._state.trim([done.durable] if done.durable else [])
         await stream.send(encode(Goodbye("the run is complete")))
-        self._view.done(str(path))
+        self._view.done(path)
 
     async def _say_goodbye(self, reason: str) -> None:
         await self._try_to_send(Goodbye(reason))

@@ -1,0 +1,38 @@
+"""Which settings of a run may change when it is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedge import config as configuration
+from fedge.config import Config
+from fedge.core.errors import ConfigError
+from fedge.runs.read import Run
+
+_SAME = ("name", "seed", "seeds", "data", "model", "personal", "codec", "cluster")
+"""A run that changes these is another run, unless only options change that do not affect results."""
+
+
+def changed_config(path: Path, changes: Sequence[str] | Mapping[str, Any]) -> Config:
+    """Return the configuration of a run with changes on top; a ConfigError for those that would make it another run."""
+    before = configuration.parse(Run(path).config)
+    values = changes if isinstance(changes, Mapping) else configuration.assignments(changes)
+    config = configuration.parse(configuration.change(configuration.plain(before), values))
+    check_same_run(before, config)
+    return config
+
+
+def check_same_run(before: Config, config: Config) -> None:
+    """Raise a ConfigError that names every setting which must stay as a run has it, and would change."""
+    had, wanted = configuration.effective(before), configuration.effective(config)
+    fixed = [name for name in _SAME if had[name] != wanted[name]]
+    if type(before.algorithm) is not type(config.algorithm):
+        fixed.append("algorithm.name")
+    if before.engine.dtype != config.engine.dtype:
+        fixed.append("engine.dtype")
+    if (before.edge.divided, before.edge.cell_grid) != (config.edge.divided, config.edge.cell_grid):
+        fixed.append("edge.cells")
+    if fixed:
+        raise ConfigError(*(f"{name}: cannot change when a run is resumed; start a new run instead" for name in fixed))

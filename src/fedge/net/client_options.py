@@ -1,0 +1,24 @@
+"""What the owner of a client decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from fedge.net.allow import AllowedFiles
+from fedge.net.policy import Policy
+
+
+class ClientOptions(NamedTuple):
+    """The options of `fedge client`, read and checked."""
+
+    server: str  # HOST:PORT
+    credentials_dir: Path | None  # with the client's key and certificates; None: --insecure, on this machine
+    name: str | None  # without a certificate, which has the name
+    data: str  # where the client's samples are
+    state: Path
+    policy: Policy
+    allow: AllowedFiles
+    threads: int | None = None  # None: all cores
+    proxy: str | None = None  # http://HOST:PORT
+    reset_state: bool = False
