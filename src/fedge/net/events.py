@@ -88,7 +88,7 @@ class EventLog:
                 self._changed.wait_for(lambda: bool(self._waiting) or self._closed)
                 if not self._waiting:
                     return
-                lines, num_lost = self._waiting, self._num_lost
+                lines, num_lost = list(self._waiting), self._num_lost
             problem = self._write([_encode(self._clock(), "gap", {"lines": num_lost}), *lines] if num_lost else lines)
             with self._changed:
                 self.problem = problem
