@@ -269,7 +269,7 @@ def replayed(path: Path) -> Watched:
 def snapshot(watched: Watched) -> Any:
     tasks = watched.collection.tasks.values()
     return (
-        tuple((task.state, task.size, task.num_bytes) for task in tasks),
+        tuple((task.state, task.state == TaskState.UPLOADING and task.num_bytes) for task in tasks),
         frozenset(watched.there),
         watched.grants.granted,
         watched.grants.waiting,
