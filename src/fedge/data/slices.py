@@ -19,7 +19,7 @@ from torch import Tensor
 from fedge.core.errors import DataError, StorageError
 from fedge.core.registered import Task
 from fedge.data.clients import Clients, Samples
-from fedge.data.data_plan import Size
+from fedge.data.data_plan import Outputs, Shape, Size
 from fedge.data.own_data import FixedClient
 
 MANIFEST, SAMPLES = "manifest.json", "samples.safetensors"
@@ -36,8 +36,8 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     num_clients: Annotated[int, Meta(ge=1)]
     seed: Size
     settings: dict[str, Any]  # of the data set, without paths
-    shape: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1, max_length=8)]
-    num_outputs: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    shape: Shape
+    num_outputs: Outputs
     task: Task
     noisy: bool
     words: bool
@@ -45,13 +45,6 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     columns: Annotated[tuple[str, ...], Meta(max_length=_MAX_NAMES)] = ()
     sizes: dict[str, Size]
     sha256: str  # of the samples' file
-
-
-class Slice(msgspec.Struct, frozen=True):
-    """A client's part, as it was read."""
-
-    manifest: Manifest
-    client: FixedClient
 
 
 def folder_name(number: int) -> str:
@@ -92,9 +85,8 @@ def write_slice(target: Path, clients: Clients, number: int, seed: int, settings
     return folder
 
 
-def read_slice(folder: Path) -> Slice:
-    """Return what a folder has; a DataError that names file and field if it is not as `write_slice` writes it."""
-    manifest = read_manifest(folder)
+def read_slice(folder: Path, manifest: Manifest) -> FixedClient:
+    """Return the samples in a folder; a DataError that names file and tensor if they are not as `manifest` says."""
     path = folder / SAMPLES
     try:
         if (found := _sha256(path)) != manifest.sha256:
@@ -108,8 +100,7 @@ def read_slice(folder: Path) -> Slice:
     if set(tensors) != expected:
         raise DataError(f"{path}: expected the tensors {', '.join(sorted(expected))}, got {_few(tensors)}")
     train, test, validation = (_samples(tensors, part, manifest, path) for part in PARTS)
-    client = FixedClient(manifest.shape, manifest.num_outputs, manifest.task, (train, test, validation), manifest.noisy)
-    return Slice(manifest, client)
+    return FixedClient(manifest.shape, manifest.num_outputs, manifest.task, (train, test, validation), manifest.noisy)
 
 
 def read_manifest(folder: Path) -> Manifest:
