@@ -10,11 +10,12 @@ import torch
 from fedge.config import parse, plain
 from fedge.core.effect import digest
 from fedge.core.errors import ConfigError, DataError
-from fedge.data.data_plan import DataPlan
+from fedge.data.data_plan import DataPlan, check_settings, travelling_settings
 from fedge.data.digits import Digits
 from fedge.data.normalise import Scaling
 from fedge.data.remote import Remote
 from fedge.data.table import Table
+from fedge.data.userdata import UserData
 
 DIGITS: dict[str, Any] = {"shape": [1, 28, 28], "outputs": 10}
 
@@ -151,3 +152,32 @@ def test_a_hostile_plan_is_refused(change: dict[str, Any]) -> None:
     plan = msgspec.to_builtins(Remote(**DIGITS).server_part(1).plan) | change
     with pytest.raises((msgspec.ValidationError, ConfigError)):
         msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=DataPlan)
+
+
+def test_settings_that_differ_are_named() -> None:
+    server = {"name": "digits", "partition": {"name": "iid"}, "clients": 3}
+    check_settings(server, dict(reversed(server.items())), "client")
+    for own, problem in (
+        (server | {"clients": 4}, r"data\.clients: the server has 3, client has 4"),
+        (server | {"partition": {"name": "natural"}}, r"data\.partition\.name: the server has 'iid', client has 'nat"),
+        ({"name": "digits", "clients": 3}, r"data\.partition\.name: the server has 'iid', client has None"),
+        (server | {"\x1b[2J": "\u202e"}, r"data\.\\u001b\[2J: the server has None, client has '\\u202e'"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            check_settings(server, own, "client")
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    with pytest.raises(DataError, match="nested too deep"):
+        check_settings(server, deep, "client")
+
+
+def test_settings_travel_without_paths(tmp_path: Path) -> None:
+    secret = str(tmp_path / "data.py:load")
+    settings = travelling_settings(UserData(name=secret, options={"password": "xyzzy"}))
+    assert settings["name"] == "data.py:load"
+    assert "xyzzy" not in str(settings)
+    assert settings["options"] != travelling_settings(UserData(name=secret, options={"password": "abc"}))["options"]
+    table = travelling_settings(Table(file=f"{tmp_path}/t.csv", test_file=f"{tmp_path}/u.csv", target="y"))
+    assert str(tmp_path) not in str(table)
+    assert "dir" not in travelling_settings(Digits(dir="/data"))

@@ -64,12 +64,17 @@ def travelling_settings(options: Struct) -> dict[str, Any]:
 
 def check_settings(server: Mapping[str, Any], own: Mapping[str, Any], whose: str) -> None:
     """Raise a DataError that names the first setting in which a client's data set differs from the server's."""
-    theirs, ours = _flat(server, "data"), _flat(own, "data")
+    try:
+        theirs, ours = _flat(server, "data"), _flat(own, "data")
+    except RecursionError:
+        raise DataError(f"{whose}: its data settings, or the server's, are nested too deep") from None
     for path in sorted(theirs.keys() | ours.keys()):
         if theirs.get(path) != ours.get(path):
             raise DataError(
-                f"{path}: the server has {printable(show(theirs.get(path)))}, {whose} has {show(ours.get(path))}; "
-                "both must divide the same data set alike"
+                printable(
+                    f"{path}: the server has {show(theirs.get(path))}, {whose} has {show(ours.get(path))}; "
+                    "both must divide the same data set alike"
+                )
             )
 
 

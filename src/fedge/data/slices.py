@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedge.core.errors import DataError, StorageError
+from fedge.core.printable import printable
 from fedge.core.registered import Task
 from fedge.data.clients import Clients, Samples
 from fedge.data.data_plan import Outputs, Shape, Size
@@ -44,7 +45,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     classes: Annotated[tuple[str, ...], Meta(max_length=_MAX_NAMES)] = ()
     columns: Annotated[tuple[str, ...], Meta(max_length=_MAX_NAMES)] = ()
     sizes: dict[str, Size]
-    sha256: str  # of the samples' file
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]  # of the samples' file
 
 
 def folder_name(number: int) -> str:
@@ -116,7 +117,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {str(error)[:300]}; expected what `fedge data split` writes") from None
+        raise DataError(f"{path}: {printable(str(error)[:300])}; expected what `fedge data split` writes") from None
     if manifest.number >= manifest.num_clients:
         raise DataError(f"{path}: number must be below num_clients, {manifest.num_clients}, got {manifest.number}")
     if set(manifest.sizes) != set(PARTS):
