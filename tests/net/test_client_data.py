@@ -109,7 +109,7 @@ def test_another_division_is_refused_by_the_setting_that_differs(tmp_path: Path)
             load_spec(spec).load(other.server_part(5).plan, 1)
     same: Any = load(path, ["data.dir=/elsewhere"]).data
     load_spec(f"{path}#1").load(same.server_part(6).plan, 1)  # the server's seed divides
-    with pytest.raises(DataError, match=r"data.seed: the server has 6, .*client-0001 has 5"):
+    with pytest.raises(DataError, match=r"seed: the server has 6, but .*client-0001 was divided with seed 5"):
         load_spec(str(parts / "client-0001")).load(same.server_part(6).plan, 1)
 
 
