@@ -30,7 +30,7 @@ _CHECKPOINT = """
 import torch
 from pathlib import Path
 from fedge.runs.checkpoint import Checkpoint, chunks, load
-from fedge.runs.storage import write_atomic
+from fedge.core.storage import write_atomic
 
 def growth(act):
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here

@@ -3,10 +3,11 @@ import torch
 
 from fedge.data.client_sizes import ClientSize, evenly, measure
 from fedge.data.clients import Samples
-from fedge.data.divided_dataset import Divided, Whole
+from fedge.data.divided_dataset import Divided
 from fedge.data.drift import Arriving
 from fedge.data.partition import Natural
 from fedge.data.synthetic import Synthetic
+from fedge.data.whole import Whole
 
 
 def test_classes_are_counted() -> None:

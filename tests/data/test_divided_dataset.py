@@ -9,9 +9,10 @@ from fedge.core.keys import generator
 from fedge.core.schema import read
 from fedge.data.augment import Augment
 from fedge.data.clients import Samples
-from fedge.data.divided_dataset import Divided, DividedClients, Noise, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, Noise
 from fedge.data.drift import Arriving
 from fedge.data.partition import Natural, Shards
+from fedge.data.whole import Whole
 
 
 def make(noise: Noise | None = None, seed: int = 1, full_scale: int = 4, **options: Any) -> DividedClients:

@@ -12,9 +12,10 @@ from fedge.core.keys import generator
 from fedge.core.schema import read
 from fedge.data.augment import Augment
 from fedge.data.clients import Samples
-from fedge.data.divided_dataset import Divided, DividedClients, Noise, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, Noise
 from fedge.data.drift import Arriving, DriftOptions, FeatureShift, LabelShift, rotate
 from fedge.data.partition import Natural
+from fedge.data.whole import Whole
 
 SIZES = (6, 1, 9)
 USERS = np.repeat(np.arange(3), SIZES)

@@ -209,3 +209,16 @@ def test_the_published_writers() -> None:
     clients = Mnist(partition=Natural(), test_fraction=0).build(seed=1)
     assert len(clients.sizes) == 539
     assert (clients.sizes.min(), np.median(clients.sizes), clients.sizes.max()) == (19, 116, 131)
+
+
+def test_a_server_needs_the_test_files_alone(tmp_path: Path, contents: dict[str, bytes]) -> None:
+    put(tmp_path, contents)
+    simulated = Mnist(dir=str(tmp_path), clients=4).build(1)
+    for name in FILES[:2]:
+        (tmp_path / f"{name}.gz").unlink()
+    part = Mnist(dir=str(tmp_path), clients=4).server_part(1)
+    assert (part.shape, part.num_outputs, part.num_clients) == ((1, 28, 28), 10, 4)
+    assert part.test is not None
+    assert all(torch.equal(a, b) for a, b in zip(part.test, simulated.pooled_test(), strict=True))
+    with pytest.raises(DataError, match="train-images"):
+        Mnist(dir=str(tmp_path), normalise=True).server_part(1)

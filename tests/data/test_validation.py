@@ -10,11 +10,12 @@ from fedge.core.errors import ConfigError, DataError
 from fedge.core.schema import read
 from fedge.data.augment import Augment
 from fedge.data.clients import Clients, Samples
-from fedge.data.divided_dataset import Divided, DividedClients, Noise, Whole
+from fedge.data.divided_dataset import Divided, DividedClients, Noise
 from fedge.data.drift import Arriving, LabelShift
 from fedge.data.partition import Natural
 from fedge.data.synthetic import Synthetic
 from fedge.data.validation import count_held_out
+from fedge.data.whole import Whole
 
 SIZES = (1, 2, 10, 29)
 

@@ -133,13 +133,18 @@ def test_sums_over_clients_by_hand(engine: str) -> None:
         "user_accuracy_std": pytest.approx((1 / 6) ** 0.5),  # of 1, 1/2 and 0
         "user_accuracy_min": 0,
         "evaluated_at": "clients",
+        "evaluated_clients": 3,
     }
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_regression_is_summed_too(engine: str) -> None:
     made = Federation(FedAvg().build, points(0, 4), engine, make=slope)
-    assert evaluate(made, at="clients") == {"loss": 2.5, "evaluated_at": "clients"}  # (1 + 9)/2/2
+    assert evaluate(made, at="clients") == {
+        "loss": 2.5,
+        "evaluated_at": "clients",
+        "evaluated_clients": 2,
+    }  # (1 + 9)/2/2
 
 
 OWN_MODELS: dict[str, Build] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -38,6 +38,8 @@ DEADLINE_S = 10.0
 
 class MeasuredWorld:
     """Asks all clients in every round. Who is late was decided on arrival, by the engine."""
+
+    clock: Literal["simulated", "measured"] = "measured"
 
     def __init__(self, num_clients: int) -> None:
         self._ids = tuple(range(num_clients))

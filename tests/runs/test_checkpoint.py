@@ -143,7 +143,7 @@ MEMORY = """
 import sys, torch
 from pathlib import Path
 from fedge.runs.checkpoint import Checkpoint, chunks, load
-from fedge.runs.storage import write_atomic
+from fedge.core.storage import write_atomic
 
 def growth(act):
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from fedge.core.errors import RunError, StorageError
+from fedge.core.lock import Lock
 from fedge.runs import directory
 from fedge.runs.directory import RunDirectory, create_repeats
 from fedge.runs.files import RunMark, read_config, seed_path
-from fedge.runs.lock import Lock
 from fedge.runs.read import Run
 
 CONFIG = {"name": "first", "rounds": 5}

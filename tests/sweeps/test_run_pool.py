@@ -164,7 +164,7 @@ def test_what_a_process_says_at_the_very_end_is_heard(work_off, ear, monkeypatch
 
 
 def test_a_run_in_use_is_waited_for(work_off, ear, tmp_path):
-    from fedge.runs.lock import Lock
+    from fedge.core.lock import Lock
 
     (tmp_path / "a").mkdir()
     lock = Lock(tmp_path / "a" / "lock")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -17,6 +17,9 @@ Weighting = Literal["samples", "uniform"]
 
 class TrainingOptions(Options):
     """Local training; an algorithm adds its own options and says what it does in `build`."""
+
+    version: ClassVar[int] = 1
+    """Raised when the same options compute something else: server and clients must have the same."""
 
     learning_rate: Annotated[float, Meta(gt=0, description="step size of the clients")] = 0.1
     batch_size: Annotated[Count, Meta(description="samples in a minibatch; a smaller client uses all it has")] = 20

@@ -10,7 +10,24 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli import client, config, costs, data, export, info, list, plot, report, resume, run, server, show, sweep
+from fedge.cli import (
+    client,
+    clients,
+    config,
+    costs,
+    data,
+    export,
+    info,
+    list,
+    pki,
+    plot,
+    report,
+    resume,
+    run,
+    server,
+    show,
+    sweep,
+)
 from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
 _HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
@@ -41,6 +58,7 @@ app.command("resume")(resume.resume)
 app.command("sweep")(sweep.sweep)
 app.command("list")(list.list_runs)
 app.command("show")(show.show)
+app.command("clients")(clients.clients)
 app.command("plot")(plot.plot)
 app.command("report")(report.report)
 app.command("export")(export.export)
@@ -50,6 +68,7 @@ app.command("info")(info.info)
 app.add_typer(data.app, name="data")
 app.command("server")(server.server)
 app.add_typer(client.app, name="client")
+app.add_typer(pki.app, name="pki")
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedge.cli import client_request
 from fedge.cli.network import Insecure
 from fedge.cli.parameters import Quiet
 from fedge.core.errors import ConfigError
@@ -25,11 +26,13 @@ app = typer.Typer(
 
     Examples:
 
+      fedge client request clinic-3
       fedge client --server a.org:8443 --cert cert --data my-data --state state
       fedge client --server localhost:8443 --insecure --name a --data first.toml#0 --state a
       fedge client ... --policy hours=22-6 --policy ac --allow model.py
     """,
 )
+app.command("request")(client_request.request)
 
 
 @app.callback(invoke_without_command=True)
@@ -118,7 +121,7 @@ def client(
 def _join(options: ClientOptions, quiet: bool) -> None:
     from fedge.cli.client_view import watching_client
     from fedge.cli.network import ending_in_order
-    from fedge.experiment.networked import join  # type: ignore[import-not-found]
+    from fedge.experiment.joining import join  # type: ignore[import-not-found]
 
     with ending_in_order("takes part again"), watching_client(options.server, quiet) as view:
         join(options, view)

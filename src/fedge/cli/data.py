@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedge.cli.data_split import split
 from fedge.cli.parameters import Changes, Format, complete_experiment
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _MOST_CLASSES = 3
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Get, check and look at data.
+    help="""Get, check, look at and split data.
 
     Files are looked for in --dir or data.dir, else in the directory that the environment
     variable FEDGE_DATA names, else in the user's cache.
@@ -33,8 +34,10 @@ app = typer.Typer(
       fedge data get mnist
       fedge data check mnist
       fedge data show first.toml --chart division.svg
+      fedge data split first.toml -o parts
     """,
 )
+app.command("split")(split)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; fedge info datasets lists them.")]
 Dir = Annotated[str | None, typer.Option("--dir", metavar="DIR", help="The data directory, as data.dir.")]

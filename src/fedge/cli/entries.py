@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.cells import cell_len
 from rich.text import Text
 
+from fedge.cli.text_table import draw_table
 from fedge.core.fields import describe
 from fedge.core.printable import printable
 from fedge.runs import Run
@@ -34,25 +34,13 @@ def entry(run: Run) -> dict[str, Any]:
 
 
 def table(entries: Sequence[dict[str, Any]]) -> Text:
-    """Entries for a terminal. A table of Rich takes a second for a thousand."""
-    rows = [_HEAD, *map(_cells, entries)]
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    rows.insert(1, tuple("─" * width for width in widths))
-    shown = Text()
-    for number, row in enumerate(rows):
-        for title, cell, width in zip(_HEAD, row, widths, strict=True):
-            space = " " * (width - cell_len(cell))
-            style = _STYLES.get(cell, "") if title == "status" else "bold" if number == 0 else ""
-            shown.append(space + cell if title in _RIGHT else cell + space, style).append("  ")
-        shown.right_crop(2 + (0 if _HEAD[-1] in _RIGHT else len(space)))
-        shown.append("\n")
-    shown.right_crop(1)
-    return shown
+    """Entries for a terminal."""
+    return draw_table(_HEAD, map(_cells, entries), _RIGHT, {"status": _STYLES})
 
 
 def _cells(found: dict[str, Any]) -> tuple[str, ...]:
     accuracy = found.get("accuracy")
-    cells = (
+    return (
         _written(found.get("name")),
         found["status"],
         f"{found['rounds']}/{_written(found['num_rounds'])}" if "rounds" in found else "–",
@@ -61,7 +49,6 @@ def _cells(found: dict[str, Any]) -> tuple[str, ...]:
         _written(found.get("algorithm")),
         found["path"],
     )
-    return tuple(map(printable, cells))
 
 
 def _written(value: object) -> str:

@@ -34,10 +34,10 @@ def report(
       fedge report runs -o tables.tex
     """
     from fedge.cli.output import say, warn
+    from fedge.core.storage import write_atomic, writing
     from fedge.report.collect import collect
     from fedge.report.document import describe_runs
     from fedge.report.writers import latex, markdown, page
-    from fedge.runs.storage import write_atomic, writing
 
     writers = {".html": page, ".md": markdown, ".tex": latex}
     if output.suffix not in writers:

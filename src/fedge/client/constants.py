@@ -39,6 +39,23 @@ class Constants:
         """Return the tensors by name; they may travel, but nothing writes to them."""
         return {name: held[key].detach() for name, (held, key) in self._places.items()}
 
+    def packed(self) -> Tree:
+        """Return the values as bytes, which can travel whatever their type."""
+        return {name: _bytes(value) for name, value in self.tree().items()}
+
+    def load(self, packed: Tree) -> None:
+        """Take the values of another copy; a ModelError if it has others, or in another form."""
+        own = self.tree()
+        if packed.keys() != own.keys():
+            expected, got = (", ".join(sorted(names)) or "none" for names in (own, packed))
+            raise ModelError(f"model: expected the constants {expected}, got {got}")
+        for name, value in own.items():
+            found = packed[name]
+            if found.dtype != uint8 or found.shape != (value.nbytes,):
+                raise ModelError(f"model: expected the constant {name!r} as {value.nbytes} bytes, got {found.nbytes}")
+            value.copy_(found.clone().view(value.dtype).view(value.shape) if value.nbytes else value)
+        self.digests = {name: _digest(value) for name, value in self.tree().items()}
+
     @contextmanager
     def kept(self, thorough: bool = False) -> Iterator[None]:
         """A ModelError that names the first constant that changes meanwhile.
@@ -66,5 +83,8 @@ def _trains(value: Tensor) -> bool:
 
 
 def _digest(value: Tensor) -> str:
-    data = value.detach().cpu().contiguous().flatten().view(uint8)
-    return sha256(f"{value.dtype} {list(value.shape)} ".encode() + data.numpy().tobytes()).hexdigest()
+    return sha256(f"{value.dtype} {list(value.shape)} ".encode() + _bytes(value).numpy().tobytes()).hexdigest()
+
+
+def _bytes(value: Tensor) -> Tensor:
+    return value.detach().cpu().contiguous().flatten().view(uint8)

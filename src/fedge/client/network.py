@@ -82,6 +82,16 @@ class Network:
         constant = [f"{name} {digest}" for name, digest in self.constants.digests.items()]
         return sha256("\n".join([*trained, *constant]).encode()).hexdigest()
 
+    def adopt(self, variables: Tree, constants: Tree) -> None:
+        """Start with another copy's initial variables and constants; a ModelError if they do not fit this model."""
+        for name, own in self.variables.items():
+            found = variables.get(name)
+            if found is None or found.shape != own.shape or found.dtype != own.dtype:
+                got = "nothing" if found is None else f"{found.dtype} of shape {list(found.shape)}"
+                raise ModelError(f"model: expected {name!r} as {own.dtype} of shape {list(own.shape)}, got {got}")
+        self.variables = {name: variables[name] for name in self.variables}
+        self.constants.load(constants)
+
     def try_out(self, samples: Samples) -> None:
         """Raise a ModelError if the model cannot be trained on a few samples, or changes more than it may."""
         start = self.place(self.variables)

@@ -16,11 +16,12 @@ from torch import Tensor
 from fedge.client.answer import answer
 from fedge.client.client_side import ClientSide
 from fedge.client.evaluate import has_data, measure
+from fedge.client.perform import Observer
 from fedge.core import message
 from fedge.core.algorithm import Info
 from fedge.core.errors import StreamError
 from fedge.core.layout import Kind, Layout, Tree
-from fedge.core.message import EvaluationAnswer, EvaluationRequest, WorkRequest
+from fedge.core.message import EvaluationAnswer, EvaluationRequest, WorkAnswer, WorkRequest
 from fedge.core.question import Question, write_sums
 
 MAX_AMOUNT = 1_000_000
@@ -36,10 +37,36 @@ class Served(NamedTuple):
     kept: Tree | None = None
 
 
+class Response(NamedTuple):
+    """The same before it is packed: the reply's meta and tree."""
+
+    meta: WorkAnswer | EvaluationAnswer
+    tree: Tree
+    kept: Tree | None = None
+
+
+REQUESTS = WorkRequest, EvaluationRequest
+"""What a server may ask."""
+
+
 def serve(side: ClientSide, client: int, request: bytes) -> Served:
     """Answer a request for work or a question; a StreamError if it is neither, or does not fit the client."""
-    opened: tuple[WorkRequest | EvaluationRequest, Tree] = message.unpack(request, (WorkRequest, EvaluationRequest))
-    meta, down = opened
+    opened: tuple[WorkRequest | EvaluationRequest, Tree] = message.unpack(request, REQUESTS)
+    response = respond(side, client, *opened)
+    return Served(message.pack(response.meta, response.tree), response.kept)
+
+
+def respond(
+    side: ClientSide,
+    client: int,
+    meta: WorkRequest | EvaluationRequest,
+    down: Tree,
+    observe: Observer | None = None,
+) -> Response:
+    """Answer a request or a question that was read; a StreamError if it does not fit the client.
+
+    An observer sees every local step of work; what it raises ends the work.
+    """
     info = Info(**{name: getattr(meta, name) for name in Info._fields if name != "cohort"})
     _check_info(info)
     if meta.work is not None:
@@ -51,11 +78,11 @@ def serve(side: ClientSide, client: int, request: bytes) -> Served:
         _check_question(side, client, meta, down)
         with _as_refusals():
             sums = measure(side, client, Question(meta.measure, down, (client,), meta.work), info)
-        return Served(message.pack(EvaluationAnswer(client), write_sums(sums)))
+        return Response(EvaluationAnswer(client), write_sums(sums))
     _check_work(side, client, down)
     with _as_refusals():
-        given, kept = answer(side, client, meta.work, down, info)
-    return Served(message.pack(given.meta(), given.upload), kept)
+        given, kept = answer(side, client, meta.work, down, info, observe)
+    return Response(given.meta(), given.upload, kept)
 
 
 def _check_info(info: Info) -> None:

@@ -178,6 +178,7 @@ class Reply(NamedTuple):
     cosine_distance: float | None = None  # between the clients' updates, mean over pairs; None: not measured
     late: Late | None = None
     rejected: Rejected | None = None
+    declined: tuple[int, ...] = ()  # those of `missing` that did not accept the work
 
 
 def unchanged(state: Tree, num_before: int, num_after: int) -> Tree:

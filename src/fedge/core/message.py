@@ -125,6 +125,28 @@ def chunks(meta: Struct, tree: Tree) -> Iterator[bytes | memoryview]:
     yield _WORD.pack(checksum)
 
 
+class Outgoing:
+    """A message that is sent several times: its length and checksum are known, and its bytes are views of the tensors.
+
+    The tensors must not change as long as it is used.
+    """
+
+    def __init__(self, meta: Struct, tree: Tree) -> None:
+        self._tree, self._placements = tree, _place(tree)
+        self._head = _head(meta, self._placements)
+        self.num_bytes, self.checksum = 0, 0
+        for piece in chain([self._head], _body(tree, self._placements)):
+            self.num_bytes += len(piece)
+            self.checksum = zlib.crc32(piece, self.checksum)
+        self.num_bytes += _CHECKSUM_BYTES
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        """Yield its bytes in pieces of at most 1 MiB."""
+        yield self._head
+        yield from _body(self._tree, self._placements)
+        yield _WORD.pack(self.checksum)
+
+
 def size(meta: Struct, tree: Tree) -> int:
     """Return the length of the message without making it; the tree may be on the meta device."""
     return sizes([meta], tree)[0]
@@ -194,6 +216,11 @@ class Reader(Generic[M]):
         rest = _move(rest[len(part) :], self._tail, _CHECKSUM_BYTES)
         if rest:
             raise StreamError(f"expected the message to end after {self._opened.num_bytes} bytes, got more")
+
+    @property
+    def checksum(self) -> int:
+        """CRC32 of what has come so far, without the checksum at the message's end."""
+        return self._checksum
 
     def finish(self) -> tuple[M, Tree]:
         """Return the meta and the tree; raises StreamError if the message is not complete and intact."""

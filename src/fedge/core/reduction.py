@@ -70,26 +70,24 @@ class Reduction:
         """Whether uploads are wanted one by one."""
         return self._mean is None
 
-    def receive(self, client: int, data: bytes) -> bool:
+    def receive(self, client: int, data: message.Buffer) -> bool:
         """Count the bytes that a client answered with, if they are accepted."""
-        try:
-            given = Answer.read(*message.unpack(data, message.WorkAnswer))
-        except StreamError as error:
-            return self._reject(Answer(client, 0, Effort(), {}), len(data), f"its answer cannot be read: {error}")
-        if given.client != client:
-            return self._reject(
-                given._replace(client=client), len(data), f"it answers in the name of client {given.client}"
-            )
-        return self.add(given)
+        answer, reason = self._read(client, data)
+        return self._reject(answer, len(data), reason) if reason else self.add(answer)
+
+    def examine(self, client: int, data: message.Buffer) -> str | None:
+        """Return why the bytes that a client answered with would be rejected; None if they would count.
+
+        Nothing is counted. It may be called from another thread, before `receive` is.
+        """
+        answer, reason = self._read(client, data)
+        return reason or self._decode(answer)[1]
 
     def add(self, answer: Answer) -> bool:
         """Decode, check and count one answer; whether it is accepted."""
-        codec, coded = self._work.codec, answer.upload
-        try:
-            upload = codec.decode(coded, self._exchange.down) if codec and not answer.problem else coded
-        except StreamError as error:
-            return self._reject(answer, _bytes_up([answer], coded)[0], f"its upload cannot be decoded: {error}")
-        if reason := self._gate.problem(answer, upload):
+        coded = answer.upload
+        upload, reason = self._decode(answer)
+        if reason:
             return self._reject(answer, _bytes_up([answer], coded)[0], reason)
         self._count([answer], coded, upload)
         if self._mean is None:
@@ -98,6 +96,24 @@ class Reduction:
             self._mean.add(upload, answer.samples)
             self._compare(upload)
         return True
+
+    def _read(self, client: int, data: message.Buffer) -> tuple[Answer, str | None]:
+        """Return the answer in a client's bytes, and why it is rejected before its upload is looked at."""
+        try:
+            given = Answer.read(*message.unpack(data, message.WorkAnswer))
+        except StreamError as error:
+            return Answer(client, 0, Effort(), {}), f"its answer cannot be read: {error}"
+        foreign = f"it answers in the name of client {given.client}" if given.client != client else None
+        return given._replace(client=client), foreign
+
+    def _decode(self, answer: Answer) -> tuple[Tree, str | None]:
+        """Return the upload of an answer, decoded, and why it is rejected."""
+        codec, coded = self._work.codec, answer.upload
+        try:
+            upload = codec.decode(coded, self._exchange.down) if codec and not answer.problem else coded
+        except StreamError as error:
+            return coded, f"its upload cannot be decoded: {error}"
+        return upload, self._gate.problem(answer, upload)
 
     def add_rows(self, answers: Sequence[Answer], rows: Tree) -> None:
         """Check and count the answers of a block, which are not encoded; their uploads are rows."""

@@ -26,9 +26,12 @@ class Limits(NamedTuple):
 _NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True)
+@dataclass
 class ServerSide:
-    """An algorithm for a model, the clients as they registered, and what their work costs."""
+    """An algorithm for a model, the clients as they registered, and what their work costs.
+
+    On a network more clients register between rounds; nothing else of it changes.
+    """
 
     algorithm: Algorithm
     layout: Layout

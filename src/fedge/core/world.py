@@ -6,7 +6,7 @@ The simulated world computes the seconds of an exchange from its costs; a real n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -65,6 +65,9 @@ class World(Protocol):
 
     For each round the order of calls is `gather`, `admit`, `spend`, `describe` (on request), `move`.
     """
+
+    clock: Literal["simulated", "measured"]
+    """What the seconds of this world are."""
 
     @property
     def seconds(self) -> float:

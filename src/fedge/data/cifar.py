@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from fedge.core.errors import DataError
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, Source, data_dir, read_files
+from fedge.data.whole import SamplePool, Whole, without_samples
 
 _URL = "https://www.cs.toronto.edu/~kriz"
 
@@ -51,10 +52,12 @@ class Cifar10(Divided, tag="cifar10"):
 
     dir: Dir = None
 
-    def build(self, seed: int) -> DividedClients:
-        *train, test = _read(self.sources[0], self.dir, "cifar10")
-        whole = Whole(_pool(train, "labels"), _pool([test], "labels"), num_outputs=10, full_scale=255)
-        return self.divide(whole, seed)
+    def whole(self, train: bool = True) -> Whole:
+        *batches, last = _read(self.sources[0], self.dir, "cifar10", train)
+        test = _pool([last], "labels")
+        return Whole(
+            _pool(batches, "labels") if batches else without_samples(test), test, num_outputs=10, full_scale=255
+        )
 
 
 class Cifar100(Divided, tag="cifar100"):
@@ -67,15 +70,22 @@ class Cifar100(Divided, tag="cifar100"):
 
     dir: Dir = None
 
-    def build(self, seed: int) -> DividedClients:
-        batches = _read(self.sources[0], self.dir, "cifar100")
-        train, test = (_pool([batch], "fine_labels") for batch in batches)
+    def whole(self, train: bool = True) -> Whole:
+        batches = _read(self.sources[0], self.dir, "cifar100", train)
+        *pools, test = (_pool([batch], "fine_labels") for batch in batches)
         coarse = [np.array(_entry(batch, "coarse_labels"), np.int64) for batch in batches]
-        whole = Whole(train, test, num_outputs=100, full_scale=255, columns={"coarse": (coarse[0], coarse[1])})
-        return self.divide(whole, seed)
+        return Whole(
+            pools[0] if pools else without_samples(test),
+            test,
+            num_outputs=100,
+            full_scale=255,
+            columns={"coarse": (coarse[0] if pools else coarse[-1][:0], coarse[-1])},
+        )
 
 
-def _read(files: Collection, dir: str | None, name: str) -> list[dict[str, Any]]:
+def _read(files: Collection, dir: str | None, name: str, train: bool) -> list[dict[str, Any]]:
+    if not train:
+        files = files._replace(files=files.files[-1:])
     return [_unpickle(content) for content in read_files(files, data_dir(dir), name)]
 
 

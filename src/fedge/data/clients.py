@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from fedge.core.registered import Registered
+from fedge.core.registered import Registered, Task
+from fedge.data.data_plan import DataPlan
 
 
 class Samples(NamedTuple):
@@ -37,3 +38,23 @@ class Clients(Registered, Protocol):
 
     def pooled_test(self) -> Samples:
         """What the global model is tested on: the same in every round."""
+
+
+class ServerPart(NamedTuple):
+    """What a server has of a data set whose training samples are elsewhere."""
+
+    plan: DataPlan  # what it tells its clients
+    test: Samples | None  # what the global model is tested on, as `pooled_test`; None: no sample
+    num_clients: int | None  # into which the data set is divided; None: as many as will join
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.plan.shape
+
+    @property
+    def num_outputs(self) -> int:
+        return self.plan.num_outputs
+
+    @property
+    def task(self) -> Task:
+        return self.plan.task

@@ -10,7 +10,8 @@ import torch
 from msgspec import Meta
 
 from fedge.core.effect import NO_EFFECT
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
+from fedge.data.whole import SamplePool, Whole
 
 
 class Digits(Divided, tag="digits"):
@@ -18,8 +19,8 @@ class Digits(Divided, tag="digits"):
 
     dir: Annotated[str | None, Meta(description="Where data files are; these need none.", extra=NO_EFFECT)] = None
 
-    def build(self, seed: int) -> DividedClients:
-        return self.divide(_load(), seed)
+    def whole(self, train: bool = True) -> Whole:
+        return _load()
 
 
 def _load() -> Whole:

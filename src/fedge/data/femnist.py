@@ -9,10 +9,11 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, data_dir
 from fedge.data.leaf import Users, leaf_files, read_leaf
 from fedge.data.partition import Natural, Partition
+from fedge.data.whole import SamplePool, Whole
 
 NUM_CLASSES = 62  # digits, upper and lower case letters
 
@@ -33,17 +34,16 @@ class Femnist(Divided, tag="femnist"):
         ),
     ] = 0.2
 
-    def build(self, seed: int) -> DividedClients:
+    def whole(self, train: bool = True) -> Whole:
         found = self.sources[0].find(data_dir(self.dir), "femnist")
-        train, test = read_leaf(found, self.test_fraction)
-        whole = Whole(
-            _pool(train),
+        samples, test = read_leaf(found, self.test_fraction)
+        return Whole(
+            _pool(samples),
             _pool(test),
             num_outputs=NUM_CLASSES,
             full_scale=255,
-            columns={"writer": (train.users, test.users)},
+            columns={"writer": (samples.users, test.users)},
         )
-        return self.divide(whole, seed)
 
 
 def _pool(samples: Users) -> SamplePool:

@@ -12,7 +12,8 @@ from msgspec import Meta
 
 from fedge.core.errors import DataError, FedgeError
 from fedge.data.apportionment import hold_out
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
+from fedge.data.whole import SamplePool, Whole
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -31,18 +32,18 @@ class Images(Divided, tag="images", kw_only=True):
         float, Meta(ge=0, lt=1, description="Share of each class for the test, if there is no test/.")
     ] = 0.2
 
-    def build(self, seed: int) -> DividedClients:
+    def whole(self, train: bool = True) -> Whole:
         root = Path(self.folder).expanduser()
         if (root / "train").is_dir():
             classes = _folders(root / "train")
-            train, test = (_files(root / part, classes) for part in ("train", "test"))
+            files, test = (_files(root / part, classes) for part in ("train", "test"))
         else:
             classes = _folders(root)
             found = _files(root, classes)
             rows = hold_out(np.array([label for _, label in found]), self.test_fraction)
-            train, test = ([found[row] for row in part] for part in rows)
-        whole = Whole(self._pool(train), self._pool(test), num_outputs=len(classes), full_scale=255)
-        return self.divide(whole, seed)
+            files, test = ([found[row] for row in part] for part in rows)
+        pools = (self._pool(files if train else []), self._pool(test))
+        return Whole(*pools, num_outputs=len(classes), full_scale=255, classes=tuple(classes))
 
     def _pool(self, files: list[tuple[Path, int]]) -> SamplePool:
         channels = 3 if self.colours == "rgb" else 1

@@ -10,10 +10,11 @@ from msgspec import Meta
 
 from fedge.core.errors import DataError
 from fedge.data.apportionment import hold_out
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, Source, data_dir, download, read_files
 from fedge.data.idx import read_idx
 from fedge.data.partition import Natural
+from fedge.data.whole import SamplePool, Whole, without_samples
 
 _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _WRITER = 2  # column of the extended labels
@@ -70,11 +71,10 @@ class Mnist(Divided, tag="mnist"):
         float, Meta(ge=0, lt=1, description="By writer: share of a writer's digits that is held out.")
     ] = 0.2
 
-    def build(self, seed: int) -> DividedClients:
-        whole = _load(self.sources[0], self.dir, "mnist")
-        if isinstance(self.partition, Natural):
-            whole = self._by_writer(whole)
-        return self.divide(whole, seed)
+    def whole(self, train: bool = True) -> Whole:
+        if isinstance(self.partition, Natural):  # the test set has digits of each training writer
+            return self._by_writer(_load(self.sources[0], self.dir, "mnist"))
+        return _load(self.sources[0], self.dir, "mnist", train)
 
     def _by_writer(self, whole: Whole) -> Whole:
         contents = read_files(self.sources[1], data_dir(self.dir), "mnist by writer")
@@ -102,15 +102,17 @@ class FashionMnist(Divided, tag="fashion_mnist"):
 
     dir: Dir = None
 
-    def build(self, seed: int) -> DividedClients:
-        return self.divide(_load(self.sources[0], self.dir, "fashion_mnist"), seed)
+    def whole(self, train: bool = True) -> Whole:
+        return _load(self.sources[0], self.dir, "fashion_mnist", train)
 
 
-def _load(files: Collection, dir: str | None, name: str) -> Whole:
+def _load(files: Collection, dir: str | None, name: str, train: bool = True) -> Whole:
+    if not train:
+        files = files._replace(files=files.files[2:])
     contents = read_files(files, data_dir(dir), name)
     arrays = [read_idx(content, source.name) for content, source in zip(contents, files.files, strict=True)]
-    train, test = _pool(arrays[0], arrays[1], name), _pool(arrays[2], arrays[3], name)
-    return Whole(train, test, num_outputs=10, full_scale=255)
+    *pools, test = (_pool(*pair, name) for pair in zip(arrays[::2], arrays[1::2], strict=True))
+    return Whole(pools[0] if pools else without_samples(test), test, num_outputs=10, full_scale=255)
 
 
 def _pool(images: np.ndarray, labels: np.ndarray, name: str) -> SamplePool:

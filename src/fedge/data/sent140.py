@@ -8,11 +8,12 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, data_dir
 from fedge.data.leaf import Users, leaf_files, read_leaf
 from fedge.data.partition import Natural, Partition
 from fedge.data.text import Bags, most_frequent, split_words
+from fedge.data.whole import SamplePool, Whole
 
 _TEXT = 4  # of the fields of a tweet: number, date, query, user, text
 
@@ -38,18 +39,17 @@ class Sent140(Divided, tag="sent140"):
         ),
     ] = 0.2
 
-    def build(self, seed: int) -> DividedClients:
+    def whole(self, train: bool = True) -> Whole:
         found = self.sources[0].find(data_dir(self.dir), "sent140")
-        train, test = (_tokenised(part) for part in read_leaf(found, self.test_fraction))
-        numbers = most_frequent(train.x, self.words)
-        train, test = (part.where(lambda words: any(word in numbers for word in words)) for part in (train, test))
-        whole = Whole(
-            _pool(train, numbers, self.words),
+        tweets, test = (_tokenised(part) for part in read_leaf(found, self.test_fraction))
+        numbers = most_frequent(tweets.x, self.words)
+        tweets, test = (part.where(lambda words: any(word in numbers for word in words)) for part in (tweets, test))
+        return Whole(
+            _pool(tweets, numbers, self.words),
             _pool(test, numbers, self.words),
             num_outputs=2,
-            columns={"user": (train.users, test.users)},
+            columns={"user": (tweets.users, test.users)},
         )
-        return self.divide(whole, seed)
 
 
 def _tokenised(samples: Users) -> Users:

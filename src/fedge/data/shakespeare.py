@@ -12,11 +12,12 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, checksums, data_dir, read_rows
 from fedge.data.leaf import Users, leaf_files, read_leaf
 from fedge.data.partition import Natural, Partition
 from fedge.data.text import CHARACTERS, Windows, encode
+from fedge.data.whole import SamplePool, Whole
 
 LENGTH = 80  # characters of a window
 
@@ -49,7 +50,7 @@ class Shakespeare(Divided, tag="shakespeare"):
         ),
     ] = 0.2
 
-    def build(self, seed: int) -> DividedClients:
+    def whole(self, train: bool = True) -> Whole:
         files = self.sources[0]
         found = files.find(data_dir(self.dir), "shakespeare")
         path = found[0][0]
@@ -60,11 +61,10 @@ class Shakespeare(Divided, tag="shakespeare"):
             texts = _speeches(path, checksums(files.files[0], path), self.test_fraction)
             strides = (self.stride, self.test_stride)
             parts = [_cut(part, stride) for part, stride in zip(texts, strides, strict=True)]
-        (train, train_keys), (test, test_keys) = parts
-        if not len(train.y):
+        (windows, keys), (test, test_keys) = parts
+        if not len(windows.y):
             raise DataError(f"{path}: no speaker has the {LENGTH + 1} characters that a training window takes")
-        columns = {"speaker": (train_keys, test_keys)}
-        return self.divide(Whole(train, test, len(CHARACTERS), words=True, columns=columns), seed)
+        return Whole(windows, test, len(CHARACTERS), words=True, columns={"speaker": (keys, test_keys)})
 
 
 class _Texts(NamedTuple):

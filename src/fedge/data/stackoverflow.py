@@ -10,10 +10,11 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, Source, data_dir, read_rows
 from fedge.data.partition import Natural, Partition
 from fedge.data.text import Bags, most_frequent, split_words
+from fedge.data.whole import SamplePool, Whole
 
 _HOW = (
     "write {path}, a line `user<TAB>text<TAB>tag|tag|...` for each question "
@@ -39,19 +40,18 @@ class StackOverflow(Divided, tag="stackoverflow"):
     words: Annotated[int, Meta(ge=1, description="Size of the vocabulary: the training set's most frequent.")] = 10_000
     tags: Annotated[int, Meta(ge=1, description="Number of tags: the training set's most frequent.")] = 500
 
-    def build(self, seed: int) -> DividedClients:
-        train, test = (_read(paths) for paths in self.sources[0].find(data_dir(self.dir), "stackoverflow"))
-        words = most_frequent((question.words for question in train), self.words)
-        tags = most_frequent((question.tags for question in train), self.tags)
-        train, test = ([q for q in part if not words.keys().isdisjoint(q.words)] for part in (train, test))
-        whole = Whole(
-            self._pool(train, words, tags),
+    def whole(self, train: bool = True) -> Whole:
+        asked, test = (_read(paths) for paths in self.sources[0].find(data_dir(self.dir), "stackoverflow"))
+        words = most_frequent((question.words for question in asked), self.words)
+        tags = most_frequent((question.tags for question in asked), self.tags)
+        asked, test = ([q for q in part if not words.keys().isdisjoint(q.words)] for part in (asked, test))
+        return Whole(
+            self._pool(asked, words, tags),
             self._pool(test, words, tags),
             num_outputs=self.tags,
             task="labels",
-            columns={"user": (_users(train), _users(test))},
+            columns={"user": (_users(asked), _users(test))},
         )
-        return self.divide(whole, seed)
 
     def _pool(self, questions: list[_Question], words: dict[str, int], tags: dict[str, int]) -> SamplePool:
         y = torch.zeros(len(questions), self.tags)

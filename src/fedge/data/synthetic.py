@@ -12,7 +12,8 @@ from fedge.core.keys import generator
 from fedge.core.registered import Task
 from fedge.core.schema import Options
 from fedge.data.apportionment import MAX_ALPHA, MIN_ALPHA, draw_proportions
-from fedge.data.clients import Samples
+from fedge.data.clients import Samples, ServerPart
+from fedge.data.data_plan import DataPlan, travelling_settings
 from fedge.data.validation import ValidationShare, check_held_out, choose_held_out, count_held_out
 
 MAX_POOLED = 100
@@ -64,6 +65,19 @@ class Synthetic(Options, tag="synthetic"):
 
     def build(self, seed: int) -> GeneratedClients:
         return GeneratedClients(self, seed)
+
+    def server_part(self, seed: int) -> ServerPart:
+        """Return what a server has; no training sample is drawn."""
+        clients = self.build(seed)
+        plan = DataPlan(
+            shape=clients.shape,
+            num_outputs=clients.num_outputs,
+            task=clients.task,
+            seed=seed,
+            settings=travelling_settings(self),
+            validation=self.validation,
+        )
+        return ServerPart(plan, clients.pooled_test(), self.clients)
 
 
 class GeneratedClients:

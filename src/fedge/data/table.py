@@ -16,9 +16,10 @@ from torch import Tensor
 from fedge.core.errors import DataError, FedgeError
 from fedge.core.schema import nearest
 from fedge.data.apportionment import hold_out
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
 from fedge.data.files import read_checked, read_unzipped
 from fedge.data.partition import Natural
+from fedge.data.whole import SamplePool, Whole
 
 Columns = dict[str, np.ndarray]
 
@@ -45,38 +46,40 @@ class Table(Divided, tag="table", kw_only=True):
         ),
     ] = 0.2
 
-    def build(self, seed: int) -> DividedClients:
+    def whole(self, train: bool = True) -> Whole:
         path = Path(self.file).expanduser()
-        train = read_table(path)
+        rows = read_table(path)
         keys = [self.partition.column] if isinstance(self.partition, Natural) and self.partition.column else []
         for name in (self.target, *keys, *self.ignore):
-            _check_column(train, name, path)
+            _check_column(rows, name, path)
         if self.test_file is None:
-            train, test = _halves(train, keys, self.test_fraction)
+            rows, test = _halves(rows, keys, self.test_fraction)
         else:
             test = read_table(Path(self.test_file).expanduser())
-        inputs = [name for name in train if name not in (self.target, *keys, *self.ignore)]
+        inputs = [name for name in rows if name not in (self.target, *keys, *self.ignore)]
         for name in (*inputs, self.target, *keys):
             _check_column(test, name, Path(self.test_file or self.file))
-        y_train, y_test, num_outputs = self._targets(train[self.target], test[self.target])
-        whole = Whole(
-            SamplePool(_inputs(train, inputs, path), y_train),
+        y, y_test, classes = self._targets(rows[self.target], test[self.target])
+        return Whole(
+            SamplePool(_inputs(rows, inputs, path), y),
             SamplePool(_inputs(test, inputs, path), y_test),
-            num_outputs,
-            self.task,
-            columns={name: (train[name].astype(str), test[name].astype(str)) for name in (*keys, *self.ignore)},
+            num_outputs=len(classes) or 1,
+            task=self.task,
+            columns={name: (rows[name].astype(str), test[name].astype(str)) for name in (*keys, *self.ignore)},
+            classes=classes,
+            features=tuple(inputs),
         )
-        return self.divide(whole, seed)
 
-    def _targets(self, train: np.ndarray, test: np.ndarray) -> tuple[Tensor, Tensor, int]:
+    def _targets(self, train: np.ndarray, test: np.ndarray) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+        """Return targets for training and for the test, and the names of classes."""
         if self.task == "values":
             y = [torch.from_numpy(_numbers(values, self.target)[:, None]) for values in (train, test)]
-            return y[0], y[1], 1
+            return y[0], y[1], ()
         classes = np.unique(train)
         if unknown := sorted(set(test.tolist()) - set(classes.tolist()), key=str):
             raise DataError(f"data.target: the test set has classes that no training sample has, such as {unknown[0]}")
         places = [torch.from_numpy(np.searchsorted(classes, values)) for values in (train, test)]
-        return places[0], places[1], len(classes)
+        return places[0], places[1], tuple(map(str, classes.tolist()))
 
 
 def read_table(path: Path) -> Columns:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedge.core.errors import DataError
 from fedge.core.userfile import describe, load_function
-from fedge.data.divided_dataset import Divided, DividedClients, SamplePool, Whole
+from fedge.data.divided_dataset import Divided
+from fedge.data.whole import SamplePool, Whole
 
 NUM_READ_AGAIN = 64
 """Items of a PyTorch data set that are read twice, to see whether they are random."""
@@ -35,17 +36,16 @@ class UserData(Divided, tag=False, kw_only=True):
         bool, Meta(description="Inputs are numbers of words or characters, and stay integers for an embedding.")
     ] = False
 
-    def build(self, seed: int) -> DividedClients:
+    def whole(self, train: bool = True) -> Whole:
         function = load_function(self.name, "data.name")
         try:
             loaded = function(**self.options)
         except Exception as error:
             raise DataError(f"data.name: {self.name} failed: {describe(error, self.name)}") from error
         try:
-            whole = check_arrays(loaded, self.words)
+            return check_arrays(loaded, self.words)
         except DataError as error:
             raise DataError(f"data.name: {self.name}: {error}") from error
-        return self.divide(whole, seed)
 
 
 def check_arrays(loaded: object, words: bool = False) -> Whole:

@@ -39,6 +39,11 @@ class Hierarchy:
             if not outcome.void:
                 self._participants[cell] += len(outcome.replies[0].ids)
 
+    def grow(self, change: Callable[[Tree], Tree]) -> None:
+        """Adapt all states to more clients."""
+        before, self.base = self.base, change(self.base)
+        self.states = [self.base if state is before else change(state) for state in self.states]
+
     def merged(self) -> Tree:
         """Return what a merge would result in now; cells without participants are skipped."""
         cells = np.flatnonzero(self._participants)

@@ -42,14 +42,15 @@ class Uniform(Options, tag="uniform"):
         return False
 
     def number(self, num_clients: int) -> int:
-        """How many of all clients are asked."""
-        if self.count is None:
-            return self._rounded(num_clients)
-        if self.count > num_clients:
+        """How many of all clients are asked; of few, all there are."""
+        return self._rounded(num_clients) if self.count is None else min(self.count, num_clients)
+
+    def check(self, num_clients: int) -> None:
+        """Raise a ConfigError if there are fewer clients than are to be asked."""
+        if self.count is not None and self.count > num_clients:
             raise ConfigError(
                 f"selection.count: expected at most the {num_clients} clients of data.clients, got {self.count}"
             )
-        return self.count
 
     def number_in_cell(self, num_clients: int) -> int:
         """How many of so many clients of a cell are asked; of few, all there are."""

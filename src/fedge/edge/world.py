@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ Amount = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 class SimulatedWorld:
     """Cells, clients and time after some number of rounds. Without cells all clients are in one."""
+
+    clock: Literal["simulated", "measured"] = "simulated"
 
     def __init__(
         self,

@@ -24,6 +24,7 @@ class CheckpointMeta(msgspec.Struct):
     metrics: dict[str, dict[str, float | None]]
     seconds: Annotated[float, Meta(ge=0)]
     void_rounds: _Count
+    num_clients: _Count = 0
     schedule: dict[str, dict[str, Any]] = {}
 
 

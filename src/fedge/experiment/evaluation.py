@@ -68,6 +68,8 @@ class Evaluation:
             metrics |= self._over_users("user_accuracy", self.user_accuracies)
             if options.after_training:
                 metrics |= self._over_users("user_accuracy_after", _accuracies(self._ask_trained(state, whose, info)))
+        if found:
+            metrics["evaluated_clients"] = len(found)
         return metrics | {"evaluated_at": self._at}
 
     def _on_training_data(self, answers: Mapping[int, Sums], test_loss: float | None) -> dict[str, float]:

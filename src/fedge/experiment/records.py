@@ -30,6 +30,7 @@ def describe_round(info: Info, cohorts: Sequence[Cohort], outcomes: Sequence[Out
     optional = {
         "late": len({client for reply in replies if reply.late for client in reply.late.ids}) or None,
         "rejected": len({client for reply in replies if reply.rejected for client in reply.rejected.ids}) or None,
+        "declined": len({client for reply in replies for client in reply.declined}) or None,
         "num_local_steps": info.num_steps,
         "num_local_epochs": info.num_epochs,
         "train_loss": float(losses.mean()) if len(losses) else None,

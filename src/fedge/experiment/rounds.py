@@ -17,6 +17,7 @@ from fedge.core.drive import Engine, Outcome, drive
 from fedge.core.errors import VoidError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.progress import Progress
+from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import ServerSide
 from fedge.core.world import Cohort, World
 from fedge.edge.hierarchy import Hierarchy
@@ -44,6 +45,8 @@ class Surroundings(NamedTuple):
     has_test: bool  # the engine can test models on a test set of the server's
     tracer: Tracer | None = None
     class_counts: Callable[[], np.ndarray] | None = None  # training samples of each client and class, where known
+    begin: Callable[[int], RegisteredClients] | None = None  # waits until a round can start; who has registered then
+    explain_silence: Callable[[], str] | None = None  # why nobody answers, and what to do; None: see the settings
 
 
 class TrainingRun:
@@ -81,7 +84,7 @@ class TrainingRun:
             if self._void_rounds >= config.edge.max_void_rounds:
                 self._save()
                 what = f"in {self._void_rounds} rounds one after another, as many as edge.max_void_rounds allows"
-                reason = _explain_silence(config, what, record.get("rejected", 0))
+                reason = self._explain(what, record.get("rejected", 0))
                 raise VoidError(f"{reason}, or raise edge.max_void_rounds")
             now = time.perf_counter()
             if commits.due(self._round, now - started, saving):
@@ -92,7 +95,7 @@ class TrainingRun:
         num_void = sum(bool(record.get("void")) for record in records)
         if num_void == self._round:  # nothing was learned: that is no result, and must not look like one
             rejected = records[-1].get("rejected", 0) if records else 0
-            raise VoidError(_explain_silence(config, f"in any of the {num_void} rounds", rejected))
+            raise VoidError(self._explain(f"in any of the {num_void} rounds", rejected))
         if num_void:
             progress.notice(f"{directory.path}: nobody answered in {num_void} of {self._round} rounds")
         directory.write_clients(self._client_rows())
@@ -103,6 +106,9 @@ class TrainingRun:
     def _one_round(self) -> dict[str, Any]:
         config, began = self._config, time.perf_counter()
         self._round += 1
+        if self._given.begin:
+            self._register(self._given.begin(self._round))
+            began = time.perf_counter()  # the wait for clients is not part of the round
         everyone = any(self._algorithm.asks_all(state, self._round) for state in self._hierarchy.states)
         cohorts = self._world.gather(self._round, everyone)
         info = self._info(sum(len(cohort.asked) for cohort in cohorts))
@@ -115,9 +121,24 @@ class TrainingRun:
         record |= self._evaluate_if_due(info)
         self._results.note(record, self._ledger.totals)
         self._schedule = config.schedule.observe(self._schedule, seen_of(record))
+        record["clock"] = self._world.clock
         record["seconds"] = time.perf_counter() - began
         self._seconds += record["seconds"]
         return record
+
+    def _register(self, clients: RegisteredClients) -> None:
+        """Continue with the clients that have registered by now; the state grows with them."""
+        before, after = self._num_clients, len(clients.sizes)
+        if after > before:
+            self._hierarchy.grow(lambda state: self._algorithm.grow(state, before, after))
+            self._num_clients = after
+        self._server.clients = clients
+
+    def _explain(self, when: str, num_rejected: int) -> str:
+        """Say that nobody answered, why, and what to do."""
+        explain = self._given.explain_silence
+        why = explain() if explain and not num_rejected else _explain_silence(self._config, num_rejected)
+        return f"nobody answered {when}; {why}"
 
     def _learn(self, cohorts: Sequence[Cohort], info: Info) -> dict[int, Outcome]:
         """The round of each cell in which somebody is present, all in one call of the engine."""
@@ -215,6 +236,7 @@ class TrainingRun:
             "seconds": self._seconds,
             "schedule": self._schedule,
             "void_rounds": self._void_rounds,
+            "num_clients": self._num_clients,
         }
         self._directory.save(tensors, meta)
 
@@ -226,6 +248,7 @@ class TrainingRun:
         self._ledger.restore(meta["totals"], pick("ledger", tensors))
         self._round, self._seconds = meta["round"], meta["seconds"]
         self._results.metrics, self._void_rounds = meta["metrics"], meta["void_rounds"]
+        self._num_clients = meta.get("num_clients", self._num_clients)
         for quantity, fresh in self._schedule.items():  # a resumed run may have another schedule
             if (saved := meta.get("schedule", {}).get(quantity, {})).keys() == fresh.keys():
                 self._schedule[quantity] = saved
@@ -234,12 +257,10 @@ class TrainingRun:
         self._results.review(Run(self._directory.path).rounds)
 
 
-def _explain_silence(config: Config, when: str, num_rejected: int) -> str:
+def _explain_silence(config: Config, num_rejected: int) -> str:
     edge = config.edge
     if num_rejected:
-        what = f'{num_rejected} answers of the last round were rejected: resume with reduce.on_bad = "stop" to see why'
-    elif edge.deadline_s is not None:
-        what = f"no client can meet edge.deadline_s = {edge.deadline_s:g}: raise it"
-    else:
-        what = "no client could be asked: see edge.availability and edge.dropout"
-    return f"nobody answered {when}; {what}"
+        return f'{num_rejected} answers of the last round were rejected: resume with reduce.on_bad = "stop" to see why'
+    if edge.deadline_s is not None:
+        return f"no client can meet edge.deadline_s = {edge.deadline_s:g}: raise it"
+    return "no client could be asked: see edge.availability and edge.dropout"

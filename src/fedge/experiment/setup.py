@@ -48,6 +48,7 @@ class Setup:
         """Build data, model and algorithm; a FedgeError if they do not fit together."""
         with noting_sources() as sources:
             data = config.data.build(seed)
+            config.selection.check(len(data.sizes))
             setup = Setup.without_data(config, seed, RegisteredClients.of(data))
             probe = data.train(int(np.argmax(data.sizes)), 1)
             setup.network.try_out(setup.network.cast(Samples(*(side[:2] for side in probe))))
@@ -57,7 +58,6 @@ class Setup:
     def without_data(config: Config, seed: int, registered: RegisteredClients) -> Setup:
         """Build model and algorithm for clients that have registered; a FedgeError if they do not fit together."""
         num_clients = len(registered.sizes)
-        config.selection.number(num_clients)
         config.edge.check(num_clients)
         _check_cells(config, num_clients)
         config.schedule.check(amounts_of(config))

@@ -61,7 +61,6 @@ class Ready(Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
 
     digests: Annotated[dict[Text, Text], Meta(max_length=64)]
     facts: Facts
-    task: Token | None = None  # which it was working on when the last session ended
 
 
 class Accept(Struct, frozen=True, forbid_unknown_fields=True, tag="accept"):
@@ -112,7 +111,7 @@ class Welcome(Struct, frozen=True, forbid_unknown_fields=True, tag="welcome"):
     """What the client needs to build its side."""
 
     run: Text
-    number: Number
+    number: Number  # the client's for good, once it has joined
     plan: Raw  # see plan.py
     initial_bytes: Size
     beat_s: float  # how often an idle client shows that it lives; while working, three times as often

@@ -21,6 +21,24 @@ class Peer(NamedTuple):
     expires_s: float | None = None  # until its certificate ends
 
 
+class Credentials(NamedTuple):
+    """What one end of a TLS connection proves itself with, and whose certificates it accepts. All in PEM."""
+
+    key: bytes
+    certificate: bytes  # and those between it and the CA
+    ca: bytes
+
+
+class StreamLimits(NamedTuple):
+    """What one peer, and all together, may take of a server."""
+
+    sessions: int = 2  # at once, of one peer; the second is the one that replaces a session that has hung
+    fetches: int = 2
+    uploads: int = 2
+    stall_s: float = 300.0  # a payload of which no chunk moves for so long is given up
+    connections: int = 20_000  # of all peers
+
+
 class LinkError(NetworkError):
     """The network, or the other side, has failed for now: try again."""
 

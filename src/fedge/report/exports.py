@@ -17,6 +17,7 @@ from typing import Any
 
 from fedge.core.errors import ConfigError, FedgeError, RunError
 from fedge.core.printable import printable
+from fedge.core.storage import write_atomic, writing
 from fedge.report.frames import frame
 from fedge.report.groups import RunGroup, group_runs, settings
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
@@ -24,7 +25,6 @@ from fedge.report.outcomes import outcome
 from fedge.report.statistics import to_target
 from fedge.runs import Run
 from fedge.runs.files import encode_pretty
-from fedge.runs.storage import write_atomic, writing
 
 _AGAIN = "export again"
 

@@ -19,31 +19,18 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-import torch
 
 from fedge.core.errors import RunError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.placement import allocate, pieces
+from fedge.core.safetensors_format import DTYPES, TensorPlace, safetensors_chunks
+from fedge.core.storage import reading
 from fedge.runs.files import encode, name_version
-from fedge.runs.storage import reading
 
 LAYOUT = 2
 
 _MAX_HEADER_BYTES = 100 << 20  # as in the library
 _MAX_DIMENSIONS = 64  # as in torch
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class Checkpoint(NamedTuple):
@@ -79,33 +66,13 @@ class _Texts(msgspec.Struct):
     crc32: str
 
 
-class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
-    """One tensor of a safetensors file; offsets count from the end of the file's header."""
-
-    dtype: str
-    shape: list[int]
-    data_offsets: tuple[int, int]
-
-
 def chunks(checkpoint: Checkpoint) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of the file in pieces of at most 1 MiB, after the first: views of the tensors."""
+    """Return the bytes of the file in pieces of at most 1 MiB, after the first: views of the tensors."""
     tree = nest("state", checkpoint.state) | nest("kept", checkpoint.kept)
     lengths = {"round_bytes": checkpoint.round_bytes, "trace_bytes": checkpoint.trace_bytes}
     lengths["edge_bytes"] = checkpoint.edge_bytes
     text = encode(_Header(layout=LAYOUT, meta=checkpoint.meta, names=list(tree), **lengths))
-    # Values of many bytes first, so that each lies at a multiple of its size, which some readers need.
-    order = sorted(tree, key=lambda name: -tree[name].element_size())
-    header: dict[str, object] = {"__metadata__": {"fedge": text.decode(), "crc32": str(_checksum(text, tree))}}
-    end = 0
-    for name in order:
-        value = tree[name]
-        start, end = end, end + value.nbytes
-        header[name] = _Tensor(_NAMES[value.dtype], list(value.shape), (start, end))
-    written = msgspec.json.encode(header)
-    written = written.ljust(-(-len(written) // 8) * 8)
-    yield len(written).to_bytes(8, "little") + written
-    for name in order:
-        yield from pieces(tree[name])
+    return safetensors_chunks(tree, {"fedge": text.decode(), "crc32": str(_checksum(text, tree))})
 
 
 def load(file: Path) -> Checkpoint | None:
@@ -135,7 +102,7 @@ def _read(file: Path, opened: FileIO) -> Checkpoint:
     raw = texts.fedge.encode()
     _check_layout(file, msgspec.json.decode(raw, type=_Numbered).layout)
     header = msgspec.json.decode(raw, type=_Header)
-    found = {name: msgspec.json.decode(place, type=_Tensor) for name, place in places.items()}
+    found = {name: msgspec.json.decode(place, type=TensorPlace) for name, place in places.items()}
     _check_places(found, num_bytes - 8 - length)
     if sorted(header.names) != sorted(found):
         raise ValueError("its tensors are not those that its metadata names")
@@ -144,7 +111,7 @@ def _read(file: Path, opened: FileIO) -> Checkpoint:
         start, stop = place.data_offsets
         memory = allocate(stop - start)
         _fill(opened, memory.numpy().data)
-        tensors[name] = memory.view(_DTYPES[place.dtype]).view(place.shape)
+        tensors[name] = memory.view(DTYPES[place.dtype]).view(place.shape)
     tree = {name: tensors[name] for name in header.names}
     if texts.crc32 != str(_checksum(raw, tree)):
         raise ValueError("its checksum does not match")
@@ -163,16 +130,16 @@ def _check_layout(file: Path, layout: int) -> None:
         )
 
 
-def _check_places(tensors: dict[str, _Tensor], num_bytes: int) -> None:
+def _check_places(tensors: dict[str, TensorPlace], num_bytes: int) -> None:
     """Raise ValueError unless the tensors fill the file exactly: then they need no more memory than it has bytes."""
     end = 0
     for name, place in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
         start, stop = place.data_offsets
-        if place.dtype not in _DTYPES:
+        if place.dtype not in DTYPES:
             raise ValueError(f"{name!r} has the unknown dtype {place.dtype!r}")
         if len(place.shape) > _MAX_DIMENSIONS or min(place.shape, default=0) < 0:
             raise ValueError(f"the shape of {name!r} is not valid")
-        size = _DTYPES[place.dtype].itemsize
+        size = DTYPES[place.dtype].itemsize
         # Strides of an empty tensor must not overflow either, so a zero counts as a one.
         if start != end or stop - start != prod(place.shape) * size or prod(max(n, 1) for n in place.shape) >= 1 << 60:
             raise ValueError(f"{name!r} does not lie where its shape and its neighbours say")

@@ -11,7 +11,7 @@ from shutil import rmtree
 from tempfile import NamedTemporaryFile
 
 from fedge.core.errors import RunError
-from fedge.runs.storage import write_atomic, writing
+from fedge.core.storage import write_atomic, writing
 
 CODE = "code"
 _REMEDY = "put back the file as it was, or accept the change with --accept-code"

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from fedge.core.errors import RunError
 from fedge.core.layout import Tree
+from fedge.core.lock import Lock
+from fedge.core.storage import sync_folder, write_all, write_atomic, writing
 from fedge.runs import files
 from fedge.runs.checkpoint import Checkpoint, chunks, load
 from fedge.runs.code import check_code, copy_code, hash_code
 from fedge.runs.environment import environment as surroundings
 from fedge.runs.files import CodeChange, RunMark
 from fedge.runs.kept import KeptStore
-from fedge.runs.lock import Lock
-from fedge.runs.storage import sync_folder, write_all, write_atomic, writing
 
 _START_AGAIN = "start again, or choose another folder with `--runs`"
 

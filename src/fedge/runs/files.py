@@ -31,8 +31,8 @@ from typing import Annotated, Any
 import msgspec
 
 from fedge.core.errors import RunError, StorageError
+from fedge.core.storage import reading
 from fedge.runs.formats import FORMAT, check_meanings, upgrade
-from fedge.runs.storage import reading
 
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedge.core.storage import reading
 from fedge.runs import files
 from fedge.runs.read import decode_records
-from fedge.runs.storage import reading
 
 
 class Cursor(NamedTuple):

@@ -22,7 +22,7 @@ from torch import Tensor
 from fedge.core.errors import RunError, TrainingError
 from fedge.core.layout import Tree
 from fedge.core.placement import aligned, arrange, end_of
-from fedge.runs.storage import reading, writing
+from fedge.core.storage import reading, writing
 
 _GROWTH_BYTES = 1 << 20
 

@@ -12,10 +12,10 @@ import msgspec
 from fedge.core.effect import digest, omit
 from fedge.core.errors import FedgeError, RunError
 from fedge.core.fields import FIELDS, describe
+from fedge.core.lock import holder
 from fedge.core.schema import show
+from fedge.core.storage import reading
 from fedge.runs import files
-from fedge.runs.lock import holder
-from fedge.runs.storage import reading
 
 if TYPE_CHECKING:
     from fedge.core.layout import Tree

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from fedge import config as configuration
 from fedge.core.errors import ConfigError, RunError
+from fedge.core.lock import Lock
 from fedge.core.machine import num_processors
+from fedge.core.storage import writing
 from fedge.runs import Run
 from fedge.runs.code import forget_code
 from fedge.runs.directory import create_repeats
 from fedge.runs.files import CONFIG, LOCK
-from fedge.runs.lock import Lock
-from fedge.runs.storage import writing
 from fedge.sweeps.board import Board, Listener
 from fedge.sweeps.machine import usable_memory_mb
 from fedge.sweeps.plan import PlannedRun, SweepPlan, Trial, check_folder, damage, is_done, write_plan

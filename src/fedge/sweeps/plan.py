@@ -14,9 +14,9 @@ from fedge.core.anchor import anchor
 from fedge.core.errors import ConfigError, RunError
 from fedge.core.fields import Metric, describe, measured_on
 from fedge.core.schema import read
+from fedge.core.storage import write_atomic, writing
 from fedge.runs import Run
 from fedge.runs.files import CONFIG, decode, encode_pretty, read_bytes, seed_path
-from fedge.runs.storage import write_atomic, writing
 from fedge.sweeps.axes import Point, find_points, seeds_of
 from fedge.sweeps.names import name_points
 from fedge.sweeps.options import SweepOptions

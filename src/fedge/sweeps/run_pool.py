@@ -19,8 +19,8 @@ from signal import Signals
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
+from fedge.core.lock import holder
 from fedge.runs.files import LOCK
-from fedge.runs.lock import holder
 from fedge.sweeps.board import Board, Listener
 from fedge.sweeps.plan import PlannedRun
 from fedge.sweeps.worker import Ended, Heard, Told, work

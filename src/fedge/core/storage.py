@@ -48,15 +48,24 @@ def write_all(file: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
-    """Put a file in place, given whole or in pieces, durably: after a crash it is as it was before, or as it is now."""
+def write_atomic(
+    path: Path, data: bytes | Iterable[bytes | memoryview], secret: bool = False, durable: bool = True
+) -> None:
+    """Put a file in place, given whole or in pieces: after a crash it is as it was before, or as it is now.
+
+    A secret one can be read by its owner alone (mode 0600), whatever the umask is. Unless it is `durable`, the promise
+    holds for a crash of the process only, and the call does not wait for the disk.
+    """
     part = path.with_name(f"{path.name}.part")
     try:
-        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666)
         try:
+            if secret:  # a part that a crash has left may have another mode
+                os.fchmod(file, 0o600)
             for piece in (data,) if isinstance(data, bytes) else data:
                 write_all(file, piece)
-            os.fsync(file)
+            if durable:
+                os.fsync(file)
         finally:
             os.close(file)
         os.replace(part, path)
@@ -64,7 +73,8 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None
         with suppress(OSError):  # what was to be said is the first error; the part only takes space
             part.unlink()
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.runs.storage import write_atomic
+from fedge.core.storage import write_atomic
 
 
 def test_a_file_may_come_in_pieces(tmp_path: Path) -> None:

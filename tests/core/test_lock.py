@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from fedge.core.errors import RunError
-from fedge.runs.lock import Lock, holder
+from fedge.core.lock import Lock, holder
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from fedge.runs.lock import Lock
+from fedge.core.lock import Lock
 lock = Lock(Path(sys.argv[1]))
 if os.fork() == 0:
     print(os.getpid(), flush=True)

@@ -1,0 +1,274 @@
+"""A client's state directory: which run it takes part in, and versions of its private state.
+
+    lock                  names the process that uses the directory, which holds a lock on this file
+    client.json           the client's name, the server, the run, and the client's number in it
+    private/RUN/          private state in one run: ROUND-EXCHANGE-ATTEMPT.fdg, messages as of core/message.py
+    model.safetensors     the trained model, at the end
+
+Whenever the process ends, each file is complete or absent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Self
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from fedge.core import message
+from fedge.core.errors import RunError, StreamError
+from fedge.core.layout import Tree
+from fedge.core.lock import Lock
+from fedge.core.placement import PIECE_BYTES
+from fedge.core.safetensors_format import safetensors_chunks
+from fedge.core.storage import reading, sync_folder, write_atomic, writing
+from fedge.core.version import Version
+
+MAX_VERSIONS = 3
+"""The durable version, the base of an exchange, and the one that it writes."""
+MAX_RUNS = 4
+"""Runs whose private state is kept."""
+_FORMAT = 1
+_THEN = "start the client again"
+_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_FILE_NAME = re.compile(r"(\d{1,19})-(\d{1,19})-(\d{1,19})\.fdg\Z")
+
+
+class MissingStateError(RunError):
+    """The client lacks the private state that the server names."""
+
+
+class ClientMark(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What client.json holds."""
+
+    format: int = _FORMAT
+    name: str
+    server: str = ""
+    run: str | None = None  # the run of the last session; None: none yet
+    number: Annotated[int, Meta(ge=0)] | None = None
+    reset: bool = False  # the state was reset: versions before `reset_before` are replaced by the run's first state
+    reset_before: Version | None = None  # the first version since then; None: there is none yet
+
+
+class _VersionMark(Struct, frozen=True, forbid_unknown_fields=True):
+    """The meta of a version's file, by which a file that was moved here is told from the client's own."""
+
+    name: str
+    run: str
+    version: Version
+
+
+class StateDirectory:
+    """A state directory that this process alone uses, until `close`."""
+
+    def __init__(self, path: Path, name: str, server: str = "", reset: bool = False) -> None:
+        """Open the directory of the client of this name, or make it; with `reset`, without private state.
+
+        Raises RunError if another process uses it, if it is another client's, or if client.json is damaged.
+        """
+        self.path = path
+        with writing(path, _THEN):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = Lock(path / "lock")
+        try:
+            self._mark = self._load(name)
+            if reset:
+                self._delete(self._private)
+                self._mark = replace(self._mark, run=None, number=None, reset=True, reset_before=None)
+            self._save(replace(self._mark, server=server or self._mark.server))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def run(self) -> str | None:
+        """The id of the run that the client took part in last; None if it never did, or was reset."""
+        return self._mark.run
+
+    @property
+    def number(self) -> int | None:
+        """The client's number in that run."""
+        return self._mark.number
+
+    def begin(self, run: str, number: int) -> None:
+        """Take part in a run under a number. A run that the client does not know starts without private state.
+
+        Raises StreamError for an id that no server makes, RunError if the client has another number in this run.
+        """
+        if not _RUN_ID.match(run):
+            raise StreamError(f"expected the id of a run, up to 64 letters and digits, got {run[:100]!r}")
+        if run == self._mark.run and number != self._mark.number:
+            raise RunError(
+                f"{self.path} belongs to client {self._mark.number} of run {run}, but the server now says {number}; "
+                "if the server has lost its registry, start the client with --reset-state"
+            )
+        same = run == self._mark.run or (self._mark.run is None and self._mark.reset)
+        self._save(
+            replace(
+                self._mark,
+                run=run,
+                number=number,
+                reset=same and self._mark.reset,
+                reset_before=self._mark.reset_before if same else None,
+            )
+        )
+        with writing(self._folder, _THEN):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            os.utime(self._folder)
+            sync_folder(self._private)
+            self._delete_oldest_runs()
+
+    def versions(self) -> list[Version]:
+        """Return the versions of private state in this run, the oldest first."""
+        with reading(self._folder):
+            names = [entry.name for entry in self._folder.iterdir()]
+        return sorted(Version(*map(int, found.groups())) for name in names if (found := _FILE_NAME.match(name)))
+
+    def read(self, version: Version | None) -> Tree | None:
+        """Return a version of the private state; None for the run's first state, and for what was reset.
+
+        Raises MissingStateError if the client does not have it, RunError if it is damaged.
+        """
+        if version is None:
+            return None
+        file = self._file(version)
+        with reading(file):
+            try:
+                opened = file.open("rb", buffering=0)
+            except FileNotFoundError:
+                self._check_reset(version)
+                return None
+            with opened:
+                reader = message.Reader(_VersionMark)
+                try:
+                    while piece := opened.read(PIECE_BYTES):
+                        reader.feed(piece)
+                    mark, tree = reader.finish()
+                except StreamError as error:
+                    raise RunError(
+                        f"{file} is damaged: {error}; put back a copy, or start the client with --reset-state"
+                    ) from None
+        if mark != _VersionMark(self._mark.name, self._run, version):
+            raise RunError(
+                f"{file} is version {_written(mark.version)} of client {mark.name!r} in run {mark.run!r}; "
+                "put back the right file, or start the client with --reset-state"
+            )
+        return tree
+
+    def write(self, version: Version, tree: Tree) -> None:
+        """Keep private state under a version, durably. Raises StorageError, and then all is as it was."""
+        file = self._file(version)
+        with writing(file, _THEN):
+            write_atomic(file, message.chunks(_VersionMark(self._mark.name, self._run, version), tree))
+        if self._mark.reset and self._mark.reset_before is None:
+            self._save(replace(self._mark, reset_before=version))
+
+    def trim(self, keep: Collection[Version]) -> None:
+        """Delete all versions of this run but these, and what interrupted writes have left."""
+        if len(keep) > MAX_VERSIONS:
+            raise ValueError(f"expected at most {MAX_VERSIONS} versions to keep, got {len(keep)}")
+        kept = {self._file(version).name for version in keep}
+        with writing(self._folder, _THEN):
+            for entry in self._folder.iterdir():
+                if entry.name not in kept:
+                    entry.unlink()
+
+    def write_model(self, tree: Tree, metadata: dict[str, str] | None = None) -> Path:
+        """Store the trained model, durably, and return its path."""
+        file = self.path / "model.safetensors"
+        with writing(file, _THEN):
+            write_atomic(file, safetensors_chunks(tree, metadata or {}))
+        return file
+
+    def close(self) -> None:
+        """Release the directory."""
+        self._lock.release()
+
+    @property
+    def _private(self) -> Path:
+        return self.path / "private"
+
+    @property
+    def _run(self) -> str:
+        if self._mark.run is None:
+            raise ValueError("private state belongs to a run: call `begin` first")
+        return self._mark.run
+
+    @property
+    def _folder(self) -> Path:
+        return self._private / self._run
+
+    def _file(self, version: Version) -> Path:
+        if min(version) < 0:
+            raise StreamError(f"expected a version of private state, three numbers from 0, got {_written(version)}")
+        return self._folder / f"{_written(version)}.fdg"
+
+    def _check_reset(self, version: Version) -> None:
+        """Raise a MissingStateError unless a missing version was given up by a reset."""
+        before = self._mark.reset_before
+        if self._mark.reset and (before is None or version < before):
+            return
+        found = ", ".join(map(_written, self.versions())) or "none"
+        raise MissingStateError(
+            f"the server asks for version {_written(version)} of this client's private state, but {self._folder} has "
+            f"{found}; put back a newer copy of {self.path}, or start the client with --reset-state, "
+            "which begins with fresh private state"
+        )
+
+    def _load(self, name: str) -> ClientMark:
+        file = self.path / "client.json"
+        with reading(file):
+            try:
+                data = file.read_bytes()
+            except FileNotFoundError:
+                return ClientMark(name=name)
+        try:
+            mark = msgspec.json.decode(data, type=ClientMark)
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{file} is damaged: {error}; put back a copy of it, or choose another --state") from None
+        if mark.format != _FORMAT:
+            raise RunError(f"{file} has format {mark.format}, and this fedge reads format {_FORMAT}; use a newer fedge")
+        if mark.name != name:
+            raise RunError(
+                f"{self.path} is the state directory of client {mark.name!r}, but this client is {name!r}; "
+                "choose another --state"
+            )
+        if mark.run is not None and not _RUN_ID.match(mark.run):
+            raise RunError(f"{file} is damaged: run: expected the id of a run; put back a copy of it")
+        return mark
+
+    def _save(self, mark: ClientMark) -> None:
+        if mark != self._mark or not (self.path / "client.json").exists():
+            with writing(self.path / "client.json", _THEN):
+                data = msgspec.json.format(msgspec.json.encode(mark), indent=2) + b"\n"
+                write_atomic(self.path / "client.json", data)
+        self._mark = mark
+
+    def _delete_oldest_runs(self) -> None:
+        runs = sorted(self._private.iterdir(), key=lambda folder: (folder == self._folder, folder.stat().st_mtime))
+        for folder in runs[:-MAX_RUNS]:
+            self._delete(folder)
+
+    def _delete(self, folder: Path) -> None:
+        with writing(folder, _THEN):
+            if folder.exists():
+                shutil.rmtree(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _written(version: Version) -> str:
+    return "-".join(map(str, version))

@@ -1,0 +1,68 @@
+"""What a server tells its clients about the data that they should have. It travels, so it holds no path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from fedge.core.anchor import PATHS
+from fedge.core.effect import digest, omit, paths_without_effect
+from fedge.core.errors import DataError
+from fedge.core.printable import printable
+from fedge.core.registered import Task
+from fedge.core.schema import show
+from fedge.data.normalise import Scaling
+
+Size = Annotated[int, Meta(ge=0, lt=1 << 53)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class DataPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Clients whose data is divided from one data set compare `settings`; data of a client's own fits all the rest."""
+
+    shape: Annotated[tuple[Size, ...], Meta(max_length=8)]
+    num_outputs: Size
+    task: Task
+    seed: Size  # of the division, and of what is held out
+    settings: dict[str, Any] | None = None  # of the data set that all clients have parts of; None: each has its own
+    words: bool = False  # inputs are integers
+    classes: tuple[str, ...] = ()  # names, in the order of the model's outputs; () if they go by number
+    columns: tuple[str, ...] = ()  # names of inputs, in the model's order; () if they go by place
+    target: str | None = None  # the column to predict
+    test_fraction: Share = 0.0  # of a client's own samples, held out for its test set where it has none
+    validation: Share | None = None
+    scaling: Scaling | None = None  # by which inputs are normalised
+    sums: bool = False  # scaling comes from the clients' sums, before round 1
+
+
+def travelling_settings(options: Struct) -> dict[str, Any]:
+    """Return the settings of a data set that decide what clients have, without paths: these differ between machines."""
+    plain = omit(msgspec.to_builtins(options), paths_without_effect(options))
+    found = {key: value for key, value in plain.items() if key not in PATHS}
+    if isinstance(name := found.get("name"), str):
+        found["name"] = name.rpartition("/")[2]  # of path/to/file.py:function
+    if found.get("options"):  # of a user's function: nobody else knows what they hold
+        found["options"] = digest(found["options"])
+    return found
+
+
+def check_settings(server: Mapping[str, Any], own: Mapping[str, Any], whose: str) -> None:
+    """Raise a DataError that names the first setting in which a client's data set differs from the server's."""
+    theirs, ours = _flat(server, "data"), _flat(own, "data")
+    for path in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(path) != ours.get(path):
+            raise DataError(
+                f"{path}: the server has {printable(show(theirs.get(path)))}, {whose} has {show(ours.get(path))}; "
+                "both must divide the same data set alike"
+            )
+
+
+def _flat(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        path = f"{prefix}.{key}"
+        found |= _flat(value, path) if isinstance(value, Mapping) else {path: value}
+    return found

@@ -1,0 +1,83 @@
+"""Inputs that are shifted and scaled to mean 0 and deviation 1: of each channel of images, of each feature of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Annotated, NamedTuple
+
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from fedge.core.errors import DataError
+from fedge.core.layout import Tree
+from fedge.core.schema import Options
+from fedge.data.whole import Inputs, chunks
+
+Deviation = Annotated[float, Meta(gt=0)]
+
+
+class Scaling(Options, tag=False, kw_only=True):
+    """By what inputs are shifted and scaled: one number, or one for each channel of images or feature of rows."""
+
+    mean: Annotated[float | list[float], Meta(description="What is subtracted from inputs.")]
+    std: Annotated[Deviation | list[Deviation], Meta(description="What they are divided by then; above 0.")]
+
+    def normaliser(self, shape: tuple[int, ...]) -> Normaliser:
+        """Return it for inputs of this shape; a DataError if the numbers are not one for each channel or feature."""
+        return Normaliser(_tensor(self.mean, shape, "mean"), _tensor(self.std, shape, "std"))
+
+
+class Normaliser(NamedTuple):
+    """Mean and deviation in float32, of a shape that inputs broadcast with."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+    def scaling(self) -> Scaling:
+        """Return the same as options: float32 numbers, which survive any text."""
+        return Scaling(mean=self.mean.flatten().tolist(), std=self.std.flatten().tolist())
+
+
+def moments_of(x: Inputs) -> Tree:
+    """Return count, sum and sum of squares of inputs in float64, by channel or feature. They may be added up."""
+    return combine(_moments(part) for part in chunks(x))
+
+
+def combine(parts: Iterable[Tree]) -> Tree:
+    """Return the sums over all parts, added in their order."""
+    return reduce(lambda a, b: {name: a[name] + b[name] for name in a}, parts)
+
+
+def normaliser_of(moments: Tree, shape: tuple[int, ...]) -> Normaliser:
+    """Return mean and deviation of inputs of this shape; a feature that is always the same becomes zero."""
+    mean = moments["sum"] / moments["count"]
+    std = (moments["square"] / moments["count"] - mean * mean).clamp(min=0).sqrt()
+    std = torch.where(std > 1e-6, std, 1.0)  # what is always the same becomes zero, not infinite
+    return Normaliser(*(side.view(_broadcast(shape)).to(torch.float32) for side in (mean, std)))
+
+
+def _moments(x: Tensor) -> Tree:
+    x = x.to(torch.float64)
+    axes = [0, *range(2, x.dim())]
+    count = x[:, 0].numel() if x.dim() > 2 else len(x)
+    return {"count": torch.tensor(float(count), dtype=torch.float64), "sum": x.sum(axes), "square": (x * x).sum(axes)}
+
+
+def _tensor(numbers: float | list[float], shape: tuple[int, ...], name: str) -> Tensor:
+    if not isinstance(numbers, list):
+        return torch.tensor(numbers, dtype=torch.float32)
+    if len(numbers) != shape[0]:
+        what = "channel" if len(shape) > 1 else "feature"
+        raise DataError(
+            f"data.normalise.{name}: expected one number, or {shape[0]}, one for each {what}, got {len(numbers)}"
+        )
+    return torch.tensor(numbers, dtype=torch.float32).view(_broadcast(shape))
+
+
+def _broadcast(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (-1,) + (1,) * (len(shape) - 1)

@@ -1,0 +1,118 @@
+"""The data of one client, under the number that it has in a run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from fedge.core.errors import DataError
+from fedge.core.layout import Tree
+from fedge.core.registered import Task
+from fedge.data.clients import Clients, Samples
+from fedge.data.normalise import Normaliser, Scaling, moments_of
+
+MAX_CLIENTS = 10_000_000
+
+
+class OwnFacts(NamedTuple):
+    """What a client registers of its data."""
+
+    shape: tuple[int, ...]
+    num_outputs: int
+    task: Task
+    size: int  # training samples, the most that it will ever have
+    test_size: int
+    validation_size: int
+    noisy: bool
+
+
+class FixedClient(NamedTuple):
+    """`Clients` of which there is one, number 0, whose samples never change."""
+
+    shape: tuple[int, ...]
+    num_outputs: int
+    task: Task
+    samples: tuple[Samples, Samples, Samples]  # to train on, to test on, held out for validation
+    is_noisy: bool = False
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.array([len(self.samples[0])])
+
+    @property
+    def noisy(self) -> np.ndarray:
+        return np.arange(int(self.is_noisy))
+
+    def num_samples(self, client: int, round: int) -> int:
+        return len(self.samples[0])
+
+    def train(self, client: int, round: int) -> Samples:
+        return self.samples[0]
+
+    def test(self, client: int, round: int) -> Samples:
+        return self.samples[1]
+
+    def validation(self, client: int, round: int) -> Samples:
+        return self.samples[2]
+
+    def pooled_test(self) -> Samples:
+        return self.samples[1]
+
+
+class OwnData:
+    """`Clients` of which one has data: `number`, which is number `place` of `source`. Others are an error."""
+
+    def __init__(self, number: int, source: Clients, place: int = 0, normaliser: Normaliser | None = None) -> None:
+        if not 0 <= number < MAX_CLIENTS:
+            raise DataError(f"a client's number must be from 0 to {MAX_CLIENTS - 1}, got {number}")
+        self.number, self._source, self._place, self._normaliser = number, source, place, normaliser
+        self.shape, self.num_outputs, self.task = source.shape, source.num_outputs, source.task
+        self.sizes = np.zeros(number + 1, np.int64)
+        self.sizes[number] = source.sizes[place]
+        self.noisy = np.array([number] if place in source.noisy else [], int)
+
+    @property
+    def facts(self) -> OwnFacts:
+        """What the client registers: no sample is among it."""
+        return OwnFacts(
+            self.shape,
+            self.num_outputs,
+            self.task,
+            size=int(self.sizes[self.number]),
+            test_size=len(self._source.test(self._place, 1)),
+            validation_size=len(self._source.validation(self._place, 1)),
+            noisy=bool(len(self.noisy)),
+        )
+
+    def num_samples(self, client: int, round: int) -> int:
+        return self._source.num_samples(self._checked(client), round)
+
+    def train(self, client: int, round: int) -> Samples:
+        return self._normalised(self._source.train(self._checked(client), round))
+
+    def test(self, client: int, round: int) -> Samples:
+        return self._normalised(self._source.test(self._checked(client), round))
+
+    def validation(self, client: int, round: int) -> Samples:
+        return self._normalised(self._source.validation(self._checked(client), round))
+
+    def pooled_test(self) -> Samples:
+        """The client's own test set: it knows no other."""
+        return self.test(self.number, 1)
+
+    def moments(self) -> Tree:
+        """Return count, sum and sum of squares of the training inputs in round 1: all that a server hears of them."""
+        return moments_of(self.train(self.number, 1).x)
+
+    def scaled(self, scaling: Scaling) -> Self:
+        """Return the same data, normalised."""
+        return type(self)(self.number, self._source, self._place, scaling.normaliser(self.shape))
+
+    def _checked(self, client: int) -> int:
+        if client != self.number:
+            raise DataError(f"this is the data of client {self.number}, and client {client} was asked for")
+        return self._place
+
+    def _normalised(self, samples: Samples) -> Samples:
+        return Samples(self._normaliser(samples.x), samples.y) if self._normaliser else samples

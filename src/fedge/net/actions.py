@@ -1,0 +1,56 @@
+"""What the state machines of a round ask their driver to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fedge.net.task import TaskState
+
+
+class SendOffer(NamedTuple):
+    """Offer the client its task, perhaps again."""
+
+    client: int
+
+
+class SendWithdraw(NamedTuple):
+    """Tell the client that its task no longer counts."""
+
+    client: int
+    reason: str
+
+
+class SendGrant(NamedTuple):
+    """Tell the client that it may upload."""
+
+    client: int
+
+
+class SendHold(NamedTuple):
+    """Tell the client to stop its upload and to wait for the next grant."""
+
+    client: int
+
+
+class Ignore(NamedTuple):
+    """The event does not count. `state`: how the task has ended; None if it has not, or there is no such task."""
+
+    client: int
+    reason: str
+    state: TaskState | None = None
+
+
+class Close(NamedTuple):
+    """The exchange has closed, and all of its tasks have ended."""
+
+    reason: str
+
+
+GrantAction = SendGrant | SendHold
+Action = SendOffer | SendWithdraw | GrantAction | Ignore | Close
+
+
+def ignored(actions: Iterable[Action]) -> Ignore | None:
+    """Return why an event was ignored; None if it was not."""
+    return next((action for action in actions if isinstance(action, Ignore)), None)

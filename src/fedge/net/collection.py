@@ -1,0 +1,321 @@
+"""The answers of one exchange, or of one evaluation, on their way: whom to offer, to grant, to give up, when to close.
+
+No sockets and no clock: the driver reports events with the time, and carries out the actions that they return.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from fedge.net.actions import Action, Close, GrantAction, Ignore, SendHold, SendOffer, SendWithdraw
+from fedge.net.closing import ClosingTime, Rules
+from fedge.net.grants import Grants
+from fedge.net.task import ClientTask, Observer, TaskState, Transition, unobserved
+
+
+class AnswerCollection:
+    """The tasks of one exchange.
+
+    `tokens`: the clients to ask, with the name of each one's task. `planned`: how many answers are wanted; fewer than
+    clients with over-selection. `grants` belongs to this collection alone. `on_close` is told the reason and the time
+    before the remaining tasks end.
+
+    Clients may be hostile: an event that does not fit is answered with `Ignore`. The driver reports `disconnected` only
+    of a client's newest session.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        tokens: Mapping[int, str],
+        planned: int,
+        grants: Grants,
+        now: float,
+        observer: Observer = unobserved,
+        on_close: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.tasks = {client: ClientTask(client, token, now) for client, token in tokens.items()}
+        self.closed: str | None = None  # the reason, once it is
+        self._lease_s, self._grants = rules.lease_s, grants
+        self._closing = ClosingTime(rules, len(self.tasks), planned, now)
+        self._observer, self._on_close = observer, on_close
+        self._lease_check = now + rules.lease_s  # no lease expires before
+        self._connected: set[int] = set()
+
+    @property
+    def settled(self) -> tuple[int, ...]:
+        """Return the clients whose answers count, in order of their numbers."""
+        return self.clients_in(TaskState.SETTLED)
+
+    def clients_in(self, state: TaskState) -> tuple[int, ...]:
+        """Return the clients in a state, in order of their numbers."""
+        return tuple(sorted(client for client, task in self.tasks.items() if task.state == state))
+
+    def counts(self) -> Counter[TaskState]:
+        """Return how many tasks are in each state."""
+        return Counter(task.state for task in self.tasks.values())
+
+    def next_wake(self) -> float | None:
+        """Return when to call `tick` if nothing happens before; None once closed."""
+        if self.closed is not None:
+            return None
+        return min(self._closing.next_wake(), self._lease_check, self._grants.next_wake())
+
+    # What the network and the clock do
+
+    def start(self, connected: Iterable[int], now: float) -> list[Action]:
+        """Offer the tasks to those of the clients that are connected."""
+        self._connected.update(connected)
+        return [*(SendOffer(client) for client in self.tasks if client in self._connected), *self._pass(now)]
+
+    def connected(self, client: int, now: float) -> list[Action]:
+        """Offer the task to a client that has connected, whatever it was doing when its last session ended.
+
+        A client that has its answer ready then reports `finished` again, and one that was restarted fetches again.
+        """
+        actions = self._pass(now)
+        self._connected.add(client)
+        task = self.tasks.get(client)
+        if task is None or task.ended:
+            return actions
+        task.renew(now)
+        return [*actions, *self._leave_queue(task, now), SendOffer(client)]
+
+    def disconnected(self, client: int, now: float) -> list[Action]:
+        """Give a waiting client's grant to others; its lease and its upload go on."""
+        actions = self._pass(now)
+        self._connected.discard(client)
+        task = self.tasks.get(client)
+        return actions if task is None else [*actions, *self._leave_queue(task, now)]
+
+    def tick(self, now: float) -> list[Action]:
+        """Let time pass: leases, slow uploads, the grace period and the deadline."""
+        actions = self._pass(now)
+        if self.closed is not None:
+            return actions
+        if now >= self._lease_check:
+            reason = f"the lease of {self._lease_s:g} s has expired"
+            for task in self._active():
+                if task.expired(now, self._lease_s):
+                    actions += self._dismiss(task, TaskState.LOST, reason, now)
+            ends = [task.lease_end(self._lease_s) for task in self._active()]
+            self._lease_check = min(ends, default=math.inf)
+        return [*actions, *self._apply(self._grants.tick(now), now), *self._pass(now)]
+
+    # What clients do
+
+    def accepted(self, client: int, token: str, now: float) -> list[Action]:
+        """The client will work; said again, this only renews its lease."""
+        return self._event(client, token, now, lambda task: self._accept(task, now))
+
+    def declined(self, client: int, token: str, reason: str, now: float) -> list[Action]:
+        """The client's policy is against it, or has become so."""
+        return self._event(client, token, now, lambda task: self._end(task, TaskState.DECLINED, reason, now))
+
+    def fetching(self, client: int, token: str, now: float) -> list[Action]:
+        """The client has begun to fetch the payload: to that end it has accepted. Later on, it begins all over."""
+
+        def handle(task: ClientTask) -> Sequence[Action]:
+            self._accept(task, now)  # the streams may overtake the control stream
+            if task.state == TaskState.FETCHING:
+                return ()
+            self._advance(task, TaskState.FETCHING, now)
+            return self._release(client, now)
+
+        return self._event(client, token, now, handle)
+
+    def fetched(self, client: int, token: str, now: float) -> list[Action]:
+        """The client has the whole payload."""
+
+        def handle(task: ClientTask) -> Sequence[Action]:
+            if task.state != TaskState.FETCHING:
+                return _unexpected(task, "the end of a fetch")
+            self._advance(task, TaskState.WORKING, now)
+            return ()
+
+        return self._event(client, token, now, handle)
+
+    def beat(self, client: int, token: str, now: float) -> list[Action]:
+        """The client lives, and has this task: its lease is renewed."""
+        return self._event(client, token, now, lambda task: ())
+
+    def finished(self, client: int, token: str, size: int, now: float) -> list[Action]:
+        """The client has an answer of that many bytes and needs a grant. Said while it uploads, that upload broke."""
+
+        def handle(task: ClientTask) -> Sequence[Action]:
+            if task.state in (TaskState.OFFERED, TaskState.ACCEPTED):
+                return _unexpected(task, "an answer before the payload was fetched")
+            if task.state == TaskState.FETCHING:  # the end of the stream may be seen late
+                self._advance(task, TaskState.WORKING, now)
+            actions: Sequence[Action] = ()
+            if task.state == TaskState.UPLOADING or size != task.size:
+                actions = self._release(client, now)
+            task.size = size
+            if task.state != TaskState.WAITING:
+                self._advance(task, TaskState.WAITING, now)
+            return [*actions, *self._request(task, now)]
+
+        return self._event(client, token, now, handle)
+
+    def upload_began(self, client: int, token: str, now: float) -> list[Action]:
+        """The client has begun to upload; unless that is ignored, the upload's number is `tasks[client].uploads`."""
+
+        def handle(task: ClientTask) -> Sequence[Action]:
+            if task.state != TaskState.WAITING:
+                return _unexpected(task, "an upload")
+            if not self._grants.has_grant(client):
+                return (Ignore(client, "expected a grant before the upload; wait for it"),)
+            task.uploads, task.num_bytes = task.uploads + 1, 0
+            self._advance(task, TaskState.UPLOADING, now)
+            return ()
+
+        return self._event(client, token, now, handle)
+
+    def progress(self, client: int, token: str, upload: int, num_bytes: int, now: float) -> list[Action]:
+        """That many more bytes of an upload have arrived; ignored: stop reading it."""
+
+        def handle(task: ClientTask) -> Sequence[Action]:
+            task.num_bytes += num_bytes
+            if task.num_bytes > task.size:
+                reason = f"expected an answer of {task.size} bytes, as announced, got at least {task.num_bytes}"
+                return [*self._end(task, TaskState.REJECTED, reason, now), Ignore(client, reason, task.state)]
+            if task.num_bytes == task.size:  # the gate takes its time
+                return self._release(client, now)
+            return self._apply(self._grants.progress(client, num_bytes, now), now)
+
+        return self._upload_event(client, token, upload, now, handle)
+
+    def upload_broke(self, client: int, token: str, upload: int, now: float) -> list[Action]:
+        """An upload ended before its last byte: the client waits for another grant."""
+
+        def handle(task: ClientTask) -> Sequence[Action]:
+            self._advance(task, TaskState.WAITING, now, "the upload broke")
+            return [*self._release(client, now), *self._request(task, now)]
+
+        return self._upload_event(client, token, upload, now, handle)
+
+    def received(self, client: int, token: str, upload: int, now: float) -> list[Action]:
+        """An upload is complete and has passed the gate."""
+        return self._upload_event(client, token, upload, now, lambda task: self._end(task, TaskState.SETTLED, "", now))
+
+    def rejected(self, client: int, token: str, reason: str, now: float) -> list[Action]:
+        """The gate has rejected the answer."""
+        return self._event(client, token, now, lambda task: self._end(task, TaskState.REJECTED, reason, now))
+
+    def failed(self, client: int, token: str, reason: str, now: float) -> list[Action]:
+        """The client cannot do the task: its private state is missing, for example."""
+        return self._event(client, token, now, lambda task: self._end(task, TaskState.FAILED, reason, now))
+
+    # What the server decides
+
+    def left(self, client: int, reason: str, now: float) -> list[Action]:
+        """Give up a client that said goodbye."""
+        return self._server_event(client, TaskState.LOST, reason, now)
+
+    def withdraw(self, client: int, reason: str, now: float) -> list[Action]:
+        """Withdraw one client's task: its certificate is revoked, for example."""
+        return self._server_event(client, TaskState.WITHDRAWN, reason, now)
+
+    def close(self, reason: str, now: float) -> list[Action]:
+        """Close; nothing more counts. Tasks that have not ended become late, or withdrawn if not accepted."""
+        if self.closed is not None:
+            return []
+        self.closed = reason
+        if self._on_close:
+            self._on_close(reason, now)
+        actions: list[Action] = []
+        for task in self._active():
+            self._advance(task, TaskState.LATE if task.was_accepted else TaskState.WITHDRAWN, now, reason)
+            if task.client in self._connected:
+                actions.append(SendWithdraw(task.client, reason))
+        return [*actions, Close(reason)]
+
+    # How
+
+    def _event(
+        self, client: int, token: str, now: float, handle: Callable[[ClientTask], Sequence[Action]]
+    ) -> list[Action]:
+        actions = self._pass(now)
+        task = self.tasks.get(client)
+        if task is None or task.token != token:
+            return [*actions, Ignore(client, "the client has no such task in this exchange")]
+        if task.ended:
+            reason = f"the task has ended as {task.state}" + (f": {task.reason}" if task.reason else "")
+            return [*actions, Ignore(client, reason, task.state)]
+        task.renew(now)
+        return [*actions, *handle(task), *self._pass(now)]
+
+    def _upload_event(
+        self, client: int, token: str, upload: int, now: float, handle: Callable[[ClientTask], Sequence[Action]]
+    ) -> list[Action]:
+        """An event of one upload; earlier ones of the same task no longer matter."""
+
+        def check(task: ClientTask) -> Sequence[Action]:
+            if task.state == TaskState.UPLOADING and task.uploads == upload:
+                return handle(task)
+            return (Ignore(client, f"upload {upload} of the task is over; wait for the next grant"),)
+
+        return self._event(client, token, now, check)
+
+    def _server_event(self, client: int, state: TaskState, reason: str, now: float) -> list[Action]:
+        actions = self._pass(now)
+        task = self.tasks.get(client)
+        if task is None or task.ended:
+            return actions
+        return [*actions, *self._dismiss(task, state, reason, now), *self._pass(now)]
+
+    def _pass(self, now: float) -> list[Action]:
+        """Close if it is time to. What happens at the deadline or later is late, even if nobody called `tick`."""
+        reason = None if self.closed is not None else self._closing.reason(now)
+        return [] if reason is None else self.close(reason, now)
+
+    def _active(self) -> list[ClientTask]:
+        return [task for task in self.tasks.values() if not task.ended]
+
+    def _accept(self, task: ClientTask, now: float) -> Sequence[Action]:
+        if task.state == TaskState.OFFERED:
+            self._advance(task, TaskState.ACCEPTED, now)
+        return ()
+
+    def _end(self, task: ClientTask, state: TaskState, reason: str, now: float) -> list[Action]:
+        self._advance(task, state, now, reason)
+        return self._release(task.client, now)
+
+    def _dismiss(self, task: ClientTask, state: TaskState, reason: str, now: float) -> list[Action]:
+        """End a task by the server's decision, and tell the client."""
+        told = [SendWithdraw(task.client, reason)] if task.client in self._connected else []
+        return [*told, *self._end(task, state, reason, now)]
+
+    def _advance(self, task: ClientTask, state: TaskState, now: float, reason: str = "") -> None:
+        before = task.state
+        task.advance(state, now, reason)
+        self._closing.count(state, now)
+        self._observer(Transition("task", before, state, now, task.client, reason))
+
+    def _request(self, task: ClientTask, now: float) -> list[Action]:
+        """Ask for a grant, unless the client could not be told of it."""
+        if task.client not in self._connected:
+            return []
+        return self._apply(self._grants.request(task.client, task.size, now), now)
+
+    def _leave_queue(self, task: ClientTask, now: float) -> list[Action]:
+        return self._release(task.client, now) if task.state == TaskState.WAITING else []
+
+    def _release(self, client: int, now: float) -> list[Action]:
+        return self._apply(self._grants.release(client, now), now)
+
+    def _apply(self, actions: Sequence[GrantAction], now: float) -> list[Action]:
+        """Let uploads that are held wait again; a client that is not connected says `finished` once it is."""
+        found: list[Action] = [*actions]
+        for client in [action.client for action in actions if isinstance(action, SendHold)]:
+            if self.tasks[client].state == TaskState.UPLOADING:
+                self._advance(self.tasks[client], TaskState.WAITING, now, "the upload is slow, and others wait")
+            if client not in self._connected:
+                found += self._release(client, now)
+        return found
+
+
+def _unexpected(task: ClientTask, what: str) -> tuple[Ignore]:
+    return (Ignore(task.client, f"{what} does not fit: the task is {task.state}"),)

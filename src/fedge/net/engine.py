@@ -1,0 +1,219 @@
+"""The `net` engine: exchanges and evaluations by clients behind a network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from fedge.core.algorithm import Costs, Exchange, Info, Late, Phases, Reply
+from fedge.core.errors import ConfigError
+from fedge.core.gate import read_evaluation
+from fedge.core.layout import Tree
+from fedge.core.message import EvaluationRequest, Outgoing
+from fedge.core.net_options import NetOptions
+from fedge.core.question import Question, Sums
+from fedge.core.reduction import Reduction
+from fedge.core.server_side import ServerSide
+from fedge.core.version import Version
+from fedge.net.closing import Rules
+from fedge.net.collection import AnswerCollection
+from fedge.net.hub import Assignment, Conducted, Hub
+from fedge.net.loop_thread import LoopThread
+from fedge.net.planned_round import PlannedRound, RoundPlan
+from fedge.net.round import RoundMachine, RoundState
+from fedge.net.spool import Spool, Upload
+from fedge.net.task import ClientTask, Observer, TaskState, unobserved
+from fedge.net.world import MeasuredWorld
+
+MAX_SUMS_BYTES = 1 << 16
+"""Of an answer to a question."""
+_HEADER_BYTES = 1 << 20
+
+
+class NetEngine:
+    """Drives the hub from the thread that runs the rounds, and keeps the state of the round."""
+
+    def __init__(
+        self,
+        server: ServerSide,
+        hub: Hub,
+        loop: LoopThread,
+        world: MeasuredWorld,
+        options: NetOptions,
+        plan: RoundPlan,
+        spool: Spool,
+        test: Callable[[Tree], Sums] | None,
+        observer: Observer = unobserved,
+    ) -> None:
+        self._server, self._hub, self._loop, self._world = server, hub, loop, world
+        self._options, self._plan, self._spool, self._test = options, plan, spool, test
+        self._observer = observer
+        self._attempt, self._num_clients = 1, 0
+        self.round_number = 0
+        self.machine = RoundMachine(time.monotonic(), observer)
+        self.waiting_for = ""  # why nothing happens, for people
+
+    # The state of the round
+
+    def begin(self, round: int, population: Callable[[], int]) -> int:
+        """Wait until a round can start; return among how many clients it takes place.
+
+        A round that was begun before a restart asks the same clients, and waits for exactly them.
+        """
+        options = self._options
+        self._settle(RoundState.COMMITTED)
+        self.round_number = round
+        self.machine = RoundMachine(time.monotonic(), self._observer)
+        resumed = self._plan.resumed(round)
+        if resumed is not None:
+            wanted = set(resumed.cohort)
+            self._wait(lambda there: wanted <= set(there), f"the clients of the interrupted round {round}")
+            self._attempt, self._num_clients = resumed.attempt + 1, resumed.num_clients
+            enough = True
+        else:
+            least = options.min_clients
+            enough = self._wait(lambda there: len(there) >= least, f"net.min_clients = {least} clients")
+            self._attempt, self._num_clients = 1, population()
+        self._world.begin(self._num_clients, resumed, enough)
+        return self._num_clients
+
+    def committing(self) -> None:
+        """The round's results are complete, and are about to be made durable."""
+        if self.machine.state == RoundState.GATHERING:
+            self.machine.advance(RoundState.VOID, time.monotonic(), "too few clients")
+        elif self.machine.state == RoundState.REDUCING:
+            self.machine.advance(RoundState.COMMITTING, time.monotonic())
+
+    def committed(self) -> None:
+        """The last round is durable."""
+        self._settle(RoundState.COMMITTED)
+
+    def explain_silence(self) -> str:
+        """Say why rounds are void."""
+        options = self._options
+        return (
+            f"{len(self._hub.connected())} clients are connected, and a round needs net.min_clients = "
+            f"{options.min_clients} within net.wait_s = {options.wait_s:g}; see events.jsonl, or start more clients"
+        )
+
+    def _settle(self, state: RoundState) -> None:
+        if self.machine.state == RoundState.COMMITTING:
+            self.machine.advance(state, time.monotonic())
+
+    def _wait(self, enough: Callable[[Sequence[int]], bool], what: str) -> bool:
+        self.waiting_for = f"waits up to {self._options.wait_s:g} s for {what}"
+        try:
+            return self._loop.call(self._hub.wait_until(enough, self._options.wait_s))
+        finally:
+            self.waiting_for = ""
+
+    # Exchanges
+
+    def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
+        return [self._run(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]
+
+    def _run(self, exchange: Exchange, info: Info) -> Reply:
+        server, number = self._server, self.machine.exchange
+        request = server.send(exchange, info)
+        reduction = Reduction(server, request)
+        clients = server.present(exchange)
+        if number == 0:
+            cohort = tuple(sorted(info.cohort))
+            self._plan.store(PlannedRound(info.round, self._attempt, self._num_clients, cohort))
+        planned = self._world.planned(len(clients)) if len(clients) == len(info.cohort) else len(clients)
+        answer_bytes = sum(each.nbytes for each in server.rehearse(exchange, info).upload.values())
+        self._spool.check_space(answer_bytes * planned)
+        payload = Outgoing(request.meta(), request.coded)
+        assignment = Assignment(
+            "work",
+            info.round,
+            number,
+            self._attempt,
+            payload,
+            clients,
+            planned,
+            self._world.named,
+            2 * answer_bytes + _HEADER_BYTES,
+            partial(_examine, reduction),
+        )
+        conducted = self._loop.call(self._hub.conduct(assignment, self.machine.open_exchange, self._rules()))
+        self.machine.advance(RoundState.REDUCING, time.monotonic())
+        reply = self._reduce(reduction, conducted, payload.num_bytes)
+        for client in reply.ids:
+            if conducted.uploads[client].changed:
+                self._world.count(client, Version(info.round, number, self._attempt))
+        self._spool.clear()
+        if not reply.ids and not exchange.optional:
+            self.machine.advance(RoundState.VOID, time.monotonic(), conducted.reason)
+        return reply
+
+    def _rules(self) -> Rules:
+        options = self._options
+        return Rules(options.fraction, options.grace_s, options.deadline_s, options.lease_s)
+
+    def _reduce(self, reduction: Reduction, conducted: Conducted, bytes_down: int) -> Reply:
+        for client in sorted(conducted.uploads):
+            reduction.receive(client, conducted.uploads[client].open())
+        reply = reduction.reply()
+        tasks = conducted.tasks
+
+        def timed(ids: Sequence[int], costs: Costs) -> Costs:
+            return costs._replace(measured=_phases([tasks[client] for client in ids]))
+
+        late = tuple(sorted(client for client, task in tasks.items() if task.state == TaskState.LATE))
+        sent = np.full(len(late), bytes_down, np.int64)
+        rejected = reply.rejected
+        return reply._replace(
+            costs=timed(reply.ids, reply.costs),
+            late=Late(late, timed(late, Costs.free(len(late))._replace(bytes_down=sent))) if late else None,
+            rejected=rejected._replace(costs=timed(rejected.ids, rejected.costs)) if rejected else None,
+            declined=tuple(sorted(client for client, task in tasks.items() if task.state == TaskState.DECLINED)),
+        )
+
+    # Evaluation
+
+    def evaluate(self, question: Question, info: Info) -> Mapping[int, Sums | str]:
+        coded = question.down if question.coded is None else question.coded
+        payload = Outgoing(EvaluationRequest(question.measure, question.work, **info.told()), coded)
+        there = set(self._hub.connected())
+        clients = [client for client in sorted(question.clients) if client in there]
+        assignment = Assignment(
+            "question",
+            info.round,
+            self.machine.exchange,
+            self._attempt,
+            payload,
+            clients,
+            len(clients),
+            self._world.named,
+            MAX_SUMS_BYTES,
+            _examine_sums,
+        )
+        rules = Rules(1.0, 0.0, self._options.evaluate_s, self._options.lease_s)
+        conducted = self._loop.call(self._hub.conduct(assignment, AnswerCollection, rules))
+        uploads = sorted(conducted.uploads.items())
+        found = {client: read_evaluation(client, bytes(upload.open())) for client, upload in uploads}
+        self._spool.clear()
+        return {client: sums for client, sums in found.items() if sums is not None}
+
+    def test(self, variables: Tree) -> Sums:
+        if self._test is None:
+            raise ConfigError('evaluate.at: the server has no test set; set evaluate.at = "clients"')
+        return self._test(variables)
+
+
+def _phases(tasks: Sequence[ClientTask]) -> Phases:
+    seconds = np.array([task.seconds() for task in tasks], np.float64).reshape(len(tasks), len(Phases._fields))
+    return Phases(*seconds.T)
+
+
+def _examine(reduction: Reduction, client: int, upload: Upload) -> str | None:
+    return reduction.examine(client, upload.open())
+
+
+def _examine_sums(client: int, upload: Upload) -> str | None:
+    found = read_evaluation(client, bytes(upload.open()))
+    return found if isinstance(found, str) else None

@@ -1,0 +1,193 @@
+"""What happens in a networked run and when, one JSON object a line: `events.jsonl` in the run directory.
+
+Older lines are in events.jsonl.1, events.jsonl.2 and so on, up to a number of files. A thread writes, since a slow disk
+must not delay the server's answers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from fedge.core.printable import printable
+from fedge.core.storage import reading, write_all, writing
+from fedge.runs import files
+from fedge.runs.read import decode_lines
+
+MAX_BYTES = 64 << 20
+NUM_OLDER = 4
+_MAX_TEXT = 1000  # characters of one value
+_MAX_WAITING_BYTES = 4 << 20  # of lines that wait for the disk
+_PIECE_BYTES = 1 << 20
+
+Value = str | int | float | bool | None
+
+
+class EventLog:
+    """The log, open for appending. Threads may share it."""
+
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int = MAX_BYTES,
+        num_older: int = NUM_OLDER,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Continue the log at a path; a file of more than `max_bytes` is put aside. Raises StorageError."""
+        self._path, self._max_bytes, self._num_older, self._clock = path, max_bytes, num_older, clock
+        self.problem = ""  # why lines cannot be written; empty while they can
+        self._changed = threading.Condition()
+        self._waiting: list[bytes] = []  # lines stay here until they are written
+        self._num_waiting = 0  # bytes
+        self._num_lost = 0
+        self._closed = False
+        with writing(path, "run the command again"):
+            self._file = _open(path)
+            self._length = _cut_half_line(self._file)
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread.start()
+
+    def append(self, event: str, **fields: Value) -> None:
+        """Note an event; fields that are None are left out. Returns at once, and raises nothing if the disk is full.
+
+        Lines that cannot be written are counted, and an event "gap" reports their number once it can be.
+        """
+        line = _encode(self._clock(), event, fields)
+        with self._changed:
+            if self._num_waiting + len(line) > _MAX_WAITING_BYTES or self._closed:
+                self._num_lost += 1
+            else:
+                self._waiting.append(line)
+                self._num_waiting += len(line)
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until all that was noted so far has been written, or could not be."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting)
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        os.close(self._file)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: bool(self._waiting) or self._closed)
+                if not self._waiting:
+                    return
+                lines, num_lost = self._waiting, self._num_lost
+            problem = self._write([_encode(self._clock(), "gap", {"lines": num_lost}), *lines] if num_lost else lines)
+            with self._changed:
+                self.problem = problem
+                self._num_lost += len(lines) if problem else -num_lost
+                del self._waiting[: len(lines)]
+                self._num_waiting = sum(map(len, self._waiting))
+
+    def _write(self, lines: list[bytes]) -> str:
+        """Write all of these lines or none; return the reason if they cannot be written."""
+        data = b"".join(lines)
+        try:
+            if self._length and self._length + len(data) > self._max_bytes:
+                self._rotate()
+            write_all(self._file, data)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._length)
+            return f"cannot write {self._path}: {error.strerror or error}"
+        self._length += len(data)
+        return ""
+
+    def _rotate(self) -> None:
+        for number in range(self._num_older, 0, -1):
+            newer = _older(self._path, number - 1)
+            if newer.exists():
+                os.replace(newer, _older(self._path, number))
+        if not self._num_older:
+            self._path.unlink()
+        os.close(self._file)
+        self._file = _open(self._path)
+        self._length = 0
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events of a log, the oldest first, also while it is being written; none if there is no log.
+
+    A line without its end is not there yet. Raises RunError for a line that is no JSON object.
+    """
+    with ExitStack() as stack:
+        for file in reversed(_open_all(path, stack)):
+            rest = b""
+            while piece := file.read(_PIECE_BYTES):
+                whole, end, rest = (rest + piece).rpartition(b"\n")
+                yield from decode_lines(path, whole + end)
+
+
+def utc(now: float) -> str:
+    """Return a time in seconds since 1970 as text, such as `2026-11-17T21:30:19.123Z`."""
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _open_all(path: Path, stack: ExitStack) -> list[BufferedReader]:
+    """Open the files of a log, the newest first: one that is put aside meanwhile is found again, and not missed."""
+    found: dict[tuple[int, int], BufferedReader] = {}
+    number, missing = 0, 0
+    while missing < 2:  # a rotation that was killed leaves one gap
+        file = _older(path, number)
+        number += 1
+        with reading(file):
+            try:
+                opened = stack.enter_context(file.open("rb"))
+            except FileNotFoundError:
+                missing += 1
+                continue
+        missing = 0
+        status = os.fstat(opened.fileno())
+        found.setdefault((status.st_dev, status.st_ino), opened)
+    return list(found.values())
+
+
+def _older(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}") if number else path
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+
+
+def _cut_half_line(file: int) -> int:
+    """Cut what a killed server has left after the last line end; return the length that is left."""
+    end = length = os.fstat(file).st_size
+    while end:
+        start = max(0, end - _PIECE_BYTES)
+        last = os.pread(file, end - start, start).rfind(b"\n")
+        if last >= 0:
+            end = start + last + 1
+            break
+        end = start
+    if end < length:
+        os.ftruncate(file, end)
+    return end
+
+
+def _encode(now: float, event: str, fields: dict[str, Value]) -> bytes:
+    known = {name: _bounded(value) for name, value in fields.items() if value is not None}
+    line = files.encode({"time": utc(now), "event": event, **known}).decode()
+    return printable(line).encode() + b"\n"
+
+
+def _bounded(value: Value) -> Value:
+    """Return a value of bounded length that can be encoded."""
+    return value[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

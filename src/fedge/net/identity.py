@@ -1,0 +1,173 @@
+"""Who a server or a client is: its key, its certificate and the authority that both sides trust.
+
+A client's directory holds one key, `NAME.key`, which never leaves it; the request for a certificate, `NAME.csr`; and
+`NAME.crt`, which comes back from the server's operator: the certificate, then that of the authority.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from fedge.core.errors import ConfigError, NetworkError
+from fedge.core.storage import write_atomic, writing
+from fedge.net.certificates import (
+    WARNING,
+    Certificate,
+    check_name,
+    common_name,
+    encode_certificates,
+    encode_key,
+    fingerprint,
+    host_names,
+    is_issued_by,
+    key_fingerprint,
+    make_key,
+    make_request,
+    read_certificates,
+    read_key,
+    utc_now,
+)
+
+CA_CERTIFICATE = "ca.crt"
+SERVER_KEY = "server.key"
+SERVER_CERTIFICATE = "server.crt"
+LOCK = "lock"
+
+_AGAIN = "try again"
+
+
+class TlsIdentity(NamedTuple):
+    """What one side of a connection presents, and whom it trusts, as PEM."""
+
+    name: str
+    key: bytes
+    certificate: bytes
+    ca: bytes
+    fingerprint: str  # of the certificate: SHA-256 in hex
+    ca_fingerprint: str
+    expires: datetime
+    hosts: tuple[str, ...]  # names and addresses of a server; a client has none
+    notices: tuple[str, ...]  # what its owner should know: an end that is near, a key that others can read
+
+
+class RequestFiles(NamedTuple):
+    """What `request_certificate` leaves in a client's directory."""
+
+    name: str
+    key: Path
+    request: Path
+    certificate: Path  # where it goes; it need not be there yet
+    key_fingerprint: str
+
+
+def load_server(folder: Path, now: datetime | None = None) -> TlsIdentity:
+    """Return the identity of the server from the directory of its authority, without reading the authority's key."""
+    if not (folder / CA_CERTIFICATE).exists():
+        raise NetworkError(f"there is no {CA_CERTIFICATE} in {folder}; `fedge pki init --pki {folder}` makes it")
+    renewal = f"`fedge pki init --pki {folder}` makes a new one"
+    (ca, *_) = read_certificates(folder / CA_CERTIFICATE)
+    (certificate, *_) = read_certificates(folder / SERVER_CERTIFICATE)
+    return _identity("server", folder / SERVER_KEY, folder / SERVER_CERTIFICATE, certificate, ca, renewal, now)
+
+
+def load_client(folder: Path, now: datetime | None = None) -> TlsIdentity:
+    """Return the identity of the client whose key and certificate are in a directory."""
+    name = _owner(folder)
+    if name is None:
+        raise NetworkError(f"there is no key in {folder}; `fedge client request NAME --cert {folder}` makes one")
+    path = folder / f"{name}.crt"
+    request = f"have `fedge pki sign {name}.csr` run on the server, with {folder / name}.csr, and put {path.name} there"
+    if not path.exists():
+        raise NetworkError(f"there is no certificate {path} yet; {request}")
+    certificate, *rest = read_certificates(path)
+    if len(rest) != 1:
+        raise NetworkError(f"{path}: expected a certificate and its authority's, as `fedge pki sign` writes both")
+    if common_name(certificate.subject) != name:
+        raise NetworkError(
+            f"{path} is the certificate of {common_name(certificate.subject)!r}, but the key is of {name!r}; {request}"
+        )
+    return _identity(name, folder / f"{name}.key", path, certificate, rest[0], request, now)
+
+
+def request_certificate(folder: Path, name: str) -> RequestFiles:
+    """Make a key, unless the directory has it, and a request to sign it. A second call changes nothing."""
+    check_name(name)
+    with alone(folder):
+        owner = _owner(folder)
+        if owner not in (None, name):
+            raise ConfigError(f"{folder} has the key of {owner}; give {name} another directory with --cert")
+        files = [folder / f"{name}.{suffix}" for suffix in ("key", "csr", "crt")]
+        if owner is None:
+            write_atomic(files[0], encode_key(make_key()), secret=True)
+        key = read_key(files[0])
+        if not files[1].exists():
+            write_atomic(files[1], make_request(name, key))
+    return RequestFiles(name, files[0], files[1], files[2], key_fingerprint(key.public_key()))
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Work in a directory while no other process does; a new one can be entered by its owner alone."""
+    with writing(folder, _AGAIN):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+
+def end_notice(what: str, end: datetime, now: datetime) -> str | None:
+    """Return a warning if a certificate ends soon."""
+    days = (end - now).days
+    return None if end - now > WARNING else f"{what} expires in {days} day{'s' * (days != 1)}, on {end:%Y-%m-%d}"
+
+
+def _owner(folder: Path) -> str | None:
+    """Return the name of the client whose key is in a directory; None if there is none."""
+    names = sorted(path.stem for path in folder.glob("*.key"))
+    if len(names) > 1:
+        raise ConfigError(f"{folder} has the keys of {', '.join(names)}; expected a directory for each client")
+    return check_name(names[0]) if names else None
+
+
+def _identity(
+    name: str, key_path: Path, path: Path, certificate: Certificate, ca: Certificate, remedy: str, now: datetime | None
+) -> TlsIdentity:
+    now = now or utc_now()
+    key = read_key(key_path)
+    if certificate.public_key() != key.public_key():
+        raise NetworkError(f"{path} was issued for another key than {key_path}; {remedy}")
+    if not is_issued_by(certificate, ca):
+        raise NetworkError(f"{path} was not issued by the authority {fingerprint(ca)}; {remedy}")
+    for each, what in ((certificate, str(path)), (ca, f"the authority of {path}")):
+        if now > each.not_valid_after_utc:
+            raise NetworkError(f"{what} expired on {each.not_valid_after_utc:%Y-%m-%d}; {remedy}")
+        if now < each.not_valid_before_utc:
+            raise NetworkError(
+                f"{what} is valid from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, "
+                f"and the clock here shows {now:%Y-%m-%d %H:%M} UTC; set the clock"
+            )
+    end = min(certificate.not_valid_after_utc, ca.not_valid_after_utc)
+    notice = end_notice(str(path), end, now)
+    notices = [f"{notice}; {remedy}"] if notice else []
+    if key_path.stat().st_mode & 0o077:
+        notices.append(f"{key_path} can be read by other users of this machine; `chmod 600 {key_path}`")
+    return TlsIdentity(
+        name,
+        encode_key(key),
+        encode_certificates(certificate),
+        encode_certificates(ca),
+        fingerprint(certificate),
+        fingerprint(ca),
+        end,
+        tuple(host_names(certificate)),
+        tuple(notices),
+    )

@@ -1,0 +1,298 @@
+"""The server's own small authority: a directory with its key, the certificates it has issued and which are revoked.
+
+    ca.key          signs; needed to sign and to renew, never by a running server
+    ca.crt          what server and clients trust
+    server.key      of the server
+    server.crt      of the server, for its names and addresses
+    issued.jsonl    a line for each certificate of a client, and when it was revoked
+
+A certificate is recorded before it is written, so that every one that exists can be revoked by its client's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from fedge.core.errors import ConfigError, FedgeError, NetworkError
+from fedge.core.schema import nearest
+from fedge.core.storage import reading, write_atomic
+from fedge.net.certificates import (
+    RESERVED,
+    WARNING,
+    Certificate,
+    PrivateKey,
+    encode_certificates,
+    encode_key,
+    fingerprint,
+    host_names,
+    issue_authority,
+    issue_client,
+    issue_server,
+    key_fingerprint,
+    make_key,
+    read_bounded,
+    read_certificates,
+    read_key,
+    read_request,
+    utc_now,
+)
+from fedge.net.host_names import LOOPBACK, default_hosts
+from fedge.net.identity import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, alone
+from fedge.runs.files import encode_lines
+
+CA_KEY = "ca.key"
+ISSUED = "issued.jsonl"
+
+State = Literal["valid", "expires soon", "expired", "revoked"]
+
+
+class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A client's certificate, as it is recorded."""
+
+    name: str
+    fingerprint: str  # SHA-256 of the certificate in hex
+    key: str  # SHA-256 of its public key in hex
+    valid_from: datetime
+    valid_until: datetime
+    revoked: datetime | None = None
+
+    def state(self, now: datetime) -> State:
+        """Return whether it is good, at a time."""
+        return "revoked" if self.revoked else life(self.valid_until, now)
+
+
+class Established(NamedTuple):
+    """An authority and its server, after `init`."""
+
+    created: bool  # the authority; else it was there, and the server's certificate was renewed
+    hosts: list[str]
+    server_expires: datetime
+    authority_expires: datetime
+    authority: str  # fingerprint
+
+
+class Signed(NamedTuple):
+    """A client's certificate that was issued now."""
+
+    record: Issued
+    path: Path
+    renewed: bool
+    replaced: int  # certificates of other keys that were revoked for it
+    authority: str  # fingerprint
+
+
+class Listed(NamedTuple):
+    """A certificate in the directory of an authority."""
+
+    role: Literal["authority", "server", "client"]
+    name: str
+    state: State
+    valid_until: datetime
+    fingerprint: str
+    hosts: list[str]
+
+
+def life(end: datetime, now: datetime) -> State:
+    """Return in which part of its life a certificate is that was not revoked."""
+    return "expired" if now > end else "expires soon" if end - now <= WARNING else "valid"
+
+
+def init(folder: Path, hosts: Sequence[str] = (), now: datetime | None = None) -> Established:
+    """Make an authority unless it is there, and a certificate for its server.
+
+    Without hosts the server keeps those that its certificate names; a new one gets those of this machine. The loopback
+    names are always among them.
+    """
+    now = now or utc_now()
+    with alone(folder):
+        created = not (folder / CA_CERTIFICATE).exists()
+        if created:
+            _create(folder, now)
+        ca, ca_key = _open(folder, now)
+        read_issued(folder)
+        path = folder / SERVER_CERTIFICATE
+        kept = host_names(read_certificates(path)[0]) if path.exists() else default_hosts()
+        if not (folder / SERVER_KEY).exists():
+            write_atomic(folder / SERVER_KEY, encode_key(make_key()), secret=True)
+        key = read_key(folder / SERVER_KEY).public_key()
+        server = issue_server(ca, ca_key, key, [*(hosts or kept), *LOOPBACK], now)
+        write_atomic(path, encode_certificates(server))
+    return Established(created, host_names(server), server.not_valid_after_utc, ca.not_valid_after_utc, fingerprint(ca))
+
+
+def sign(
+    folder: Path, request: Path, output: Path | None = None, *, replace: bool = False, now: datetime | None = None
+) -> Signed:
+    """Issue the certificate that a client's request asks for, beside the request unless `output` names a file.
+
+    A request with the same key renews. One with another key is refused, unless the client's other certificates are
+    revoked or are to be replaced; then they are revoked. A revoked key is refused for good.
+    """
+    now = now or utc_now()
+    asked = read_request(request)
+    key = key_fingerprint(asked.key)
+    path = output or request.with_name(f"{asked.name}.crt")
+    _check_output(folder, path)
+    with alone(_existing(folder)):
+        ca, ca_key = _open(folder, now)
+        issued = read_issued(folder)
+        if any(each.key == key and each.revoked for each in issued):
+            raise NetworkError(
+                f"{request}: the key of {asked.name} was revoked; have the client make another one, "
+                f"with `fedge client request {asked.name}` and a new directory"
+            )
+        others = [each for each in issued if each.name == asked.name and each.key != key and not each.revoked]
+        if others and not replace:
+            raise NetworkError(
+                f"{request}: {asked.name} has a certificate for another key ({others[-1].key[:16]}..., and the request "
+                f"is for {key[:16]}...); if its owner confirms the new key, --replace revokes the old certificate"
+            )
+        certificate = issue_client(ca, ca_key, asked, now)
+        record = Issued(
+            asked.name,
+            fingerprint(certificate),
+            key,
+            certificate.not_valid_before_utc,
+            certificate.not_valid_after_utc,
+        )
+        _write_issued(folder, [*_revoke(issued, others, now), record])
+        write_atomic(path, encode_certificates(certificate, ca))
+    renewed = any(each.name == asked.name and each.key == key for each in issued)
+    return Signed(record, path, renewed, len(others), fingerprint(ca))
+
+
+def revoke(folder: Path, name: str, now: datetime | None = None) -> list[Issued]:
+    """Revoke all certificates issued to a client so far; return those that were not revoked before."""
+    with alone(_existing(folder)):
+        issued = read_issued(folder)
+        if not any(each.name == name for each in issued):
+            if name.lower() in RESERVED:
+                raise ConfigError(f"{name}: only certificates of clients can be revoked; see docs/certificates.md")
+            close = nearest(name, {each.name for each in issued})
+            raise NetworkError(f"no certificate was issued to {name!r}{close}; `fedge pki list` shows the clients")
+        valid = [each for each in issued if each.name == name and not each.revoked]
+        if valid:
+            _write_issued(folder, _revoke(issued, valid, now or utc_now()))
+    return valid
+
+
+def list_certificates(folder: Path, all: bool = False, now: datetime | None = None) -> list[Listed]:
+    """Return authority, server, and the newest certificate of each client or all of them, by name."""
+    now = now or utc_now()
+    (ca, *_) = read_certificates(_existing(folder) / CA_CERTIFICATE)
+    found = [Listed("authority", "ca", life(ca.not_valid_after_utc, now), ca.not_valid_after_utc, fingerprint(ca), [])]
+    if (folder / SERVER_CERTIFICATE).exists():
+        (server, *_) = read_certificates(folder / SERVER_CERTIFICATE)
+        end = server.not_valid_after_utc
+        found.append(Listed("server", "server", life(end, now), end, fingerprint(server), host_names(server)))
+    issued = read_issued(folder)
+    shown = issued if all else {each.name: each for each in issued}.values()
+    clients = sorted(shown, key=lambda each: (each.name, each.valid_until))
+    return found + [
+        Listed("client", each.name, each.state(now), each.valid_until, each.fingerprint, []) for each in clients
+    ]
+
+
+def read_issued(folder: Path) -> list[Issued]:
+    """Return the records of clients' certificates, oldest first."""
+    path = folder / ISSUED
+    with reading(path):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise NetworkError(
+                f"there is no {path}, which records revoked certificates; put back a copy of it"
+            ) from None
+    try:
+        return _DECODER.decode_lines(data)
+    except ValueError as error:
+        raise NetworkError(f"{path} is damaged: {error}; put back a copy of it") from None
+
+
+class RevocationList:
+    """Which certificates are revoked, as the directory of an authority has it at each question.
+
+    If its file can no longer be read, the answers stay as they were, and `problem` tells why.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = self._stamp()
+        self._revoked = self._read()
+        self.problem: str | None = None
+
+    def is_revoked(self, fingerprint: str) -> bool:
+        """Whether the certificate with this fingerprint was revoked."""
+        try:
+            if (stamp := self._stamp()) != self._seen:
+                self._revoked, self._seen = self._read(), stamp
+            self.problem = None
+        except FedgeError as error:
+            self.problem = str(error)
+        return fingerprint in self._revoked
+
+    def _stamp(self) -> tuple[int, int, int]:
+        path = self._folder / ISSUED
+        with reading(path):
+            found = path.stat()
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> frozenset[str]:
+        return frozenset(each.fingerprint for each in read_issued(self._folder) if each.revoked)
+
+
+def _existing(folder: Path) -> Path:
+    if not (folder / CA_CERTIFICATE).exists():
+        raise NetworkError(f"there is no authority in {folder}; `fedge pki init --pki {folder}` makes one")
+    return folder
+
+
+def _create(folder: Path, now: datetime) -> None:
+    """Make an authority. Its certificate comes last: without it, a crash has left nothing that was ever used."""
+    if (folder / ISSUED).exists() and read_issued(folder):
+        raise NetworkError(f"{folder} has issued certificates, but {CA_CERTIFICATE} is missing; put back a copy of it")
+    if not (folder / CA_KEY).exists():
+        write_atomic(folder / CA_KEY, encode_key(make_key()), secret=True)
+    write_atomic(folder / ISSUED, b"")
+    write_atomic(folder / CA_CERTIFICATE, encode_certificates(issue_authority(read_key(folder / CA_KEY), now)))
+
+
+def _open(folder: Path, now: datetime) -> tuple[Certificate, PrivateKey]:
+    """Return certificate and key of the authority, which must match and be valid."""
+    (ca, *_) = read_certificates(folder / CA_CERTIFICATE)
+    if not (folder / CA_KEY).exists():
+        raise NetworkError(f"there is no {folder / CA_KEY}: sign and renew where the authority's key is kept")
+    key = read_key(folder / CA_KEY)
+    if ca.public_key() != key.public_key():
+        raise NetworkError(f"{folder / CA_KEY} is not the key of {folder / CA_CERTIFICATE}; put back a copy of it")
+    if now > ca.not_valid_after_utc:
+        raise NetworkError(
+            f"the authority in {folder} expired on {ca.not_valid_after_utc:%Y-%m-%d}; make one in another directory"
+        )
+    return ca, key
+
+
+def _check_output(folder: Path, path: Path) -> None:
+    """Raise a ConfigError if the file to be written is something else than a client's certificate."""
+    if path.is_dir():
+        raise ConfigError(f"--output: expected a file, and {path} is a directory")
+    own = {(folder / name).resolve() for name in (CA_KEY, CA_CERTIFICATE, SERVER_KEY, SERVER_CERTIFICATE, ISSUED)}
+    if path.resolve() in own or (path.exists() and not read_bounded(path).startswith(b"-----BEGIN CERTIFICATE-----")):
+        raise ConfigError(f"{path} would be overwritten, and is no client's certificate; choose another --output")
+
+
+def _revoke(issued: Sequence[Issued], which: Sequence[Issued], now: datetime) -> list[Issued]:
+    fingerprints = {each.fingerprint for each in which}
+    return [msgspec.structs.replace(each, revoked=now) if each.fingerprint in fingerprints else each for each in issued]
+
+
+def _write_issued(folder: Path, issued: Sequence[Issued]) -> None:
+    write_atomic(folder / ISSUED, encode_lines(issued))
+
+
+_DECODER = msgspec.json.Decoder(Issued)

@@ -1,0 +1,50 @@
+"""The plan of the round in progress, on disk before its first offer: a restarted server asks the same clients again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from fedge.core.errors import RunError
+from fedge.core.storage import write_atomic, writing
+from fedge.runs.files import encode_pretty, read_bytes
+
+FILE = "checkpoint/round.json"
+
+
+class PlannedRound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is asked in a round, of how many clients; `attempt` counts how often the round was begun, from 1."""
+
+    round: int
+    attempt: int
+    num_clients: int
+    cohort: tuple[int, ...]
+
+
+class RoundPlan:
+    """The file of one run, and what it says."""
+
+    def __init__(self, run: Path) -> None:
+        self._file = run / FILE
+        data = read_bytes(self._file)
+        self._stored = self._decode(data) if data is not None else None
+
+    def resumed(self, round: int) -> PlannedRound | None:
+        """Return the plan of this round if it was begun before; None for a new one."""
+        return self._stored if self._stored is not None and self._stored.round == round else None
+
+    def store(self, plan: PlannedRound) -> None:
+        """Make a plan durable."""
+        if plan != self._stored:
+            with writing(self._file, "start the server again"):
+                write_atomic(self._file, encode_pretty(plan))
+            self._stored = plan
+
+    def _decode(self, data: bytes) -> PlannedRound:
+        try:
+            return msgspec.json.decode(data, type=PlannedRound)
+        except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
+            raise RunError(
+                f"{self._file} is damaged: {error}; delete it to choose the clients of this round anew"
+            ) from None

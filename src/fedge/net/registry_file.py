@@ -1,0 +1,154 @@
+"""The SQLite file of a registry: its tables, how it is opened, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from sqlite3 import Connection
+
+from fedge.core.errors import RunError, StorageError
+
+FORMAT = 1
+_APPLICATION = 0x46444752  # "FDGR": tells a registry from other SQLite files
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
+_IN_USE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_BUSY_S = 10.0  # for which a writer waits for readers, and a reader for a writer
+_TABLES = f"""
+BEGIN;
+CREATE TABLE client (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    named INTEGER NOT NULL,
+    facts TEXT NOT NULL,
+    joined REAL NOT NULL,
+    last_seen REAL NOT NULL,
+    state TEXT NOT NULL,
+    bytes_down INTEGER NOT NULL DEFAULT 0,
+    bytes_up INTEGER NOT NULL DEFAULT 0,
+    address TEXT NOT NULL,
+    fingerprint TEXT,
+    expires REAL
+) STRICT;
+CREATE TABLE certificate (
+    fingerprint TEXT NOT NULL,
+    client INTEGER NOT NULL REFERENCES client,
+    first_seen REAL NOT NULL,
+    PRIMARY KEY (fingerprint, client)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE attempt (
+    round INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    started REAL NOT NULL,
+    PRIMARY KEY (round, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE task (
+    client INTEGER NOT NULL,
+    token TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    exchange INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL,
+    ended REAL NOT NULL,
+    reason TEXT NOT NULL,
+    bytes_down INTEGER NOT NULL,
+    bytes_up INTEGER NOT NULL,
+    down_s REAL NOT NULL,
+    compute_s REAL NOT NULL,
+    up_s REAL NOT NULL,
+    abandoned INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (client, token)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX task_round ON task (round);
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {FORMAT};
+COMMIT;
+"""
+
+
+def open_for_writing(path: Path) -> Connection:
+    """Open the file, or make it, so that a committed transaction survives the loss of power."""
+    with in_file(path):
+        connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            ((num_tables,),) = connection.execute("SELECT COUNT(*) FROM sqlite_master")
+            if num_tables == 0:
+                connection.executescript(_TABLES)
+            _check(path, connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextmanager
+def open_for_reading(path: Path) -> Iterator[Connection]:
+    """Open the file without changing anything: neither it, nor the files that SQLite keeps beside it."""
+    if not path.is_file():
+        raise RunError(f"no registry at {path}: expected the run of a server; `fedge server FILE` makes one")
+    with in_file(path):
+        # No log beside it: no server has it open, and nothing can change it while it is read.
+        rest = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"
+        address = f"{path.absolute().as_uri()}?{rest}"
+        connection = sqlite3.connect(address, uri=True, timeout=_BUSY_S, isolation_level=None)
+        try:
+            _check(path, connection)
+            yield connection
+        finally:
+            connection.close()
+
+
+@contextmanager
+def transaction(path: Path, connection: Connection) -> Iterator[Connection]:
+    """Durable at its end; if it ends with an error, nothing has changed."""
+    with in_file(path):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # of a full disk, for instance, SQLite has rolled back already
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextmanager
+def in_file(path: Path) -> Iterator[None]:
+    """Turn an error of SQLite into one that names the file and says what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = (getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_ERROR) & 0xFF
+        if code in _IN_USE:
+            raise RunError(f"{path} is in use by another process; wait until that has ended, or end it") from error
+        if code in _DAMAGED:
+            raise damaged(path, str(error)) from error
+        raise StorageError(
+            f"cannot read or write {path}: {error}; free space on that disk, or make it writable for you, "
+            "and run the command again"
+        ) from error
+
+
+def _check(path: Path, connection: Connection) -> None:
+    ((application,),) = connection.execute("PRAGMA application_id")
+    ((format,),) = connection.execute("PRAGMA user_version")
+    if application != _APPLICATION:
+        raise damaged(path, "it is no registry of fedge")
+    if format > FORMAT:
+        raise RunError(f"{path} has format {format}, and this fedge reads up to format {FORMAT}; use a newer fedge")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    if connection.execute("SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall():
+        raise damaged(path, "it has views or triggers, which could run code")
+    ((verdict,),) = connection.execute("PRAGMA quick_check(1)")
+    if verdict != "ok":
+        raise damaged(path, verdict)
+
+
+def damaged(path: Path, reason: str) -> RunError:
+    """Return the error of a file that holds something else than it should."""
+    return RunError(f"{path} is damaged: {reason}; put back a copy of it and of the files beside it")

@@ -1,0 +1,79 @@
+"""One client's session at the server: an outbox with one writer, and a limit on how much it may say."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fedge.net.protocol import FromClient, FromServer, encode, read_client
+from fedge.net.transport import ControlStream, LinkError, Peer, RefusalError
+
+MAX_WAITING = 256
+"""Messages that may wait for a client to read them."""
+RATE = 20.0
+BURST = 200.0
+"""Messages that a client may send: so many a second, and so many at once."""
+
+
+class Session:
+    """The control stream of one client, from its first message on."""
+
+    def __init__(self, peer: Peer, stream: ControlStream) -> None:
+        self.peer = peer
+        self.name = ""  # once it has introduced itself
+        self.number: int | None = None  # once it has joined
+        self._stream = stream
+        self._outbox: asyncio.Queue[FromServer] = asyncio.Queue(MAX_WAITING)
+        self._writer = asyncio.create_task(self._write())
+        self._allowance, self._counted = BURST, time.monotonic()
+
+    def send(self, message: FromServer) -> None:
+        """Send a message, after those before it; a client that does not read is cut off."""
+        try:
+            self._outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            self.cut()
+
+    async def receive(self, timeout_s: float) -> FromClient | None:
+        """Return the next message; None once the client has closed the stream.
+
+        Raises LinkError if the stream broke or was silent so long, StreamError for what is no message, RefusalError if
+        there are too many messages.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                data = await self._stream.receive()
+        except TimeoutError:
+            raise LinkError(f"nothing was heard for {timeout_s:g} s") from None
+        if data is None:
+            return None
+        now = time.monotonic()
+        self._allowance = min(BURST, self._allowance + (now - self._counted) * RATE) - 1
+        self._counted = now
+        if self._allowance < 0:
+            raise RefusalError(f"expected at most {RATE:g} messages a second; try again later")
+        return read_client(data)
+
+    async def close(self) -> None:
+        """Send what waits, as far as the client reads it soon, and end the stream."""
+        try:
+            async with asyncio.timeout(5.0):
+                await self._outbox.join()
+        except TimeoutError:
+            pass
+        self.cut()
+
+    def cut(self) -> None:
+        """End the stream without waiting."""
+        self._writer.cancel()
+        self._closing = asyncio.create_task(self._stream.close())  # kept, so that it is not collected
+
+    async def _write(self) -> None:
+        while True:
+            message = await self._outbox.get()
+            try:
+                await self._stream.send(encode(message))
+            except LinkError:
+                return  # whoever receives finds out as well
+            finally:
+                self._outbox.task_done()

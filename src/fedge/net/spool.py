@@ -1,0 +1,80 @@
+"""Uploads on disk, from their first byte until they are reduced."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fedge.core.errors import StorageError
+from fedge.core.storage import writing
+
+
+class Upload(NamedTuple):
+    """What a client uploaded; `file` is None if nothing of it can be read."""
+
+    file: Path | None
+    num_bytes: int
+    changed: bool  # the client wrote private state of this version
+
+    def open(self) -> memoryview:
+        """Return its bytes: of a file, pages that are read when they are looked at."""
+        if self.file is None or not self.num_bytes:
+            return memoryview(b"")
+        with self.file.open("rb") as opened:
+            return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY))
+
+
+class Spool:
+    """The folder of the uploads of one exchange. What an earlier server left is deleted."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.clear()
+
+    def clear(self) -> None:
+        """Delete all uploads."""
+        with writing(self._folder, "start the server again"):
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(parents=True)
+
+    def check_space(self, num_bytes: int) -> None:
+        """Raise a StorageError if the disk has no room for this much."""
+        free = shutil.disk_usage(self._folder).free
+        if num_bytes > free:
+            raise StorageError(
+                f"{self._folder}: expected room for {num_bytes} bytes of uploads, got {free}; "
+                "free some space, or ask fewer clients (selection.fraction)"
+            )
+
+    async def take(self, name: str, chunks: AsyncIterator[bytes], count: Callable[[int], bool]) -> Path | None:
+        """Write chunks to a new file and return it; None, and no file, once `count` of a chunk's bytes says stop.
+
+        What `chunks` raises is raised, without a file; a StorageError if the disk is full.
+        """
+        file = self._folder / name
+        try:
+            with writing(file, "free some space"):
+                descriptor = await asyncio.to_thread(os.open, file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                try:
+                    async for chunk in chunks:
+                        if not count(len(chunk)):
+                            file.unlink(missing_ok=True)
+                            return None
+                        await asyncio.to_thread(_write_all, descriptor, chunk)
+                finally:
+                    os.close(descriptor)
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        return file
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -1,0 +1,94 @@
+"""Where a networked run is, for pages and scripts: `status.json` in the run directory, replaced once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from fedge.core.errors import StorageError
+from fedge.core.printable import printable
+from fedge.core.storage import write_atomic, writing
+from fedge.net.events import utc
+from fedge.runs import files
+
+_NUM_MOMENTS = 11  # over which throughput is measured: ten seconds, at one a second
+
+
+class ServerStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """A moment of a run. Bytes are those of payloads since the server has started."""
+
+    run: str  # the run's id
+    state: str  # of the round, such as "open"; or "waiting", "done"
+    round: int = 0
+    num_rounds: int | None = None
+    exchange: int = 0
+    attempt: int = 0
+    waiting_for: str = ""  # why nothing happens, if nothing does
+    deadline_s: float | None = None  # until the exchange closes
+    clients: dict[str, int] = {}  # how many are in each state
+    asked: int = 0  # of this exchange
+    accepted: int = 0
+    received: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+
+class PublishedStatus(ServerStatus, kw_only=True, frozen=True):
+    """What status.json holds."""
+
+    time: str  # UTC
+    pid: int
+    down_bytes_per_s: float = 0.0
+    up_bytes_per_s: float = 0.0
+
+
+class StatusFile:
+    """Writes the file, with the time and the throughput of the last seconds."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._clock = path, clock
+        self._moments: deque[tuple[float, int, int]] = deque(maxlen=_NUM_MOMENTS)
+
+    def write(self, status: ServerStatus) -> None:
+        """Replace the file. Readers see the old content or the new one. Raises StorageError."""
+        now = self._clock()
+        self._moments.append((now, status.bytes_down, status.bytes_up))
+        then, down, up = self._moments[0]
+        seconds = max(now - then, 1e-9)
+        published = PublishedStatus(
+            **msgspec.structs.asdict(status),
+            time=utc(now),
+            pid=os.getpid(),
+            down_bytes_per_s=round((status.bytes_down - down) / seconds, 1),
+            up_bytes_per_s=round((status.bytes_up - up) / seconds, 1),
+        )
+        text = printable(files.encode_pretty(published).decode(), "\n")
+        with writing(self._path, "run the command again"):
+            write_atomic(self._path, text.encode(), durable=False)
+
+
+async def publish(file: StatusFile, snapshot: Callable[[], ServerStatus], every_s: float = 1.0) -> NoReturn:
+    """Write the status again and again, beside the event loop, until cancelled; a full disk does not end it."""
+    while True:
+        status = snapshot()
+        with suppress(StorageError):
+            await asyncio.to_thread(file.write, status)
+        await asyncio.sleep(every_s)
+
+
+def read_status(path: Path) -> PublishedStatus | None:
+    """Return the last status that was written; None if there is none. Raises RunError if the file is damaged."""
+    data = files.read_bytes(path)
+    if data is None:
+        return None
+    found = files.decode(path, data)
+    files.check_types(path, found, PublishedStatus)
+    return msgspec.convert(found, PublishedStatus)

@@ -1,0 +1,176 @@
+"""Why a TLS connection fails, in words. gRPC has decided that it does; for most reasons it says "Socket closed"."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.oid import NameOID
+
+from fedge.core.printable import printable
+from fedge.net.transport import Credentials, DeniedError, LinkError
+
+_TIMEOUT_S = 5.0
+
+
+def explain(host: str, port: int, credentials: Credentials | None, proxy: str | None) -> LinkError | None:
+    """Return what is wrong with the certificates at either end, or None if that is not why a connection fails.
+
+    Connects to the server once more, accepts any certificate to look at it, and sends nothing.
+    """
+    if credentials and (problem := _unusable(credentials)):
+        return DeniedError(problem)
+    try:
+        with _reach(host, port, proxy) as link:
+            return _handshake(link, host, f"{host}:{port}", credentials)
+    except OSError:  # nobody is there, which is for others to report
+        return None
+
+
+def _unusable(credentials: Credentials) -> str | None:
+    try:
+        key = load_pem_private_key(credentials.key, None)
+        own = x509.load_pem_x509_certificate(credentials.certificate)
+        authorities = x509.load_pem_x509_certificates(credentials.ca)
+    except (ValueError, TypeError) as error:
+        return f"the key, certificate or CA certificate of this client cannot be read: {error}"
+    if key.public_key() != own.public_key():
+        return "the key of this client is not that of its certificate; give the directory of `fedge client request`"
+    if not _issued(own, authorities):
+        return (
+            f"this client's certificate was issued by another CA ({_name(own.issuer)}) than its CA certificate "
+            f"({_name(authorities[0].subject)}); let the server's `fedge pki sign` make both"
+        )
+    return _wrong_time(own, "this client's certificate", "`fedge client request`, then `fedge pki sign`")
+
+
+def _handshake(link: socket.socket, host: str, where: str, credentials: Credentials | None) -> LinkError | None:
+    try:
+        tls = _context(credentials).wrap_socket(link, server_hostname=host)
+    except ssl.SSLEOFError:
+        return None
+    except ssl.SSLError as error:
+        if not credentials:  # neither does this client
+            return None
+        return DeniedError(f"{where} does not speak TLS ({error.reason}): wrong port, or a server with --insecure?")
+    with tls:
+        if not credentials:
+            return DeniedError(f"{where} wants TLS: drop --insecure, and give --cert DIR")
+        der = tls.getpeercert(binary_form=True)
+        if der and (problem := _wrong_server(x509.load_der_x509_certificate(der), credentials.ca, host, where)):
+            return DeniedError(problem)
+        if tls.recv(1):
+            return None
+    # a server of gRPC drops a client whose certificate it does not accept, as it drops all when it stops
+    return LinkError(
+        f"{where} closed the connection after the handshake: it is stopping, or does not accept this client's "
+        "certificate, for example because its clock is wrong"
+    )
+
+
+def _wrong_server(server: x509.Certificate, ca: bytes, host: str, where: str) -> str | None:
+    authorities = x509.load_pem_x509_certificates(ca)
+    if not _issued(server, authorities):
+        return (
+            f"the certificate of {where} was issued by another CA ({_name(server.issuer)}) than the one that this "
+            f"client accepts ({_name(authorities[0].subject)}): wrong server, or its CA was made anew"
+        )
+    if problem := _wrong_time(server, f"the certificate of {where}", "`fedge pki init` on the server"):
+        return problem
+    names = _hosts(server)
+    if not any(_matches(name, host) for name in names):
+        return (
+            f"the certificate of {where} is not for {host}, but for {', '.join(names) or 'no host'}: connect to one of "
+            f"these names, or add it on the server with `fedge pki init --host {host}`"
+        )
+    return None
+
+
+def _wrong_time(certificate: x509.Certificate, whose: str, renew: str) -> str | None:
+    now, begin, end = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        return f"{whose} is expired: it ended at {end:%Y-%m-%d %H:%M} UTC; renew it with {renew}"
+    if now < begin:
+        return (
+            f"{whose} is not yet valid: it begins at {begin:%Y-%m-%d %H:%M} UTC, and the clock of this machine says "
+            f"{now:%Y-%m-%d %H:%M} UTC; set the clocks of both machines"
+        )
+    return None
+
+
+def _hosts(certificate: x509.Certificate) -> list[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    names = [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
+    return [printable(name)[:100] for name in names[:20]]
+
+
+def _matches(name: str, host: str) -> bool:
+    try:
+        return ip_address(name) == ip_address(host)
+    except ValueError:
+        name, host = name.lower(), host.lower().rstrip(".")
+        return name == host or (name.startswith("*.") and name[1:] == host[host.find(".") :])
+
+
+def _name(name: x509.Name) -> str:
+    found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return printable(str(found[0].value))[:100] if found else "without a name"
+
+
+def _issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
+
+
+def _context(credentials: Credentials | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    if credentials:
+        with TemporaryDirectory() as folder:  # which only this user can read; ssl takes files only
+            path = Path(folder) / "own.pem"
+            path.write_bytes(credentials.key + b"\n" + credentials.certificate)
+            context.load_cert_chain(path)
+    return context
+
+
+def _reach(host: str, port: int, proxy: str | None) -> socket.socket:
+    """Return a connection to a server; an OSError if there is none."""
+    if not proxy:
+        return socket.create_connection((host, port), _TIMEOUT_S)
+    parts = urlsplit(proxy)
+    link = socket.create_connection((parts.hostname or "", parts.port or 80), _TIMEOUT_S)
+    try:
+        _ask_proxy(link, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+def _ask_proxy(link: socket.socket, target: str) -> None:
+    link.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        if not (byte := link.recv(1)) or len(head) > 10_000:  # no more than the head: what follows is TLS
+            raise OSError("no answer from the proxy")
+        head += byte
+    if head.split(maxsplit=2)[1:2] != [b"200"]:
+        raise OSError("the proxy does not connect")

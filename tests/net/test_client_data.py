@@ -1,0 +1,128 @@
+"""Data of one client, by whatever SPEC: what the simulated client has, bit for bit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedge.cli.data_split import split
+from fedge.config import load
+from fedge.core.errors import ConfigError, DataError
+from fedge.data.clients import Clients
+from fedge.net.client_data import load_spec
+
+BASE = 'model = "logistic"\nalgorithm = { name = "fedavg", learning_rate = 0.1, local_steps = 1 }\nseed = 5\n'
+STATIC = {
+    "plain": 'name = "digits"\nclients = 6',
+    "normalised": 'name = "digits"\nclients = 6\nnormalise = true\nvalidation = 0.1',
+    "noisy": 'name = "digits"\nclients = 6\nnoise = { fraction = 0.5, std = 1.0 }\npartition = "dirichlet"',
+    "given": 'name = "digits"\nclients = 6\nnormalise = { mean = 0.3, std = [0.4] }\nshared_fraction = 0.1',
+    "oversampled": 'name = "digits"\nclients = 6\noversample = true\npartition = { name = "shards", per_client = 2 }',
+    "mixture": 'name = "synthetic"\nclients = 6\nfeatures = 4\nvalidation = 0.2',
+    "quadratic": 'name = "synthetic"\nkind = "quadratic"\nclients = 6\nfeatures = 4',
+}
+CHANGING = {
+    "arriving": 'name = "digits"\nclients = 6\ndrift = { name = "arriving", start = 0.2, until = 4 }',
+    "label_shift": 'name = "digits"\nclients = 6\npartition = { name = "shards", per_client = 2 }\n'
+    'drift = { name = "label_shift", until = 4 }',
+    "feature_shift": 'name = "digits"\nclients = 6\ndrift = { name = "feature_shift", degrees = 30, until = 4 }\n'
+    "normalise = true",
+    "augmented": 'name = "digits"\nclients = 6\naugment = { flip = true, crop = 24 }\nvalidation = 0.1\n'
+    "noise = { fraction = 0.5, std = 0.5 }",
+}
+
+
+def write(folder: Path, data: str, base: str = BASE) -> Path:
+    path = folder / "e.toml"
+    path.write_text(f"{base}[data]\n{data}\n")
+    return path
+
+
+def assert_same(own: Any, simulated: Clients, number: int, rounds: tuple[int, ...] = (1,)) -> None:
+    """Samples, sizes and facts are those of the simulated client."""
+    assert (own.shape, own.num_outputs, own.task) == (simulated.shape, simulated.num_outputs, simulated.task)
+    assert own.sizes[number] == simulated.sizes[number]
+    assert own.facts.size == simulated.sizes[number]
+    assert own.facts.noisy == (number in simulated.noisy) == (number in own.noisy)
+    for round in rounds:
+        assert own.num_samples(number, round) == simulated.num_samples(number, round)
+        for part in ("train", "test", "validation"):
+            ours, theirs = getattr(own, part)(number, round), getattr(simulated, part)(number, round)
+            assert [side.dtype for side in ours] == [side.dtype for side in theirs]
+            assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True)), (part, round)
+    sizes = (len(simulated.test(number, 1)), len(simulated.validation(number, 1)))
+    assert (own.facts.test_size, own.facts.validation_size) == sizes
+
+
+@pytest.mark.parametrize("data", [*STATIC.values(), *CHANGING.values()], ids=[*STATIC, *CHANGING])
+def test_client_of_an_experiment_file_has_its_samples_in_every_round(tmp_path: Path, data: str) -> None:
+    path = write(tmp_path, data)
+    options: Any = load(path).data
+    simulated, plan = options.build(5), options.server_part(5).plan
+    for number in (0, 3, 5):
+        spec = load_spec(f"{path}#{number}")
+        assert spec.named == number
+        assert_same(spec.load(plan, number), simulated, number, (1, 2, 4, 9))
+
+
+@pytest.mark.parametrize("data", STATIC.values(), ids=STATIC)
+def test_folder_of_a_split_has_the_clients_samples(tmp_path: Path, data: str) -> None:
+    path, parts = write(tmp_path, data), tmp_path / "parts"
+    split(path, parts)
+    options: Any = load(path).data
+    simulated, plan = options.build(5), options.server_part(5).plan
+    assert sorted(folder.name for folder in parts.iterdir()) == [f"client-000{number}" for number in range(6)]
+    for number in range(6):
+        spec = load_spec(str(parts / f"client-000{number}"))
+        assert spec.named == number
+        assert_same(spec.load(plan, number), simulated, number, (1, 7))
+
+
+@pytest.mark.parametrize("data", CHANGING.values(), ids=CHANGING)
+def test_data_that_changes_by_round_is_not_split(tmp_path: Path, data: str) -> None:
+    path = write(tmp_path, data)
+    with pytest.raises(ConfigError, match=r"data\.(drift|augment): changes samples by round"):
+        split(path, tmp_path)
+
+
+def test_some_clients_are_split_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, parts = write(tmp_path, STATIC["plain"]), tmp_path / "parts"
+    for seed in (5, 6):
+        split(path, parts, "4, 1", [f"seed={seed}"])
+        assert capsys.readouterr().out.count("wrote ") == 2
+    assert sorted(folder.name for folder in parts.iterdir()) == ["client-0001", "client-0004"]
+    options: Any = load(path).data
+    own = load_spec(str(parts / "client-0004")).load(options.server_part(6).plan, 4)
+    assert_same(own, options.build(6), 4)
+    for wrong in ("6", "x", "1-2", "", "٣"):
+        with pytest.raises(ConfigError, match="--clients: expected numbers from 0 to 5"):
+            split(path, parts, wrong)
+
+
+def test_another_division_is_refused_by_the_setting_that_differs(tmp_path: Path) -> None:
+    path, parts = write(tmp_path, STATIC["plain"]), tmp_path / "parts"
+    split(path, parts)
+    other: Any = load(path, ["data.partition.name=dirichlet", "data.partition.alpha=0.3"]).data
+    for spec in (f"{path}#1", str(parts / "client-0001")):
+        with pytest.raises(DataError, match=r"data\.partition.alpha: the server has 0.3, .* has None"):
+            load_spec(spec).load(other.server_part(5).plan, 1)
+    same: Any = load(path, ["data.dir=/elsewhere"]).data
+    load_spec(f"{path}#1").load(same.server_part(6).plan, 1)  # the server's seed divides
+    with pytest.raises(DataError, match=r"data.seed: the server has 6, .*client-0001 has 5"):
+        load_spec(str(parts / "client-0001")).load(same.server_part(6).plan, 1)
+
+
+def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
+    path = write(tmp_path, STATIC["plain"])
+    plan = load(path).data.server_part(5).plan
+    with pytest.raises(DataError, match="number 2, but its data is that of client 3"):
+        load_spec(f"{path}#3").load(plan, 2)
+    with pytest.raises(DataError, match="#6: its clients are 0 to 5"):
+        load_spec(f"{path}#6").load(plan, 6)
+    for spec in (f"{path}#x", f"{path}#", f"{path}#-1", f"{path}#999999999", f"{path}#٣"):
+        with pytest.raises(ConfigError, match=r"FILE\.toml#NUMBER"):
+            load_spec(spec)
+    own = load_spec(f"{path}#3").load(plan, 3)
+    with pytest.raises(DataError, match="data of client 3, and client 0 was asked for"):
+        own.train(0, 1)
