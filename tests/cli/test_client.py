@@ -21,7 +21,7 @@ OFFER = OfferFacts("work", 4, 0, 1000, 60.0)
 
 
 class FakeNetwork:
-    """Stands in for `fedge.experiment.networked`: notes what it is asked, takes part in one round."""
+    """Stands in for `fedge.experiment.joining`: notes what it is asked, takes part in one round."""
 
     def __init__(self) -> None:
         self.joined: list[ClientOptions] = []
@@ -43,9 +43,9 @@ class FakeNetwork:
 
 @pytest.fixture
 def networked(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
-    fake, module = FakeNetwork(), ModuleType("fedge.experiment.networked")
+    fake, module = FakeNetwork(), ModuleType("fedge.experiment.joining")
     module.join = fake.join  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedge.experiment.networked", module)
+    monkeypatch.setitem(sys.modules, "fedge.experiment.joining", module)
     return fake
 
 
@@ -72,8 +72,8 @@ def test_a_client_takes_part_and_says_so(fedge, networked, minimal, tmp_path):
         "server unreachable, trying again",
         "localhost:8443: joined as client 3 of run 5f3a",
         "round 4: received after 0:00",
-        "round 4, exchange 2, evaluation: declined after 0:00: on",
-        "battery",
+        "round 4, exchange 2, evaluation: declined after 0:00 (on",
+        "battery)",
         "localhost:8443: the run is complete",
     ]
 

@@ -7,15 +7,15 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from fedge.cli.client_view import ClientLines, ClientPicture, watching_client
-from fedge.cli.server_view import ServerLines, ServerPicture, ServerWatch, describe_moment, watching_server
+from fedge.cli.server_view import ServerLines, ServerPicture, ServerWatch, describe_status, watching_server
 from fedge.net.policy import OfferFacts
+from fedge.net.status import ServerStatus
 
 OFFER = OfferFacts("work", 4, 0, 1000, 60.0)
 
@@ -29,9 +29,8 @@ class FakeClock:
         return self.now
 
 
-def moment(**changes: Any) -> Any:
-    values = {"state": "open", "round": 3, "exchange": 0, "waiting_for": "", "deadline_s": None, "clients": {}}
-    return SimpleNamespace(**(values | {"asked": 0, "received": 0, "bytes_down": 0, "bytes_up": 0} | changes))
+def moment(**changes: Any) -> ServerStatus:
+    return ServerStatus(**({"run": "5f", "state": "open", "round": 3} | changes))
 
 
 def terminal() -> Console:
@@ -47,7 +46,7 @@ def drawn(console: Console) -> str:
     ("changes", "line"),
     [
         ({}, "round 3: open"),
-        ({"waiting_for": "2 more clients"}, "round 3: waiting for 2 more clients"),
+        ({"waiting_for": "waits for 2 more"}, "round 3: waits for 2 more"),
         ({"exchange": 1, "asked": 5, "received": 2}, "round 3, exchange 2: open, 2 of 5 received"),
         ({"deadline_s": 83.0}, "round 3: open, 1:23 left"),
         ({"deadline_s": -1.0}, "round 3: open, 0:00 left"),
@@ -56,7 +55,7 @@ def drawn(console: Console) -> str:
     ],
 )
 def test_a_moment_of_a_server(changes: dict[str, Any], line: str) -> None:
-    assert describe_moment(moment(**changes)) == line
+    assert describe_status(moment(**changes)) == line
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_a_moment_of_a_server(changes: dict[str, Any], line: str) -> None:
             {"client": 3, "round": 4, "reason": "not finite"},
             "was rejected in round 4: not finite\n",
         ),
-        ("refuse", {"name": "who", "reason": "revoked"}, "client who was refused: revoked\n"),
+        ("refuse", {"name": "who", "reason": "revoked"}, "a client (who) was refused: revoked\n"),
         ("drop", {"client": 0, "name": None, "round": 1}, "client 0 was given up in round 1\n"),
         ("join", {"client": 3, "name": "\x1b[31mred"}, "client 3 (\\u001b[31mred) joined\n"),
         ("fetch", {"client": 3}, ""),
@@ -85,9 +84,9 @@ def test_events_of_a_server(capsys: pytest.CaptureFixture[str], event: str, fiel
 
 def test_lines_say_a_reason_to_wait_once_until_it_is_another(capsys: pytest.CaptureFixture[str]) -> None:
     watch = ServerWatch(ServerLines())
-    for reason in ("", "3 more clients", "3 more clients", "2 more clients", "", "2 more clients"):
+    for reason in ("", "waits for 3 more", "waits for 3 more", "waits for 2 more", "", "waits for 2 more"):
         watch.status(moment(waiting_for=reason))
-    waits = [f"round 3: waiting for {number} more clients" for number in (3, 2, 2)]
+    waits = [f"round 3: waits for {number} more" for number in (3, 2, 2)]
     assert capsys.readouterr().err.splitlines() == waits
 
 
@@ -104,8 +103,8 @@ def test_every_round_has_a_line_however_fast_it_is(capsys: pytest.CaptureFixture
 def test_a_terminal_shows_the_rounds_and_the_moment() -> None:
     console = terminal()
     watch = ServerWatch(ServerPicture(console))
-    watch.status(moment(waiting_for="3 more clients"))  # before the first round
-    assert "waiting for 3 more clients" in drawn(console)
+    watch.status(moment(waiting_for="waits for 3 more"))  # before the first round
+    assert "waits for 3 more" in drawn(console)
     watch.begin("runs/first", 1, 9)
     watch.status(moment(clients={"working": 2}))
     watch.round({"round": 1, "accuracy": 0.5})

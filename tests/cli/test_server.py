@@ -17,11 +17,12 @@ import pytest
 
 from fedge.cli.network import TERMINATED
 from fedge.config import load, plain
+from fedge.net.status import ServerStatus
 from fedge.runs import files
 
 
 class FakeServer:
-    """Stands in for `fedge.experiment.networked`: notes what it is asked, leaves a run."""
+    """Stands in for `fedge.experiment.serving`: notes what it is asked, leaves a run."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -37,8 +38,8 @@ class FakeServer:
         progress.notice(f"listening on {listen}")
         observer.event("join", client=0, name="clinic")
         observer.event("fetch", client=0, name="clinic")
-        observer.status(moment(waiting_for="2 more clients"))
-        observer.status(moment(waiting_for="2 more clients"))
+        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waits for 2 more clients"))
+        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waits for 2 more clients"))
         progress.begin(str(path), 1, config.rounds)
         for number in range(1, config.rounds + 1):
             progress.round({"round": number, "accuracy": 0.5})
@@ -51,17 +52,11 @@ class FakeServer:
         return path
 
 
-def moment(**changes: Any) -> SimpleNamespace:
-    """A moment of a server."""
-    values = {"state": "open", "round": 1, "exchange": 0, "waiting_for": "", "deadline_s": None, "clients": {}}
-    return SimpleNamespace(**(values | {"asked": 0, "received": 0, "bytes_down": 0, "bytes_up": 0} | changes))
-
-
 @pytest.fixture
 def networked(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    fake, module = FakeServer(), ModuleType("fedge.experiment.networked")
+    fake, module = FakeServer(), ModuleType("fedge.experiment.serving")
     module.serve = fake.serve  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedge.experiment.networked", module)
+    monkeypatch.setitem(sys.modules, "fedge.experiment.serving", module)
     return fake
 
 
@@ -81,7 +76,7 @@ def test_a_server_begins_shows_its_rounds_and_ends_with_the_results(fedge, netwo
     assert result.stderr.splitlines()[:3] == [
         "listening on 127.0.0.1:8443",
         "client 0 (clinic) joined",
-        "round 1: waiting for 2 more clients",
+        "round 1: waits for 2 more clients",
     ]
     rounds = [line for line in result.stderr.splitlines() if line.startswith(f"{path}: round ")]
     assert [line.partition(",")[0] for line in rounds] == [f"{path}: round {n}/3" for n in (0, 1, 2, 3, 3)]
@@ -246,14 +241,14 @@ def test_sigterm_ends_the_process_with_its_code(experiment_file, tmp_path):
     code = f"""
 import sys, threading, types
 sys.path[:0] = {sys.path!r}
-networked = sys.modules["fedge.experiment.networked"] = types.ModuleType("fedge.experiment.networked")
+serving = sys.modules["fedge.experiment.serving"] = types.ModuleType("fedge.experiment.serving")
 def serve(config, **told):
     try:
         told["progress"].notice("serving")
         threading.Event().wait()
     finally:
         told["progress"].notice("closed")
-networked.serve = serve
+serving.serve = serve
 from fedge.cli import main
 main()
 """

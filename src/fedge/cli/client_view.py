@@ -58,7 +58,7 @@ class ClientLines:
     def settled(self, verdict: Verdict, reason: str = "") -> None:
         with self._lock:
             self._ended[verdict] += 1
-            self.ended(f"{self._task}: {verdict} after {self._passed()}" + (f": {reason}" if reason else ""))
+            self.ended(f"{self._task}: {verdict} after {self._passed()}" + (f" ({reason})" if reason else ""))
             self._task, self._activity = "", "idle"
 
     def ended(self, text: str) -> None:

@@ -17,7 +17,8 @@ from fedge.cli.tally import duration
 from fedge.core.fields import describe
 
 if TYPE_CHECKING:
-    from fedge.net.views import ServerMoment, Value
+    from fedge.net.status import ServerStatus
+    from fedge.net.views import Value
 
 _TOLD = {
     "join": "joined",
@@ -32,7 +33,7 @@ _TOLD = {
 class ServerScreen(Screen, Protocol):
     """Where a server is shown."""
 
-    def moment(self, moment: ServerMoment) -> None: ...
+    def moment(self, status: ServerStatus) -> None: ...
 
 
 class ServerPicture(Bar):
@@ -47,8 +48,8 @@ class ServerPicture(Bar):
         self._run = picture
         self._draw()
 
-    def moment(self, moment: ServerMoment) -> None:
-        self._now = describe_moment(moment)
+    def moment(self, status: ServerStatus) -> None:
+        self._now = describe_status(status)
         self._draw()
 
     def close(self) -> None:
@@ -69,16 +70,16 @@ class ServerLines(RunLines):
     def __init__(self) -> None:
         self._waiting_for = ""
 
-    def moment(self, moment: ServerMoment) -> None:
-        if moment.waiting_for not in ("", self._waiting_for):
-            self.notice(describe_moment(moment))
-        self._waiting_for = moment.waiting_for
+    def moment(self, status: ServerStatus) -> None:
+        if status.waiting_for not in ("", self._waiting_for):
+            self.notice(describe_status(status))
+        self._waiting_for = status.waiting_for
 
 
 class ServerSilence(Nothing):
     """Shows nothing."""
 
-    def moment(self, moment: ServerMoment) -> None:
+    def moment(self, status: ServerStatus) -> None:
         pass
 
 
@@ -106,7 +107,7 @@ class ServerWatch(Watch):
         with self._lock:
             super().end(summary)
 
-    def status(self, status: ServerMoment) -> None:
+    def status(self, status: ServerStatus) -> None:
         with self._lock:
             self._server_screen.moment(status)
 
@@ -132,24 +133,26 @@ def watching_server(quiet: bool) -> Iterator[ServerWatch]:
         screen.close()
 
 
-def describe_moment(moment: ServerMoment) -> str:
+def describe_status(status: ServerStatus) -> str:
     """`round 3, exchange 2: open, 2 of 5 received, 0:34 left; 2 working, 1 uploading; 12.5 MB down, 3 MB up`"""
-    exchange = f", exchange {moment.exchange + 1}" if moment.exchange else ""
-    what = [f"waiting for {moment.waiting_for}" if moment.waiting_for else moment.state]
-    if moment.asked:
-        what.append(f"{moment.received} of {moment.asked} received")
-    if moment.deadline_s is not None:
-        what.append(f"{duration(max(0.0, moment.deadline_s))} left")
-    clients = ", ".join(f"{number} {state}" for state, number in moment.clients.items() if number)
-    sent = [("down", moment.bytes_down), ("up", moment.bytes_up)]
+    exchange = f", exchange {status.exchange + 1}" if status.exchange else ""
+    what = [status.waiting_for or status.state]
+    if status.asked:
+        what.append(f"{status.received} of {status.asked} received")
+    if status.deadline_s is not None:
+        what.append(f"{duration(max(0.0, status.deadline_s))} left")
+    clients = ", ".join(f"{number} {state}" for state, number in status.clients.items() if number)
+    sent = [("down", status.bytes_down), ("up", status.bytes_up)]
     traffic = ", ".join(f"{describe('bytes_up').write(number)} {way}" for way, number in sent if number)
-    return "; ".join(filter(None, [f"round {moment.round}{exchange}: {', '.join(what)}", clients, traffic]))
+    return "; ".join(filter(None, [f"round {status.round}{exchange}: {', '.join(what)}", clients, traffic]))
 
 
 def _describe_event(event: str, fields: Mapping[str, Value]) -> str:
     """`client 3 (clinic) left in round 4: goodbye`"""
     number, name = fields.get("client"), fields.get("name")
-    who = f"client {name}" if number is None else f"client {number}" + (f" ({name})" if name is not None else "")
+    who = "a client" if number is None else f"client {number}"
+    if name is not None:
+        who += f" ({name})"
     when = f" in round {fields['round']}" if fields.get("round") else ""
     why = f": {fields['reason']}" if fields.get("reason") else ""
     return f"{who} {_TOLD[event]}{when}{why}"

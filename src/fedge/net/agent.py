@@ -296,11 +296,11 @@ class Agent:
             return
         await self._abandon("the server offers something else")
         facts = OfferFacts(offer.kind, offer.round, offer.exchange, offer.num_bytes, offer.deadline_s)
+        self._view.task(facts)
         if reason := await asyncio.to_thread(self._policy.decide, facts):
             self._view.settled("declined", reason)
             await stream.send(encode(Decline(offer.task, reason[:1000])))
             return
-        self._view.task(facts)
         self._task = task = _Task(offer)
         task.accepted = True
         await stream.send(encode(Accept(offer.task)))

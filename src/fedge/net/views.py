@@ -2,55 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
 from fedge.net.policy import OfferFacts
+from fedge.net.status import ServerStatus
 
 Verdict = Literal["received", "late", "rejected", "again", "declined", "withdrawn", "failed"]
 Value = str | int | float | bool | None
 
 
-class ServerMoment(Protocol):
-    """Where a server's run is."""
-
-    @property
-    def state(self) -> str:
-        """Of the round, such as "open"; or "waiting", "done"."""
-
-    @property
-    def round(self) -> int: ...
-    @property
-    def exchange(self) -> int:
-        """Of the round, from 0."""
-
-    @property
-    def waiting_for(self) -> str:
-        """Why nothing happens; empty if something does."""
-
-    @property
-    def deadline_s(self) -> float | None:
-        """Until the exchange closes."""
-
-    @property
-    def clients(self) -> Mapping[str, int]:
-        """How many clients are in each state."""
-
-    @property
-    def asked(self) -> int: ...
-    @property
-    def received(self) -> int: ...
-    @property
-    def bytes_down(self) -> int: ...
-    @property
-    def bytes_up(self) -> int: ...
-
-
 class ServerObserver(Protocol):
     """What a server tells, beside the rounds that it tells a `Progress`."""
 
-    def status(self, status: ServerMoment) -> None:
+    def status(self, status: ServerStatus) -> None:
         """Tell where the run is, about once a second."""
 
     def event(self, event: str, **fields: Value) -> None:
