@@ -184,9 +184,10 @@ def test_parts_that_must_be_given() -> None:
 # ---------------------------------------------------------------- there and back
 
 
-def minimal(kind: type[Options]) -> dict[str, str]:
+def minimal(kind: type[Options]) -> dict[str, Any]:
     """What must be said to choose this kind."""
-    required = {field.name: "given" for field in msgspec.structs.fields(kind) if field.required}
+    values = {"shape": [2], "outputs": 3}
+    required = {f.name: values.get(f.name, "given") for f in msgspec.structs.fields(kind) if f.required}
     name = tag(kind)
     return required | {"name": "/somewhere/mine.py:function" if name is None else name}
 
