@@ -3,121 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from functools import wraps
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
 from fedge.core.errors import NetworkError
-from fedge.net.grpc_client import GrpcSession, connect
-from fedge.net.grpc_server import RunningServer, serve
-from fedge.net.protocol import CHUNK_BYTES
-from fedge.net.transport import ControlStream, Credentials, DeniedError, LinkError, Peer, RefusalError, StreamLimits
-from net.certificates import Authority
-
-PATIENCE_S = 60.0  # what has not happened by then never will
-AUTHORITY = Authority()
-SERVER = AUTHORITY.server()
-ALICE = AUTHORITY.issue("alice")
-HOST = "127.0.0.1"
-PAYLOAD = bytes(range(256)) * 20_000  # 5 MB
-
-
-def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in an event loop; one that hangs fails."""
-
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), PATIENCE_S))
-
-    return run
-
-
-async def in_chunks(data: bytes, size: int = CHUNK_BYTES) -> AsyncIterator[bytes]:
-    for start in range(0, len(data), size):
-        yield data[start : start + size]
-
-
-async def all_of(chunks: AsyncIterator[bytes]) -> bytes:
-    return b"".join([chunk async for chunk in chunks])
-
-
-class EchoService:
-    """Answers each message with itself, and keeps what happened."""
-
-    def __init__(self) -> None:
-        self.peers: list[Peer] = []
-        self.uploads: dict[str, bytes] = {}
-        self.ends: asyncio.Queue[str] = asyncio.Queue()
-
-    async def session(self, peer: Peer, stream: ControlStream) -> None:
-        self.peers.append(peer)
-        try:
-            while (data := await stream.receive()) is not None:
-                if data.startswith(b"refuse"):
-                    raise RefusalError(data.decode())
-                if data == b"fail":
-                    raise ValueError("a defect")
-                if data == b"close":
-                    await stream.send(b"closing")
-                    await stream.close()
-                    await stream.close()
-                    with pytest.raises(LinkError):
-                        await stream.receive()
-                    self.ends.put_nowait("closed here")
-                    return
-                await stream.send(data)
-            self.ends.put_nowait("closed")
-        except LinkError as error:
-            self.ends.put_nowait(str(error))
-
-    async def fetch(self, peer: Peer, token: str) -> AsyncIterator[bytes]:
-        if token != "task.1":
-            raise RefusalError(f"{token} is not for {peer.name}")
-        try:
-            async for chunk in in_chunks(PAYLOAD):
-                yield chunk
-            self.ends.put_nowait("fetched")
-        except GeneratorExit:
-            self.ends.put_nowait("fetch broke")
-            raise
-
-    async def upload(self, peer: Peer, token: str, chunks: AsyncIterator[bytes]) -> bytes:
-        if token == "refused":
-            raise RefusalError("not now")
-        if token == "late":
-            async for _ in chunks:
-                return b"too late"
-        try:
-            self.uploads[token] = await all_of(chunks)
-        except LinkError as error:
-            self.ends.put_nowait(f"upload: {error}")
-            raise
-        return f"{len(self.uploads[token])} bytes of {peer.name}".encode()
-
-
-@asynccontextmanager
-async def serving(
-    service: EchoService, credentials: Credentials | None = SERVER, limits: StreamLimits | None = None
-) -> AsyncIterator[RunningServer]:
-    server = await serve(service, HOST, 0, credentials, limits)
-    try:
-        yield server
-    finally:
-        await server.stop()
-
-
-@asynccontextmanager
-async def connected(
-    server: RunningServer, credentials: Credentials | None = ALICE, **options: Any
-) -> AsyncIterator[GrpcSession]:
-    session = await connect(HOST, server.port, credentials, **options)
-    try:
-        yield session
-    finally:
-        await session.close()
+from fedge.net.grpc_client import connect
+from fedge.net.grpc_server import serve
+from fedge.net.transport import Credentials, DeniedError, LinkError
+from net.certificates import DAY, Authority
+from net.echo import (
+    ALICE,
+    AUTHORITY,
+    HOST,
+    PAYLOAD,
+    SERVER,
+    EchoService,
+    all_of,
+    connected,
+    in_chunks,
+    in_loop,
+    serving,
+)
+from net.proxy import Proxy
 
 
 @pytest.mark.parametrize("secure", [True, False])
@@ -305,3 +213,140 @@ async def test_an_unreachable_server_is_a_link_error() -> None:
     with pytest.raises(LinkError, match=rf"127\.0\.0\.1:{server.port}") as caught:
         await connect(HOST, server.port, ALICE)
     assert not isinstance(caught.value, DeniedError)
+
+
+@in_loop
+async def test_what_passes_a_slow_proxy_is_whole() -> None:
+    service = EchoService()
+    async with serving(service) as server, Proxy(server.port, rate=5e6) as proxy:
+        async with connected(proxy) as session:
+            down, answer = await asyncio.gather(
+                all_of(session.fetch("task.1")), session.upload("task.2", in_chunks(PAYLOAD))
+            )
+            assert down == service.uploads["task.2"] == PAYLOAD
+            assert answer == b"%d bytes of alice" % len(PAYLOAD)
+        assert min(proxy.num_up, proxy.num_down) > len(PAYLOAD)
+        assert proxy.num_connections == 1  # payloads share the session's connection
+
+
+@in_loop
+async def test_an_idle_connection_that_is_cut_is_noticed_by_both() -> None:
+    service = EchoService()
+    async with serving(service) as server, Proxy(server.port, idle_s=0.2) as proxy:
+        for number in range(3):
+            async with connected(proxy) as session:
+                await session.send(b"hello")
+                assert await session.receive() == b"hello"
+                with pytest.raises(LinkError) as caught:
+                    await session.receive()
+                assert not isinstance(caught.value, DeniedError)
+                with pytest.raises(LinkError):
+                    await session.upload("task.1", in_chunks(PAYLOAD))
+                assert await service.ends.get() == "the client was cut off"
+            assert proxy.num_cut == number + 1
+
+
+@in_loop
+async def test_a_payload_that_is_cut_off_never_looks_complete() -> None:
+    service = EchoService()
+    async with serving(service) as server, Proxy(server.port, rate=1e6) as proxy:
+        async with connected(proxy) as session:
+
+            async def cutting() -> AsyncIterator[bytes]:
+                async for chunk in in_chunks(PAYLOAD, 100_000):
+                    yield chunk
+                    if proxy.num_up > 300_000:
+                        proxy.cut()
+
+            with pytest.raises(LinkError):
+                await session.upload("task.1", cutting())
+        ends = {await service.ends.get(), await service.ends.get()}
+        assert ends == {"upload: the client was cut off", "the client was cut off"}
+        assert service.uploads == {}
+        async with connected(proxy) as session:
+            with pytest.raises(LinkError):  # noqa: PT012
+                async for _ in session.fetch("task.1"):
+                    proxy.cut()
+        assert {await service.ends.get(), await service.ends.get()} == {"fetch broke", "the client was cut off"}
+
+
+@in_loop
+async def test_an_http_proxy_is_used_if_it_is_given_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(EchoService()) as server, Proxy(server.port, connect=True) as proxy:
+        address = f"http://127.0.0.1:{proxy.port}"
+        for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, address)
+        async with connected(server) as session:
+            await session.send(b"hello")
+            assert await session.receive() == b"hello"
+        assert proxy.num_connections == 0
+        async with connected(server, proxy=address) as session:
+            await session.send(b"hello")
+            assert await session.receive() == b"hello"
+        assert proxy.num_connections == 1
+        with pytest.raises(DeniedError, match="other CA"):
+            await connect(HOST, server.port, Authority("other CA").issue("alice"), proxy=address)
+        assert proxy.num_connections > 1
+        proxy.refusing = True
+        with pytest.raises(LinkError):
+            await connect(HOST, server.port, ALICE, proxy=address)
+
+
+PAST, FUTURE = {"begins": -3 * DAY, "ends": -DAY}, {"begins": DAY, "ends": 3 * DAY}
+OTHER = Authority("other CA")
+FAILURES: dict[str, tuple[Credentials | None, Credentials | None, str]] = {
+    "server expired": (
+        AUTHORITY.server(**PAST),
+        ALICE,
+        "of 127.* is expired: it ended at",
+    ),
+    "server too early": (AUTHORITY.server(**FUTURE), ALICE, "not yet valid: .* clock"),
+    "server of another CA": (OTHER.server()._replace(ca=AUTHORITY.pem), ALICE, r"another CA \(other CA\).*\(test CA\)"),
+    "other name": (
+        AUTHORITY.server("a.org", "10.0.0.1"),
+        ALICE,
+        r"is not for 127\.0\.0\.1, but for a\.org, 10\.0\.0\.1",
+    ),
+    "client expired": (SERVER, AUTHORITY.issue("alice", **PAST), "client.* is expired"),
+    "client too early": (
+        SERVER,
+        AUTHORITY.issue("alice", **FUTURE),
+        "client.* not yet valid",
+    ),
+    "client of another CA": (SERVER, OTHER.issue("alice", ca=AUTHORITY.pem), r"client.*another CA \(other CA\)"),
+    "key of another": (SERVER, ALICE._replace(key=SERVER.key), "key of this client is not that of its certificate"),
+    "no PEM": (SERVER, ALICE._replace(certificate=b"?"), "cannot be read"),
+    "client without TLS": (SERVER, None, "wants TLS: drop --insecure"),
+    "server without TLS": (None, ALICE, "does not speak TLS"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+@in_loop
+async def test_a_failed_handshake_has_words(name: str) -> None:
+    of_server, of_client, words = FAILURES[name]
+    service = EchoService()
+    async with serving(service, of_server) as server:
+        with pytest.raises(DeniedError, match=words):
+            await connect(HOST, server.port, of_client)
+        assert service.peers == []
+
+
+@in_loop
+async def test_a_certificate_of_another_ca_is_refused_though_its_owner_accepts_it() -> None:
+    service = EchoService()
+    async with serving(service) as server:
+        alien = OTHER.issue("alice")
+        both = alien._replace(
+            ca=AUTHORITY.pem + alien.ca
+        )  # accepts the server, and has a certificate that fits the last
+        with pytest.raises(LinkError):
+            await connect(HOST, server.port, both)
+        assert service.peers == []
+
+
+@pytest.mark.parametrize("field", Credentials._fields)
+@in_loop
+async def test_a_server_with_useless_credentials_does_not_start(field: str) -> None:
+    with pytest.raises(NetworkError, match="cannot be used"):
+        await serve(EchoService(), HOST, 0, SERVER._replace(**{field: b"?"}))

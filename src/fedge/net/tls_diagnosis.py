@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -39,15 +40,15 @@ def _unusable(credentials: Credentials) -> str | None:
     try:
         key = load_pem_private_key(credentials.key, None)
         own = x509.load_pem_x509_certificate(credentials.certificate)
-        authority = x509.load_pem_x509_certificate(credentials.ca)
+        authorities = x509.load_pem_x509_certificates(credentials.ca)
     except (ValueError, TypeError) as error:
         return f"the key, certificate or CA certificate of this client cannot be read: {error}"
     if key.public_key() != own.public_key():
         return "the key of this client is not that of its certificate; give the directory of `fedge client request`"
-    if not _issued(own, authority):
+    if not _issued(own, authorities):
         return (
             f"this client's certificate was issued by another CA ({_name(own.issuer)}) than its CA certificate "
-            f"({_name(authority.subject)}); let the server's `fedge pki sign` make both"
+            f"({_name(authorities[0].subject)}); let the server's `fedge pki sign` make both"
         )
     return _wrong_time(own, "this client's certificate", "`fedge client request`, then `fedge pki sign`")
 
@@ -77,11 +78,11 @@ def _handshake(link: socket.socket, host: str, where: str, credentials: Credenti
 
 
 def _wrong_server(server: x509.Certificate, ca: bytes, host: str, where: str) -> str | None:
-    authority = x509.load_pem_x509_certificate(ca)
-    if not _issued(server, authority):
+    authorities = x509.load_pem_x509_certificates(ca)
+    if not _issued(server, authorities):
         return (
             f"the certificate of {where} was issued by another CA ({_name(server.issuer)}) than the one that this "
-            f"client accepts ({_name(authority.subject)}): wrong server, or its CA was made anew"
+            f"client accepts ({_name(authorities[0].subject)}): wrong server, or its CA was made anew"
         )
     if problem := _wrong_time(server, f"the certificate of {where}", "`fedge pki init` on the server"):
         return problem
@@ -128,12 +129,14 @@ def _name(name: x509.Name) -> str:
     return printable(str(found[0].value))[:100] if found else "without a name"
 
 
-def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
+def _issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
 
 
 def _context(credentials: Credentials | None) -> ssl.SSLContext:
@@ -154,14 +157,20 @@ def _reach(host: str, port: int, proxy: str | None) -> socket.socket:
         return socket.create_connection((host, port), _TIMEOUT_S)
     parts = urlsplit(proxy)
     link = socket.create_connection((parts.hostname or "", parts.port or 80), _TIMEOUT_S)
-    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        _ask_proxy(link, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+def _ask_proxy(link: socket.socket, target: str) -> None:
     link.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     head = b""
-    while b"\r\n\r\n" not in head and len(head) < 10_000:
-        if not (byte := link.recv(1)):  # no more than the head: what follows is TLS
-            break
+    while not head.endswith(b"\r\n\r\n"):
+        if not (byte := link.recv(1)) or len(head) > 10_000:  # no more than the head: what follows is TLS
+            raise OSError("no answer from the proxy")
         head += byte
     if head.split(maxsplit=2)[1:2] != [b"200"]:
-        link.close()
         raise OSError("the proxy does not connect")
-    return link

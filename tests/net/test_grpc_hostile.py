@@ -1,0 +1,320 @@
+"""Peers that send garbage, announce gigabytes, or do not read: a server limits what they cost, and serves on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc._cython import cygrpc
+
+from fedge.net.grpc_server import RunningServer
+from fedge.net.grpc_stream import MAX_MESSAGE_BYTES
+from fedge.net.transport import ControlStream, Credentials, LinkError, Peer, StreamLimits
+from net.echo import (
+    ALICE,
+    AUTHORITY,
+    HOST,
+    PAYLOAD,
+    SERVER,
+    EchoService,
+    all_of,
+    connected,
+    in_chunks,
+    in_loop,
+    serving,
+)
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, HEADERS, DATA, END_HEADERS, END_STREAM = 4, 1, 0, 4, 1
+ACK = 1
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Return a frame of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def call(method: str, scheme: str = "https") -> bytes:
+    """Return the start of a connection with one call, its headers not compressed; characters are bytes."""
+    fields = {":method": "POST", ":scheme": scheme, ":path": f"/fedge.v1/{method}", ":authority": "localhost"}
+    fields |= {"te": "trailers", "content-type": "application/grpc", "fedge-token": "task.1"}
+    texts = (b"".join(bytes([len(text)]) + text.encode("latin-1") for text in pair) for pair in fields.items())
+    block = b"".join(b"\x00" + text for text in texts)
+    return PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, block)
+
+
+def message(data: bytes, announced: int | None = None) -> bytes:
+    size = len(data) if announced is None else announced
+    return b"\x00" + size.to_bytes(4, "big") + data
+
+
+def tls(credentials: Credentials | None, folder: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=AUTHORITY.pem.decode())
+    context.set_alpn_protocols(["h2"])
+    if credentials:
+        path = folder / "own.pem"
+        path.write_bytes(credentials.key + credentials.certificate)
+        context.load_cert_chain(path)
+    return context
+
+
+async def sent(port: int, data: bytes, context: ssl.SSLContext | None = None, until: bytes | None = None) -> bytes:
+    """Return what the server says to some bytes until it closes the connection: up to a text, else for a moment."""
+    reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+    got = b""
+    try:
+        writer.write(data)
+        await writer.drain()
+        async with asyncio.timeout(None if until else 0.3):
+            while (until is None or until not in got) and (piece := await reader.read(1 << 16)):
+                got += piece
+    except (OSError, TimeoutError):
+        pass
+    writer.transport.abort()
+    return got
+
+
+async def assert_serves(server: RunningServer, credentials: Credentials | None = ALICE) -> None:
+    async with connected(server, credentials) as session:
+        await session.send(b"hello")
+        assert await session.receive() == b"hello"
+        assert await all_of(session.fetch("task.1")) == PAYLOAD
+
+
+def memory_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@in_loop
+async def test_a_message_that_is_too_large_ends_its_stream_alone() -> None:
+    service = EchoService()
+    async with serving(service) as server, connected(server) as session:
+        creds = grpc.ssl_channel_credentials(ALICE.ca, ALICE.key, ALICE.certificate)
+        async with grpc.aio.secure_channel(f"{HOST}:{server.port}", creds) as channel:
+            raw = channel.stream_stream("/fedge.v1/Session")()
+            await raw.write(bytes(MAX_MESSAGE_BYTES + 1))
+            assert await raw.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await service.ends.get() == "the client was cut off"
+        await session.send(b"hello")
+        assert await session.receive() == b"hello"
+
+
+@pytest.mark.parametrize("method", ["Session", "Upload", "Fetch"])
+@in_loop
+async def test_an_announced_gigabyte_is_refused_at_once(method: str, tmp_path: Path) -> None:
+    service = EchoService()
+    async with serving(service) as server:
+        await assert_serves(server)
+        before = memory_bytes()
+        context = tls(ALICE, tmp_path)
+        for size in (MAX_MESSAGE_BYTES + 1, 1 << 31, (1 << 32) - 1):
+            data, words = call(method) + frame(DATA, 0, 1, message(b"x" * 1000, size)), b"larger than max"
+            assert words in await sent(server.port, data, context, until=words)
+        assert memory_bytes() - before < 64 << 20
+        await assert_serves(server)
+
+
+@in_loop
+async def test_no_certificate_no_stream(tmp_path: Path) -> None:
+    service = EchoService()
+    async with serving(service) as server:
+        assert await sent(server.port, call("Session"), tls(None, tmp_path)) == b""
+        assert await sent(server.port, call("Session")) == b""  # without TLS
+        accepted = b"fedge-session"
+        assert service.peers == []
+        assert accepted in await sent(server.port, call("Session"), tls(ALICE, tmp_path), until=accepted)
+        assert await service.ends.get() == "the client was cut off"
+        assert [peer.name for peer in service.peers] == ["alice"]
+
+
+@pytest.mark.parametrize("secure", [True, False])
+@in_loop
+async def test_garbage_on_the_port(secure: bool, tmp_path: Path) -> None:
+    own = ALICE if secure else None
+    async with serving(EchoService(), SERVER if secure else None) as server:
+        await assert_serves(server, own)
+        draw = random.Random(1)
+        context = tls(ALICE, tmp_path) if secure else None
+        good = call("Session", "https" if secure else "http")
+        good += frame(DATA, 0, 1, message(b"hello")) + frame(DATA, END_STREAM, 1, message(b""))
+        num_answered = 0
+        for _ in range(20):
+            tries = [mutated(good, draw) for _ in range(16)]
+            answers = await asyncio.gather(
+                *(sent(server.port, each, context) for each in tries),
+                *(sent(server.port, draw.randbytes(draw.randrange(1, 4000))) for _ in range(4)),
+            )
+            num_answered += sum(map(bool, answers))
+        assert num_answered > 20  # so mutations do reach gRPC
+        await assert_serves(server, own)
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    """Return bytes that are changed in a few places, cut, or doubled."""
+    work = bytearray(data)
+    for _ in range(draw.randrange(1, 6)):
+        where = draw.randrange(len(PREFACE), len(work))
+        kind = draw.randrange(4)
+        if kind == 0:
+            work[where] = draw.randrange(256)
+        elif kind == 1:
+            work[where:where] = draw.randbytes(draw.randrange(1, 20))
+        elif kind == 2:
+            del work[where : where + draw.randrange(1, 20)]
+        else:
+            work += work[where:]
+        if len(work) <= len(PREFACE):
+            break
+    return bytes(work)
+
+
+@in_loop
+async def test_connections_that_say_nothing_harm_nobody() -> None:
+    async with serving(EchoService()) as server:
+        silent = [await asyncio.open_connection(HOST, server.port) for _ in range(300)]
+        await assert_serves(server)
+        for _, writer in silent:
+            writer.transport.abort()
+        descriptors = Path("/proc/self/fd")
+        while len(os.listdir(descriptors)) > 200:
+            await asyncio.sleep(0.01)
+
+
+@in_loop
+async def test_too_many_connections_are_closed() -> None:
+    async with serving(EchoService(), limits=StreamLimits(connections=5)) as server, connected(server) as session:
+        links = [await asyncio.open_connection(HOST, server.port) for _ in range(20)]
+        waiting = {asyncio.ensure_future(reader.read(1)) for reader, _ in links}
+        closed: set[asyncio.Task[bytes]] = set()
+        while len(closed) < 16:  # one of the five is the session's
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            closed |= done
+        await session.send(b"hello")
+        assert await session.receive() == b"hello"
+        for task in waiting:
+            task.cancel()
+        for _, writer in links:
+            writer.transport.abort()
+
+
+class LongPayloads(EchoService):
+    """Has a payload that is larger than any buffer, and counts the chunks that were taken of it."""
+
+    num_chunks = 0
+
+    async def fetch(self, peer: Peer, token: str) -> AsyncIterator[bytes]:
+        try:
+            for _ in range(1000):
+                self.num_chunks += 1
+                yield bytes(1 << 20)
+        finally:
+            self.ends.put_nowait("fetch ended")
+
+    async def session(self, peer: Peer, stream: ControlStream) -> None:
+        if peer.name == "flooded":
+            try:
+                while True:
+                    self.num_chunks += 1
+                    await stream.send(bytes(1 << 20), 0.5)  # type: ignore[call-arg]
+            except LinkError as error:
+                self.ends.put_nowait(str(error))
+        else:
+            await super().session(peer, stream)
+
+
+@in_loop
+async def test_a_reader_that_stops_is_given_up_and_costs_little() -> None:
+    service = LongPayloads()
+    async with serving(service, limits=StreamLimits(stall_s=0.5)) as server, connected(server) as session:
+        chunks = session.fetch("task.1")
+        await anext(chunks)
+        assert await service.ends.get() == "fetch ended"
+        assert service.num_chunks < 20
+        await session.send(b"hello")
+        assert await session.receive() == b"hello"
+        with pytest.raises(LinkError, match=r"read nothing for 0\.5 s"):
+            await all_of(chunks)
+
+
+@in_loop
+async def test_a_client_that_reads_no_messages_is_given_up() -> None:
+    service = LongPayloads()
+    async with serving(service) as server, connected(server, AUTHORITY.issue("flooded")):
+        assert await service.ends.get() == "the other side read nothing for 0.5 s"
+        assert service.num_chunks < 20
+
+
+@in_loop
+async def test_a_writer_that_stops_is_given_up() -> None:
+    service = EchoService()
+
+    async def half() -> AsyncIterator[bytes]:
+        yield b"half"
+        await asyncio.Event().wait()
+
+    async with serving(service, limits=StreamLimits(stall_s=0.3)) as server, connected(server) as session:
+        upload = asyncio.ensure_future(session.upload("task.1", half()))
+        assert await service.ends.get() == "upload: nothing came for 0.3 s"
+        upload.cancel()
+        assert await session.upload("task.2", in_chunks(PAYLOAD)) == b"%d bytes of alice" % len(PAYLOAD)
+
+
+@in_loop
+async def test_streams_of_one_peer_are_limited_by_kind() -> None:
+    service = LongPayloads()
+    async with serving(service) as server, connected(server) as session:
+        fetches = [session.fetch("task.1") for _ in range(2)]
+        for chunks in fetches:
+            await anext(chunks)
+        with pytest.raises(LinkError, match="alice has 2 streams open for fetch"):
+            await all_of(session.fetch("task.1"))
+        async with connected(server, AUTHORITY.issue("bob")) as other:
+            await anext(other.fetch("task.1"))
+        for chunks in fetches:
+            await chunks.aclose()  # type: ignore[attr-defined]
+        while True:  # places are free once the server has noticed
+            try:
+                await anext(session.fetch("task.1"))
+                break
+            except LinkError:
+                await asyncio.sleep(0.01)
+
+
+BAD_METHOD = "Sess\x81ion"  # not UTF-8, which ends the loop of a server of grpcio
+
+
+@in_loop
+async def test_a_method_that_is_no_text_ends_nothing(tmp_path: Path) -> None:
+    async with serving(EchoService()) as server, connected(server) as session:
+        await sent(server.port, call(BAD_METHOD), tls(ALICE, tmp_path))
+        await session.send(b"hello")
+        assert await session.receive() == b"hello"
+        await assert_serves(server)
+
+
+@in_loop
+async def test_a_server_whose_loop_has_failed_listens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedge.net.grpc_server._KnownMethods", cygrpc.AioServer)
+    monkeypatch.setattr("fedge.net.grpc_server._WATCH_S", 0.05)
+    service = EchoService()
+    async with serving(service) as server, connected(server) as session:
+        await session.send(b"hello")
+        assert await session.receive() == b"hello"
+        await sent(server.port, call(BAD_METHOD), tls(ALICE, tmp_path))
+        with pytest.raises(LinkError):
+            await session.receive()
+        assert await service.ends.get() == "the client was cut off"
+        while True:
+            try:
+                return await assert_serves(server)
+            except LinkError:
+                await asyncio.sleep(0.01)
