@@ -30,6 +30,7 @@ app = typer.Typer(
       fedge client --server a.org:8443 --cert cert --data my-data --state state
       fedge client --server localhost:8443 --insecure --name a --data first.toml#0 --state a
       fedge client ... --policy hours=22-6 --policy ac --allow model.py
+      fedge client request clinic-3
     """,
 )
 app.command("request")(client_request.request)
@@ -121,7 +122,7 @@ def client(
 def _join(options: ClientOptions, quiet: bool) -> None:
     from fedge.cli.client_view import watching_client
     from fedge.cli.network import ending_in_order
-    from fedge.experiment.joining import join  # type: ignore[import-not-found]
+    from fedge.experiment.joining import join
 
     with ending_in_order("takes part again"), watching_client(options.server, quiet) as view:
         join(options, view)

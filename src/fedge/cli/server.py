@@ -75,7 +75,7 @@ def serve_run(
 def _serve(config: Config, runs: Path, address: Address, pki: Path | None, notices: Sequence[str], quiet: bool) -> Path:
     from fedge.cli.network import ending_in_order
     from fedge.cli.server_view import watching_server
-    from fedge.experiment.serving import serve  # type: ignore[import-not-found]
+    from fedge.experiment.serving import serve
 
     with ending_in_order("resumes"), watching_server(quiet) as watch:
         for text in notices:

@@ -71,6 +71,15 @@ class TrainingRun:
         if (restored := directory.restore()) is not None:
             self._restore(*restored)
 
+    @property
+    def round(self) -> int:
+        """The last round that is done."""
+        return self._round
+
+    def model(self) -> Tree:
+        """Return the variables of the global model."""
+        return self._algorithm.model(self._hierarchy.merged(), self._server.variables)
+
     def run(self) -> None:
         """Train to the end."""
         config, directory, progress = self._config, self._directory, self._progress

@@ -47,11 +47,12 @@ class NetEngine:
         spool: Spool,
         test: Callable[[Tree], Sums] | None,
         observer: Observer = unobserved,
+        record: Callable[[Assignment, Conducted], None] = lambda assignment, conducted: None,
     ) -> None:
         self._server, self._hub, self._loop, self._world = server, hub, loop, world
         self._options, self._plan, self._spool, self._test = options, plan, spool, test
-        self._observer = observer
-        self._attempt, self._num_clients = 1, 0
+        self._observer, self._record = observer, record
+        self.attempt, self._num_clients = 1, 0
         self.round_number = 0
         self.machine = RoundMachine(time.monotonic(), observer)
         self.waiting_for = ""  # why nothing happens, for people
@@ -71,12 +72,12 @@ class NetEngine:
         if resumed is not None:
             wanted = set(resumed.cohort)
             self._wait(lambda there: wanted <= set(there), f"the clients of the interrupted round {round}")
-            self._attempt, self._num_clients = resumed.attempt + 1, resumed.num_clients
+            self.attempt, self._num_clients = resumed.attempt + 1, resumed.num_clients
             enough = True
         else:
             least = options.min_clients
             enough = self._wait(lambda there: len(there) >= least, f"net.min_clients = {least} clients")
-            self._attempt, self._num_clients = 1, population()
+            self.attempt, self._num_clients = 1, population()
         self._world.begin(self._num_clients, resumed, enough)
         return self._num_clients
 
@@ -122,7 +123,7 @@ class NetEngine:
         clients = server.present(exchange)
         if number == 0:
             cohort = tuple(sorted(info.cohort))
-            self._plan.store(PlannedRound(info.round, self._attempt, self._num_clients, cohort))
+            self._plan.store(PlannedRound(info.round, self.attempt, self._num_clients, cohort))
         planned = self._world.planned(len(clients)) if len(clients) == len(info.cohort) else len(clients)
         answer_bytes = sum(each.nbytes for each in server.rehearse(exchange, info).upload.values())
         self._spool.check_space(answer_bytes * planned)
@@ -131,7 +132,7 @@ class NetEngine:
             "work",
             info.round,
             number,
-            self._attempt,
+            self.attempt,
             payload,
             clients,
             planned,
@@ -140,11 +141,12 @@ class NetEngine:
             partial(_examine, reduction),
         )
         conducted = self._loop.call(self._hub.conduct(assignment, self.machine.open_exchange, self._rules()))
+        self._record(assignment, conducted)
         self.machine.advance(RoundState.REDUCING, time.monotonic())
         reply = self._reduce(reduction, conducted, payload.num_bytes)
         for client in reply.ids:
             if conducted.uploads[client].changed:
-                self._world.count(client, Version(info.round, number, self._attempt))
+                self._world.count(client, Version(info.round, number, self.attempt))
         self._spool.clear()
         if not reply.ids and not exchange.optional:
             self.machine.advance(RoundState.VOID, time.monotonic(), conducted.reason)
@@ -184,7 +186,7 @@ class NetEngine:
             "question",
             info.round,
             self.machine.exchange,
-            self._attempt,
+            self.attempt,
             payload,
             clients,
             len(clients),
@@ -194,6 +196,7 @@ class NetEngine:
         )
         rules = Rules(1.0, 0.0, self._options.evaluate_s, self._options.lease_s)
         conducted = self._loop.call(self._hub.conduct(assignment, AnswerCollection, rules))
+        self._record(assignment, conducted)
         uploads = sorted(conducted.uploads.items())
         found = {client: read_evaluation(client, bytes(upload.open())) for client, upload in uploads}
         self._spool.clear()

@@ -184,6 +184,11 @@ class Hub:
         settled = sum(task.state == TaskState.SETTLED for task in tasks)
         return len(tasks), sum(task.was_accepted for task in tasks), settled
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the assignment on its way closes; None if there is none."""
+        return None if self._active is None else max(0.0, self._active.deadline - self._clock())
+
     async def wait_until(self, enough: Callable[[Sequence[int]], bool], timeout_s: float) -> bool:
         """Wait until the connected clients are enough; False if they are not within this time."""
         end = self._clock() + timeout_s

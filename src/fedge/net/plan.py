@@ -17,6 +17,7 @@ from fedge.core.algorithm import Algorithm
 from fedge.core.effect import digest
 from fedge.core.errors import ConfigError, StreamError
 from fedge.core.schema import Options, read
+from fedge.data.data_plan import DataPlan
 from fedge.models import ModelOptions
 
 
@@ -31,15 +32,13 @@ class ClientPlan(Options, tag=False, kw_only=True):
     fine_tune_steps: int = 0
     dtype: Literal["float32", "float64"] = "float32"
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
-    data: dict[str, Any] = field(
-        default_factory=dict
-    )  # what clients must agree on: names of classes and columns, normalisation
+    data: DataPlan
     files: Annotated[dict[str, str], Meta(max_length=64)] = field(
         default_factory=dict
     )  # users' files by name: SHA-256 of each
 
 
-def plan_of(config: Config, data: dict[str, Any], hashes: dict[str, str]) -> ClientPlan:
+def plan_of(config: Config, data: DataPlan, hashes: dict[str, str]) -> ClientPlan:
     """Return the plan of a configuration; `hashes` are those of the users' files that it names, by path."""
     model = config.model
     named = getattr(model, "name", "")

@@ -203,6 +203,11 @@ class Registry:
         with self._busy:
             return dict(sorted(self._names.items()))
 
+    @property
+    def named(self) -> bool:
+        """Whether clients' data names their numbers; False as long as nobody has joined."""
+        return bool(self._named)
+
     def population(self) -> list[Facts | None]:
         """Return the facts of all clients by number, up to the highest one; None where nobody has joined yet."""
         with self._busy:

@@ -1,0 +1,102 @@
+"""A client of a run whose server is elsewhere: what `fedge client` starts."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+import msgspec
+import torch
+from msgspec.structs import replace
+
+from fedge import __version__
+from fedge.algorithms import compose
+from fedge.algorithms.reduced import ByMean
+from fedge.client.client_side import ClientSide
+from fedge.client.network import Network
+from fedge.client.versions import StateDirectory
+from fedge.core.algorithm import Kept
+from fedge.core.errors import ConfigError
+from fedge.core.layout import Tree, pick
+from fedge.core.machine import num_shared
+from fedge.core.userfile import noting_sources
+from fedge.engines.memory import keep_freed_memory
+from fedge.models import ModelOptions
+from fedge.net.address import read_address
+from fedge.net.agent import Agent, Built
+from fedge.net.allow import AllowedFiles, FileReference
+from fedge.net.client_data import DataSpec, load_spec
+from fedge.net.client_options import ClientOptions
+from fedge.net.grpc_client import connect
+from fedge.net.identity import load_client
+from fedge.net.plan import ClientPlan, digests, read_plan
+from fedge.net.protocol import Facts
+from fedge.net.transport import ClientStreams, Credentials
+from fedge.net.views import ClientView
+from fedge.runs.code import hash_code
+
+
+def join(options: ClientOptions, view: ClientView) -> None:
+    """Take part in a run until it is complete. Raises a FedgeError if a person has to act."""
+    keep_freed_memory()
+    torch.set_num_threads(options.threads or num_shared())
+    identity = None if options.credentials_dir is None else load_client(options.credentials_dir)
+    name = identity.name if identity else options.name
+    if name is None:
+        raise ConfigError("--name: expected the client's name, since there is no certificate that has it")
+    for notice in identity.notices if identity else ():
+        view.notice(notice)
+    credentials = Credentials(identity.key, identity.certificate, identity.ca) if identity else None
+    address = read_address(options.server, "--server")
+    spec = load_spec(options.data)
+
+    async def open_session() -> ClientStreams:
+        return await connect(*address, credentials, options.proxy)
+
+    with StateDirectory(options.state, name, options.server, options.reset_state) as state:
+        builder = PlanBuilder(spec, options.allow)
+        Agent(name, spec.named, open_session, state, builder, options.policy, view, _software()).run()
+
+
+class PlanBuilder:
+    """Builds a client's side from the server's plan, the client's data and the files that its owner allows."""
+
+    def __init__(self, spec: DataSpec, allow: AllowedFiles) -> None:
+        self._spec, self._allow = spec, allow
+
+    def __call__(self, plan: msgspec.Raw, number: int, initial: Tree, kept: Kept) -> Built:
+        told = read_plan(plan)
+        torch.set_float32_matmul_precision(told.matmul_precision)
+        data = self._spec.load(told.data, number)
+        model = self._local_model(told)
+        with noting_sources() as sources:
+            network = Network(
+                lambda: model.build(data.shape, data.num_outputs), 0, data.task, getattr(torch, told.dtype)
+            )
+        for path, found in hash_code(sources).items():
+            name = path.rpartition("/")[2]
+            if told.files.get(name) != found:
+                raise ConfigError(f"model.name: {path} is not the file that the server has; get the same one")
+        network.adopt({key: initial[key] for key in ("x", "stats") if key in initial}, pick("constant", initial))
+        algorithm = compose(told.algorithm, ByMean(), told.personal, told.codec, told.cluster, told.fine_tune_steps)(
+            network.layout
+        )
+        side = ClientSide(algorithm, network, data, kept, told.algorithm.batch_size)
+        return Built(side, digests(told, network, algorithm), Facts(*data.facts))
+
+    def name_weights(self, built: Built, variables: Tree) -> Tree:
+        module = built.side.network.trained(variables)
+        return {name: value.contiguous() for name, value in module.state_dict().items()}
+
+    def _local_model(self, plan: ClientPlan) -> ModelOptions:
+        """Return the model's options, with the owner's own file where the server names one."""
+        named = getattr(plan.model, "name", None)
+        if not isinstance(named, str) or ".py:" not in named:
+            return plan.model
+        file, _, function = named.rpartition(":")
+        reference = FileReference(file, function, plan.files.get(file, ""))
+        return replace(plan.model, name=f"{self._allow.find(reference, 'model.name')}:{function}")
+
+
+def _software() -> dict[str, str]:
+    return {"fedge": __version__, "torch": version("torch"), "cpu": platform.processor() or platform.machine()}
