@@ -16,6 +16,8 @@ from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree, pick
 from fedge.core.machine import num_shared
 from fedge.core.userfile import noting_sources
+from fedge.data.normalise import Scaling
+from fedge.data.own_data import OwnData
 from fedge.engines.memory import keep_freed_memory
 from fedge.models import ModelOptions
 from fedge.net.address import read_address
@@ -26,7 +28,7 @@ from fedge.net.client_options import ClientOptions
 from fedge.net.grpc_client import connect
 from fedge.net.identity import load_client
 from fedge.net.plan import ClientPlan, digests, read_plan
-from fedge.net.protocol import Facts
+from fedge.net.protocol import Facts, Moments, Scaled
 from fedge.net.transport import ClientStreams, Credentials
 from fedge.net.views import ClientView
 from fedge.runs.code import hash_code
@@ -79,7 +81,14 @@ class PlanBuilder:
             network.layout
         )
         side = ClientSide(algorithm, network, data, kept, told.algorithm.batch_size)
-        return Built(side, digests(told, network, algorithm), Facts(*data.facts))
+        moments = _plain(data.moments()) if told.data.sums else None
+        return Built(side, digests(told, network, algorithm), Facts(*data.facts), moments)
+
+    def scale(self, built: Built, scaled: Scaled) -> Built:
+        data = built.side.data
+        assert isinstance(data, OwnData)
+        scaling = Scaling(mean=scaled.mean, std=scaled.std)
+        return built._replace(side=built.side._replace(data=data.scaled(scaling)))
 
     def name_weights(self, built: Built, variables: Tree) -> Tree:
         module = built.side.network.trained(variables)
@@ -93,6 +102,10 @@ class PlanBuilder:
         file, _, function = named.rpartition(":")
         reference = FileReference(file, function, plan.files.get(file, ""))
         return replace(plan.model, name=f"{self._allow.find(reference, 'model.name')}:{function}")
+
+
+def _plain(moments: Tree) -> Moments:
+    return Moments(float(moments["count"]), moments["sum"].tolist(), moments["square"].tolist())
 
 
 def _software() -> dict[str, str]:
