@@ -16,6 +16,7 @@ import numpy as np
 
 from fedge.core.errors import ConfigError, FedgeError, RunError
 from fedge.core.printable import printable
+from fedge.report.collect import damage
 from fedge.report.columns import read_rounds
 from fedge.report.groups import group_runs, settings
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
@@ -34,15 +35,23 @@ def load(path: str | Path = "runs", what: What = "rounds") -> Any:
     table is a pandas DataFrame, or one of polars if there is no pandas. Directories that cannot be read are left out
     with a warning.
     """
-    runs = []
-    for run in find_runs(Path(path)):
-        if run.problem is None:
-            runs.append(run)
-        else:
-            warnings.warn(f"left out: {run.problem}", stacklevel=2)
-    if not runs:
+    runs = find_runs(Path(path))
+    problems = [run.problem for run in runs]
+    try:
+        return _warned_frame(path, runs, problems, what)
+    except RunError:  # damage that the end of the records does not show; to read all of them twice takes long
+        return _warned_frame(path, runs, [damage(run, lambda run: run.rounds) for run in runs], what)
+
+
+def _warned_frame(path: str | Path, runs: Sequence[Run], problems: Sequence[str | None], what: What) -> Any:
+    """The runs without a problem as a table, with a warning for each of the others."""
+    readable = [run for run, problem in zip(runs, problems, strict=True) if problem is None]
+    if not readable:
         raise RunError(f"no runs in {path}; start one with `fedge run FILE`")
-    return frame(runs, what)
+    table = frame(readable, what)
+    for problem in filter(None, problems):
+        warnings.warn(f"left out: {problem}", stacklevel=3)
+    return table
 
 
 def frame(runs: Sequence[Run], what: What = "rounds") -> Any:

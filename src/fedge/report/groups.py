@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol
 
 from fedge.core.effect import digest, omit
@@ -16,6 +17,8 @@ from fedge.core.schema import nearest
 class RunView(Protocol):
     """What a report needs of a run; `fedge.runs.read` has it."""
 
+    @property
+    def path(self) -> Path: ...
     @property
     def config(self) -> Mapping[str, Any]: ...
     @property
