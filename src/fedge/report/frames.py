@@ -24,6 +24,7 @@ from fedge.runs import Run, find_runs
 from fedge.runs.files import encode
 
 What = Literal["rounds", "summary"]
+_ROUNDS = "rounds_to_target"
 
 
 def load(path: str | Path = "runs", what: What = "rounds") -> Any:
@@ -54,8 +55,8 @@ def _warned_frame(path: str | Path, runs: Sequence[Run], problems: Sequence[str 
     return table
 
 
-def frame(runs: Sequence[Run], what: What = "rounds") -> Any:
-    """These runs as a table."""
+def frame(runs: Sequence[Run], what: What = "rounds", to_target: bool = False) -> Any:
+    """These runs as a table; with `to_target`, rows of rounds too have the rounds in which run and mean reached it."""
     if what not in ("rounds", "summary"):
         raise ConfigError(f'what: expected "rounds" or "summary", got {what!r}')
     make = _maker()
@@ -64,12 +65,20 @@ def frame(runs: Sequence[Run], what: What = "rounds") -> Any:
     if what == "rounds":
         lengths, results = read_rounds(runs)
     else:
-        of_mean = {id(run): rounds_of_mean(group) for group in group_runs(runs) for run in group.runs}
-        rows = [{"status": run.status, **(run.summary or {}), ROUNDS_OF_MEAN: of_mean.get(id(run))} for run in runs]
-        lengths, results = [1] * len(runs), _columns(rows)
+        rows = [{"status": run.status, **(run.summary or {})} for run in runs]
+        lengths, results = [1] * len(runs), _columns(_with_mean(runs, rows))
     described = _columns([dict(settings(run.config)) for run in runs])
     described = {f"config.{name}" if name in results else name: values for name, values in described.items()}
+    if to_target:
+        reached = [{_ROUNDS: (run.summary or {}).get(_ROUNDS)} for run in runs]
+        described |= _columns(_with_mean(runs, reached))
     return make({"run": [printable(str(run.path)) for run in runs], **described}, lengths, results)
+
+
+def _with_mean(runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of runs, each with the round in which the mean over its seeds reached the target."""
+    of_mean = {id(run): rounds_of_mean(group) for group in group_runs(runs) for run in group.runs}
+    return [{**row, ROUNDS_OF_MEAN: of_mean.get(id(run))} for run, row in zip(runs, rows, strict=True)]
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -25,7 +25,7 @@ Status = Literal["complete", "running", "unfinished", "damaged"]
 _LINES = msgspec.json.Decoder(dict[str, Any])
 _RECORD = msgspec.defstruct(
     "_RECORD",
-    [("round", Annotated[int, msgspec.Meta(ge=1)])]
+    [("round", Annotated[int, msgspec.Meta(ge=1, le=2**53)])]
     + [
         (field.name, str | None if field.role == "label" else float | bool | None, None)
         for field in FIELDS
