@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
     "engine": {"name": "loop"},
 }
 FILES = ("config.json", "summary.json", "environment.json", "rounds.jsonl", "clients.jsonl", "edge.jsonl")
-VALUES = (None, True, 0, -5, 1e308, 2**70, "text", "", [], {}, [1], {"a": 1}, [[[]]])
+VALUES = (None, True, 0, -5, 1e308, 2**70, 10**400, "text", "", [], {}, [1], {"a": 1}, [[[]]])
 NESTED = b'{"name": ' + b"[" * 100_000
 STATE = "checkpoint/state.safetensors"
 
@@ -122,6 +122,9 @@ def test_corrupted_files(fedge: Callable[..., Any], trained: Path, runs: Path, n
         ("summary.json", "bytes_up_to_target", {}, "bytes_up_to_target: expected a number, got {}"),
         ("summary.json", "ended_by", 3, "ended_by: expected text, got 3"),
         ("rounds.jsonl", "round", -5, "round: expected int >= 1"),
+        ("rounds.jsonl", "round", 2**60, "round: expected int <= 9007199254740992"),
+        ("rounds.jsonl", "mine", [10**400], "mine.0: expected a number of at most 300 digits"),
+        ("summary.json", "mine", 10**400, "mine: expected a number of at most 300 digits"),
         ("rounds.jsonl", "accuracy", "0.5", "accuracy: expected bool | float | null, got str"),
         ("rounds.jsonl", "clock", 1, "clock: expected str | null, got int"),
     ],

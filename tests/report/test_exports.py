@@ -76,7 +76,7 @@ def test_csv(runs, tmp_path: Path) -> None:
 
 @pytest.fixture
 def reaching(tmp_path: Path) -> list[Run]:
-    """Two seeds that reach 90% in rounds 2 and 3; the mean, 0.3, 0.875, 0.925, does in round 3. A third has no target."""
+    """Two seeds that reach 90% in rounds 2 and 3; the mean, 0.3, 0.875, 0.925, does in 3. A third has no target."""
     for name, target, values, first in (
         ("a", 0.9, (0.5, 0.95, 0.95), 2),
         ("b", 0.9, (0.1, 0.8, 0.9), 3),

@@ -9,7 +9,7 @@ from typing import Literal
 from fedge.cli.entries import entry
 from fedge.cli.output import say, say_json
 from fedge.report.charts import curves, save, side_by_side
-from fedge.report.groups import group_runs
+from fedge.report.groups import group_begun, group_runs
 from fedge.report.tables import compare, records, table
 from fedge.runs import Run, find_runs
 
@@ -35,5 +35,5 @@ def say_trained(paths: Sequence[Path], format: Literal["text", "json"], quiet: b
 
 def save_chart(runs: Sequence[Run], path: Path, y: str) -> None:
     """The metric y over rounds beside the same over upload."""
-    groups = group_runs(runs)
+    groups = group_begun(runs)
     save(side_by_side([curves(groups, "round", y), curves(groups, "bytes_up", y)]), path)

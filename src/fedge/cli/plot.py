@@ -97,7 +97,7 @@ def plot(
     wish = Wish(kind, x, y, by or [], rounds or [], stepped=output.suffix == ".html")
     wish.check()
     check_saving(output)
-    runs, problems = collect(paths, read_edge if kind in ("grid", "timeline", "latency") else None)
+    runs, problems = collect(paths, read_edge if kind == "latency" else None)
     for problem in problems:
         warn(problem)
     save(draw(wish, runs), output)

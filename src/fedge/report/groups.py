@@ -81,6 +81,11 @@ def group_runs(runs: Iterable[RunView]) -> list[RunGroup]:
     return [RunGroup(label, list(seeds.values())) for label, (_, seeds) in zip(labels, groups.values(), strict=True)]
 
 
+def group_begun(runs: Sequence[RunView]) -> list[RunGroup]:
+    """Group the runs that have recorded a round, or all if none has: a chart shows nothing of the others."""
+    return group_runs([run for run in runs if run.rounds] or runs)
+
+
 def regroup(groups: Sequence[RunGroup], keys: Sequence[str]) -> list[RunGroup]:
     """Runs together that have the same values of these settings, labelled by them."""
     for key in keys:

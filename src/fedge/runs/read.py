@@ -227,9 +227,11 @@ def decode_lines(file: Path, lines: bytes, kind: type[msgspec.Struct] | None = N
     try:
         if kind is not None:
             msgspec.json.Decoder(kind).decode_lines(lines)  # a pass without objects, much faster than a look at each
-        return _LINES.decode_lines(lines)
+        if not files.MANY_DIGITS.search(lines):
+            return _LINES.decode_lines(lines)
     except (ValueError, RecursionError):  # speaks of a place in all lines; of a single line it is easier to find
-        found = [files.decode(file, line) for line in lines.split(b"\n")[:-1]]
+        pass
+    found = [files.decode(file, line) for line in lines.split(b"\n")[:-1]]
     if kind is not None:
         for line in found:
             files.check_types(file, line, kind)
