@@ -117,6 +117,11 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, by itself or killed; Linux only."""
+        return self._over or Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
     def wait(self) -> Ended:
         self._over, ended = True, self._fedge.reap(self.pid)
         out, err = (file.read_text() for file in _outputs(self._output))

@@ -56,7 +56,8 @@ class Deployment:
         self.server = self._stack.enter_context(
             self._fedge.start(*command, "--runs", self.run.parent, *args, hooks=(serving, *hooks), **options)
         )
-        wait_until(port_file.exists)
+        wait_until(lambda: port_file.exists() or self.server.ended)
+        assert port_file.exists(), self.server.wait().err
         self.port = int(port_file.read_text())
         return self.server
 
