@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -55,10 +55,12 @@ class Fedge:
         environment: dict[str, str] | None = None,
         file_bytes: int | None = None,
         powerless: bool = False,
+        hooks: Sequence[tuple[str, str, dict[str, Any]]] = (),
     ) -> Process:
         """The command in a process of its own.
 
         `file_bytes` limits the size of each file it writes; `powerless` takes root's power over permissions away.
+        `hooks` are functions that the process calls first: module, name and arguments of each.
         """
         output = self._folder / str(next(self._numbers))
         wanted = {
@@ -68,6 +70,7 @@ class Fedge:
             "output": str(output),
             "file_bytes": file_bytes,
             "powerless": powerless,
+            "hooks": list(hooks),
         }
         for file in _outputs(output):
             file.touch()  # it may be killed before it gets there
@@ -113,6 +116,11 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, by itself or killed; Linux only."""
+        return self._over or Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
     def wait(self) -> Ended:
         self._over, ended = True, self._fedge.reap(self.pid)

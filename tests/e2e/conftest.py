@@ -1,20 +1,10 @@
-"""The `fedge` command as real processes."""
+"""Where the runs of a test are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from e2e.command import Fedge
-
-
-@pytest.fixture(scope="session")
-def fedge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fedge]:
-    """Start the command, or run it to its end."""
-    with Fedge(tmp_path_factory.mktemp("output")) as command:
-        yield command
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ A child is not reaped before it is waited for, so that its id stays its own.
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import resource
@@ -67,6 +68,8 @@ def become(wanted: dict[str, Any]) -> None:
     if wanted["powerless"] and os.geteuid() == 0:
         drop_capabilities()
     sys.argv = ["fedge", *wanted["args"]]
+    for module, function, arguments in wanted["hooks"]:
+        getattr(importlib.import_module(module), function)(**arguments)
 
 
 def redirect(number: int, path: Path, flags: int) -> None:
@@ -100,6 +103,7 @@ def finish() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)  # a pool of threads would not be there after a fork
     warm_up()
+    assert "grpc" not in sys.modules, "grpc does not survive a fork"
     if (wanted := serve()) is not None:
         become(wanted)
         finish()

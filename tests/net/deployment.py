@@ -1,0 +1,180 @@
+"""A server and its clients as real processes on this machine, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from e2e.command import Ended, Fedge, Process, wait_until
+from e2e.experiments import Settings, write
+from fedge.client.versions import StateDirectory
+from fedge.config import load
+from fedge.core.layout import Tree, pick
+from fedge.experiment.setup import Setup
+from fedge.net.events import read_events
+from fedge.net.status import PublishedStatus, read_status
+from fedge.runs.checkpoint import load as load_checkpoint
+from fedge.runs.directory import RunDirectory
+
+Hook = tuple[str, str, dict[str, Any]]
+MEASURED = ("seconds", "clock", "energy_j")
+"""Fields of records in which a real run differs from a simulated one, beside those that begin with sim_."""
+
+
+def hook(function: Callable[..., None], **arguments: Any) -> Hook:
+    """Return what makes a process call a function of `process_hooks` first."""
+    return function.__module__, function.__name__, arguments
+
+
+class Deployment:
+    """One experiment with a server and clients; as a context, all processes are over at the end."""
+
+    def __init__(self, fedge: Fedge, folder: Path, settings: Settings) -> None:
+        self.folder, self.settings = folder, settings
+        self.file = write(folder, settings)
+        self.run = folder / "served" / settings["name"]
+        self.clients: dict[int, Process] = {}
+        self.server: Process
+        self.port = 0
+        self._fedge, self._stack = fedge, ExitStack()
+
+    def start_server(
+        self, *args: object, die_at: tuple[str, int] | None = None, hooks: tuple[Hook, ...] = (), **options: Any
+    ) -> Process:
+        """Start the server, on the port that it had before, and wait until it listens."""
+        port_file = self.folder / "port"
+        port_file.unlink(missing_ok=True)
+        told = {"secret_seed": self.settings["seed"], "port_file": str(port_file), "die_at": die_at}
+        serving = ("net.process_hooks", "server", {**told, "transitions_file": str(self.folder / "transitions")})
+        command = ["server", self.file, "--insecure", "--listen", f"127.0.0.1:{self.port}"]
+        self.server = self._stack.enter_context(
+            self._fedge.start(*command, "--runs", self.run.parent, *args, hooks=(serving, *hooks), **options)
+        )
+        wait_until(lambda: port_file.exists() or self.server.ended)
+        assert port_file.exists(), self.server.wait().err
+        self.port = int(port_file.read_text())
+        return self.server
+
+    def start_client(
+        self, number: int, *args: object, port: int | None = None, hooks: tuple[Hook, ...] = (), **options: Any
+    ) -> Process:
+        """Start a client, or start it again, with the data of this number."""
+        command = ["client", "--server", f"127.0.0.1:{port or self.port}", "--insecure", "--name", f"c{number}"]
+        data = ["--data", f"{self.file}#{number}", "--state", self.state(number), "--threads", 1]
+        self.clients[number] = self._stack.enter_context(
+            self._fedge.start(*command, *data, *args, hooks=hooks, **options)
+        )
+        return self.clients[number]
+
+    def start_clients(self, *numbers: int) -> None:
+        for number in numbers or range(self.num_clients):
+            self.start_client(number)
+
+    def finish(self) -> Ended:
+        """Wait until the server and all clients have ended well."""
+        ended = self.server.wait()
+        assert ended.code == 0, ended.err
+        for number, client in self.clients.items():
+            left = client.wait()
+            assert left.code == 0, f"client {number}: {left.err}"
+        return ended
+
+    @property
+    def num_clients(self) -> int:
+        clients: int = self.settings["data"]["clients"]
+        return clients
+
+    def state(self, number: int) -> Path:
+        return self.folder / f"state-{number}"
+
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        """Return what was logged, or only the events of these names."""
+        return [event for event in read_events(self.run / "events.jsonl") if not names or event["event"] in names]
+
+    def wait_for_event(self, name: str, **fields: Any) -> None:
+        """Wait until an event of this name was logged, with these fields."""
+        wait_until(lambda: any(fields.items() <= event.items() for event in self.events(name)))
+
+    def wait_for_rounds(self, number: int) -> None:
+        """Wait until so many rounds are recorded."""
+        wait_until(lambda: len(self.records()) >= number)
+
+    def status(self) -> PublishedStatus | None:
+        return read_status(self.run / "status.json")
+
+    def records(self) -> list[dict[str, Any]]:
+        return unmeasured_records(self.run)
+
+    def transitions(self) -> list[str]:
+        return (self.folder / "transitions").read_text().splitlines()
+
+    def assert_equals_simulation(self) -> None:
+        """All that is not measured is what `loop` gives: records, the server's state and clients' private state."""
+        simulated = self.folder / "simulated"
+        ended = self._fedge("run", self.file, "--runs", simulated, "--quiet")
+        assert ended.code == 0, ended.err
+        undisturbed = simulated / self.settings["name"]
+        assert self.records() == unmeasured_records(undisturbed)
+        assert_same(server_state(self.run), server_state(undisturbed))
+        setup = Setup.of(load(self.file), self.settings["seed"])
+        expected = private_state(undisturbed, setup, self.num_clients)
+        for number in range(self.num_clients):
+            assert_same(self.private_state(number, setup), expected[number])
+
+    def private_state(self, number: int, setup: Setup) -> Tree:
+        """Return the private state that a client has at the end of a run; its first one if it never changed."""
+        with StateDirectory(self.state(number), f"c{number}") as state:
+            versions = state.versions()
+            assert len(versions) <= 1, versions
+            found = state.read(versions[0]) if versions else None
+        return setup.algorithm.keep(setup.network.variables) if found is None else found
+
+    def copy_state(self, number: int, to: Path) -> None:
+        """Make a back-up of a client's state directory."""
+        shutil.copytree(self.state(number), to)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def unmeasured_records(run: Path) -> list[dict[str, Any]]:
+    """Return the records of a run, without what a real run measures."""
+    file = run / "rounds.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [dict(_unmeasured(json.loads(line))) for line in lines]
+
+
+def server_state(run: Path) -> Tree:
+    """Return the server's tensors in the last checkpoint."""
+    checkpoint = load_checkpoint(run / "checkpoint" / "state.safetensors")
+    assert checkpoint is not None
+    return pick("server", checkpoint.state)
+
+
+def private_state(run: Path, setup: Setup, num_clients: int) -> list[Tree]:
+    """Return the private state of each client of a simulated run."""
+    with RunDirectory.open(run) as directory:
+        store = directory.kept_store(setup.algorithm.keep(setup.network.variables))
+        directory.restore()
+        return [store.read(client) for client in range(num_clients)]
+
+
+def assert_same(found: Tree, expected: Tree) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def _unmeasured(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if name not in MEASURED and not name.startswith("sim_"):
+            yield name, value

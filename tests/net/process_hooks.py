@@ -1,0 +1,138 @@
+"""What a `fedge` process of a test does beside its work: it dies at a chosen moment, or waits for the test.
+
+The nursery calls these functions in the new process, before the command runs; see `e2e/nursery.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+
+def die() -> None:
+    """End this process as a power cut would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)  # the signal may take a moment, in which nothing more may happen
+
+
+def at_occurrence(number: int, do: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that does something the n-th time that it is called, counted from 1."""
+    left = number
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            do()
+
+    return count
+
+
+def wait_for(file: str) -> None:
+    """Wait until the test makes a file."""
+    deadline = time.monotonic() + 120
+    while not Path(file).exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def server(
+    secret_seed: int, port_file: str, die_at: tuple[str, int] | None = None, transitions_file: str | None = None
+) -> None:
+    """Serve with a known secret seed, and write the port to a file.
+
+    `die_at`: the name of a transition, and at which of its occurrences the server dies. The names of all transitions
+    are appended to `transitions_file`.
+    """
+    from fedge.experiment import serving
+
+    original = serving.serve
+    name, number = die_at or ("", 1)
+    dying = at_occurrence(number, die)
+    log = os.open(transitions_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def on_transition(transition: Any) -> None:
+        os.write(log, f"{transition.name}\n".encode())
+        if transition.name == name:
+            dying()
+
+    def on_port(port: int) -> None:
+        part = Path(f"{port_file}.part")
+        part.write_text(str(port))
+        part.rename(port_file)
+
+    def serve(*args: Any, **options: Any) -> Path:
+        return original(*args, **options, secret_seed=secret_seed, on_transition=on_transition, on_port=on_port)
+
+    serving.serve = serve  # type: ignore[assignment]
+
+
+def die_while_writing(name: str, number: int) -> None:
+    """Die while a file of this name is being written for the n-th time: half of it is there, under another name."""
+    from fedge.core import storage
+
+    original = storage.write_all
+    dying = at_occurrence(number, die)
+
+    def write_all(file: int, data: Any) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{file}")).name == f"{name}.part":
+            original(file, memoryview(data).cast("B")[: len(data) // 2])
+            dying()
+        original(file, data)
+
+    storage.write_all = write_all  # type: ignore[assignment]
+
+
+def client_dies_at(activity: str, number: int = 1) -> None:
+    """Die when an offer comes ("offered"), or as the n-th task gets so far; "uploading": with the payload on its way."""
+    from fedge.experiment import joining
+    from fedge.net import agent
+
+    dying = at_occurrence(number, die)
+    if activity == "uploading":
+        stream = agent._stream
+
+        async def half(answer: Any) -> AsyncIterator[bytes]:
+            async for chunk in stream(answer):
+                yield chunk
+                dying()
+
+        agent._stream = half
+        return
+    original = joining.join
+
+    class View:
+        def __init__(self, view: Any) -> None:
+            self._view = view
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._view, name)
+
+        def task(self, offer: Any) -> None:
+            if activity == "offered":
+                dying()
+            self._view.task(offer)
+
+        def activity(self, text: str) -> None:
+            if text.split()[0] == activity:
+                dying()
+            self._view.activity(text)
+
+    joining.join = lambda options, view: original(options, View(view))  # type: ignore[assignment,arg-type]
+
+
+def client_works_after(file: str, number: int = 1) -> None:
+    """Begin the n-th work only once the test has made a file; the client shows meanwhile that it lives."""
+    from fedge.net import agent
+
+    original = agent.respond
+    waiting = at_occurrence(number, lambda: wait_for(file))
+
+    def respond(*args: Any) -> Any:
+        waiting()
+        return original(*args)
+
+    agent.respond = respond

@@ -1,0 +1,101 @@
+"""Servers that are killed at any moment, and start again with the same command and the same clients."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from e2e.command import Fedge
+from e2e.experiments import Settings, changed
+from fedge.net.round import transitions
+from net import process_hooks
+from net.deployment import Deployment, hook
+from net.scenes import DYNAVG, FEDAVG, SCENES
+
+ON_THE_WAY = (
+    "round gathering -> open",
+    "task offered -> accepted",
+    "task accepted -> fetching",
+    "task fetching -> working",
+    "task working -> waiting",
+    "task waiting -> uploading",
+    "task uploading -> settled",
+    "round open -> closing",
+    "round closing -> reducing",
+    "round reducing -> open",
+    "round reducing -> committing",
+    "round committing -> committed",
+)
+"""What every round with several exchanges passes through if nothing goes wrong."""
+FOUR = ("task fetching -> working", "task uploading -> settled", "round closing -> reducing", "round committing -> committed")
+
+
+def killed(deployment: Deployment) -> None:
+    assert deployment.server.wait().code == -signal.SIGKILL
+
+
+def assert_each_round_once(deployment: Deployment) -> None:
+    assert [record["round"] for record in deployment.records()] == list(range(1, deployment.settings["rounds"] + 1))
+
+
+def run_with_kills(fedge: Fedge, folder: Path, settings: Settings, moments: list[tuple[str, int]]) -> None:
+    """Kill the server at each of these moments, one after another in one run; the clients stay."""
+    with Deployment(fedge, folder, settings) as deployment:
+        deployment.start_server(die_at=moments[0])
+        deployment.start_clients()
+        killed(deployment)
+        for moment in moments[1:]:
+            deployment.start_server(die_at=moment)
+            killed(deployment)
+        deployment.start_server()
+        deployment.finish()
+        assert_each_round_once(deployment)
+        deployment.assert_equals_simulation()
+
+
+def test_a_server_killed_at_every_transition(fedge: Fedge, tmp_path: Path) -> None:
+    """One run of dynamic averaging, in which the server dies at each of them; at some in a later exchange."""
+    moments = [(name, 2 if name.startswith("task") else 1) for name in ON_THE_WAY]
+    run_with_kills(fedge, tmp_path, DYNAVG, moments)
+
+
+@pytest.mark.full
+def test_the_transitions_of_an_undisturbed_run(fedge: Fedge, tmp_path: Path) -> None:
+    """Servers are killed at all of them, and they are those of the state machine."""
+    with Deployment(fedge, tmp_path, DYNAVG) as deployment:
+        deployment.start_server()
+        deployment.start_clients()
+        deployment.finish()
+        assert set(deployment.transitions()) == set(ON_THE_WAY) <= set(transitions())
+        deployment.assert_equals_simulation()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_server_killed_early_and_late(fedge: Fedge, tmp_path: Path, number: int) -> None:
+    """At the first of all transitions, and at those of a later exchange or a later round."""
+    few = {"round gathering -> open", "round reducing -> committing", "round committing -> committed"}
+    moments = [(name, 2 if number > 1 and name in few else number) for name in ON_THE_WAY]
+    run_with_kills(fedge, tmp_path, changed(DYNAVG, rounds=8), moments)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scene", sorted(SCENES.keys() - {"dynavg"}))
+def test_a_server_killed_with_each_algorithm(fedge: Fedge, tmp_path: Path, scene: str) -> None:
+    run_with_kills(fedge, tmp_path, changed(SCENES[scene], rounds=4), [(name, 2) for name in FOUR])
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_server_killed_while_it_writes_a_commit(fedge: Fedge, tmp_path: Path, number: int) -> None:
+    with Deployment(fedge, tmp_path, FEDAVG) as deployment:
+        dying = hook(process_hooks.die_while_writing, name="state.safetensors", number=number)
+        deployment.start_server(hooks=(dying,))
+        deployment.start_clients()
+        killed(deployment)
+        assert len(list(deployment.run.glob("checkpoint/state.safetensors.part"))) == 1
+        deployment.start_server()
+        deployment.finish()
+        assert_each_round_once(deployment)
+        deployment.assert_equals_simulation()
