@@ -1,5 +1,8 @@
 import importlib
 import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,3 +11,21 @@ if os.environ.get("FEDGE_TEST_EVERYTHING"):  # what is missing is a failure then
     pytest.importorskip = lambda name, **_: importlib.import_module(name)
 
 torch.set_num_threads(1)  # as in every engine; two threads on two busy cores wait for each other
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        if os.environ.get("FEDGE_TEST_EVERYTHING"):
+            raise
+        pytest.skip(f"a disk cannot be mounted here: {error}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

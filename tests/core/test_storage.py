@@ -1,5 +1,6 @@
 """Files that are whole or absent."""
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,3 +26,17 @@ def test_pieces_that_fail_leave_the_file_as_it_was(tmp_path: Path, error: type[B
     with pytest.raises(error):
         write_atomic(tmp_path / "file", fail())
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"before")]
+
+
+def test_a_secret_is_its_owners_alone(tmp_path: Path) -> None:
+    (tmp_path / "file.part").touch(0o644)  # left by a crash
+    write_atomic(tmp_path / "file", b"secret", secret=True)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+
+
+def test_a_link_in_place_of_the_part_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"other")
+    (tmp_path / "file.part").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic link"):
+        write_atomic(tmp_path / "file", b"new")
+    assert (tmp_path / "other").read_bytes() == b"other"

@@ -119,8 +119,7 @@ def test_every_page_is_in_the_index() -> None:
 @pytest.mark.parametrize("args", on_pages(PAGES, "fedge"))
 def test_command_parses(args: list[str]) -> None:
     command: Any = get_command(app)
-    name = "fedge"
-    while hasattr(command, "commands") and not (command.invoke_without_command and args[0].startswith("-")):
+    while hasattr(command, "commands") and not (command.invoke_without_command and args[0] not in command.commands):
         name, *args = args
         assert name in command.commands
         command = command.commands[name]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,24 +14,6 @@ from e2e.experiments import SMALL, Settings, assert_same, changed, records, snap
 
 KEEPING = changed(SMALL, rounds=12, data={"clients": 100}, selection={"count": 10}, algorithm={"name": "scaffold"})
 """Clients keep 31 kB each, and their file grows by 1 MB at a time."""
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 16 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        if os.environ.get("FEDGE_TEST_EVERYTHING"):
-            raise
-        pytest.skip(f"a disk cannot be mounted here: {error}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def refuse(fedge: Fedge, code: int, *args: object, **options: object) -> str:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from fedge.core.errors import RunError
 from fedge.net.events import EventLog, read_events
+from filled import filled
 from hostile import LABELS
+from runs.crashing import spawn
 
 
 @pytest.fixture
@@ -73,3 +79,124 @@ def test_a_damaged_line_is_an_error(path: Path) -> None:
     path.write_bytes(b'{"event":"a"}\n[1]\n')
     with pytest.raises(RunError, match=str(path)):
         list(read_events(path))
+
+
+def numbers_in(path: Path) -> list[int]:
+    return [event["number"] for event in read_events(path)]
+
+
+def append_many(path: Path) -> None:
+    log = EventLog(path, max_bytes=300, num_older=3)
+    start = max(numbers_in(path), default=-1) + 1
+    for number in range(start, start + 40):
+        log.append("beat", number=number)
+        log.flush()
+    log.close()
+
+
+@pytest.mark.parametrize("mode", ["kill", "kill-half"])
+def test_killed_at_every_call(path: Path, mode: str) -> None:
+    """Whole lines in their order are left, and the next process continues them."""
+    for fatal in range(60 if mode == "kill" else 40):
+        before = numbers_in(path)
+        code = os.waitstatus_to_exitcode(os.waitpid(spawn(lambda: append_many(path), fatal, mode), 0)[1])
+        assert code in (-signal.SIGKILL, 0)
+        found = numbers_in(path)
+        assert all(after == number + 1 for number, after in pairwise(found))
+        assert max(found, default=-1) >= max(before, default=-1)
+        assert len(list(path.parent.iterdir())) <= 4
+    assert max(numbers_in(path)) > 100
+
+
+def test_a_reader_misses_nothing_while_files_are_put_aside(path: Path) -> None:
+    log = EventLog(path, max_bytes=500, num_older=300)
+
+    def write() -> None:
+        for number in range(1200):
+            log.append("beat", number=number)
+            log.flush()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    lengths = [0]
+    while thread.is_alive():
+        found = numbers_in(path)
+        assert found == list(range(len(found)))
+        lengths.append(len(found))
+    log.close()
+    assert numbers_in(path) == list(range(1200))
+    assert lengths == sorted(lengths)
+    assert len(set(lengths)) > 3
+
+
+def test_full_disk(small_disk: Path) -> None:
+    path = small_disk / "events.jsonl"
+    log = EventLog(path)
+    log.append("before")
+    log.flush()
+    with filled(small_disk, 8192):
+        for number in range(100):
+            log.append("meanwhile", number=number, reason="r" * 900)
+            log.flush()
+        assert log.problem == f"cannot write {path}: No space left on device"
+        assert path.read_bytes().endswith(b"\n")
+        written = len(list(read_events(path)))
+        assert written < 100
+    log.append("after")
+    log.flush()
+    assert log.problem == ""
+    log.close()
+    events = list(read_events(path))
+    assert [event["event"] for event in events[-2:]] == ["gap", "after"]
+    assert events[-2]["lines"] == 101 - written
+
+
+def test_a_rotation_that_fails_costs_no_older_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(path, max_bytes=200, num_older=2)
+    for number in range(10):
+        log.append("beat", number=number)
+        log.flush()
+    before = numbers_in(path)
+    real = os.open
+
+    def fail(file: object, *args: object) -> int:
+        if file == path:
+            raise OSError(28, "No space left on device")
+        return real(file, *args)
+
+    monkeypatch.setattr(os, "open", fail)
+    lost = 0
+    while lost < 5:
+        log.append("beat", number=-1)
+        log.flush()
+        lost += log.problem != ""
+    monkeypatch.undo()
+    log.append("beat", number=10)
+    log.close()
+    found = list(read_events(path))
+    assert found[-2]["lines"] == 5
+    kept = [event["number"] for event in found if event.get("number", -1) >= 0]
+    assert kept[:-1] == before[-len(kept) + 1 :]
+    assert len(kept) > 3
+
+
+def test_closed_twice_and_appended_to_after(path: Path) -> None:
+    log = EventLog(path)
+    log.append("a")
+    log.close()
+    log.append("b")
+    log.flush()
+    log.close()
+    assert [event["event"] for event in read_events(path)] == ["a"]
+
+
+def test_lines_that_wait_for_a_slow_disk_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(path)
+    with log._changed:  # the thread cannot go on
+        for _ in range(10_000):
+            log.append("long", reason="r" * 1000)
+        assert log._num_waiting <= 4 << 20
+    log.close()
+    events = list(read_events(path))
+    assert 3000 < len(events) < 5000
+    assert sum(event.get("lines", 1) for event in events) == 10_000

@@ -1,8 +1,12 @@
 """Who may upload: the budget, the order, and slow uploads that yield."""
 
 import math
+from typing import NamedTuple
 
-from fedge.net.actions import SendGrant, SendHold
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedge.net.actions import GrantAction, SendGrant, SendHold
 from fedge.net.grants import Grants
 
 MIB = 1 << 20
@@ -81,6 +85,38 @@ def test_bytes_of_the_past_do_not_help() -> None:
     assert grants.tick(20.0) == [SendHold(0), SendGrant(1)]
 
 
+def test_a_slow_upload_that_has_become_fast_does_not_yield() -> None:
+    grants = Grants(10, 10, min_rate=100.0)
+    grants.request(0, 50_000, 0.0)
+    for now in range(10, 100, 10):
+        grants.progress(0, 1, float(now))
+    grants.progress(0, 1000, 100.0)
+    assert grants.request(1, 10, 101.0) == []
+
+
+def test_a_late_tick_measures_the_rate_over_the_whole_time() -> None:
+    grants = Grants(10, 10, min_rate=100.0)
+    grants.request(0, 50_000, 0.0)
+    grants.progress(0, 1500, 5.0)
+    assert grants.request(1, 10, 20.0) == [SendHold(0), SendGrant(1)]  # 75 bytes/s
+
+
+def test_no_more_are_held_than_wait() -> None:
+    grants = Grants(20, 10, min_rate=100.0)
+    for client in range(3):
+        grants.request(client, 50, 0.0)
+    assert grants.tick(10.0) == [SendHold(0), SendGrant(2)]
+    assert grants.granted == {1, 2}
+
+
+def test_without_a_minimum_rate_nobody_yields() -> None:
+    grants = Grants(10, 10, min_rate=0.0)
+    grants.request(0, 10, 0.0)
+    grants.request(1, 10, 0.0)
+    assert grants.next_wake() == math.inf
+    assert grants.tick(1e6) == []
+
+
 def test_two_slow_clients_that_take_turns_finish_both() -> None:
     grants = Grants(10, 10, min_rate=100.0)
     size, rate = 1000, 25  # 40 s each, from the start after each hold
@@ -106,3 +142,71 @@ def test_a_client_that_never_begins_yields() -> None:
     grants.request(0, 10, 0.0)
     grants.request(1, 10, 0.0)
     assert grants.tick(10.0) == [SendHold(0), SendGrant(1)]
+
+
+class Sender(NamedTuple):
+    """A client of a simulated upload: it begins again after each hold."""
+
+    size: int
+    rate: int  # bytes/s
+    asks_at: int
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    senders=st.lists(
+        st.builds(Sender, st.integers(0, 400), st.sampled_from([1, 5, 10, 50, 1000]), st.integers(0, 30)),
+        min_size=1,
+        max_size=8,
+    ),
+    buffer_bytes=st.integers(1, 500),
+    stream_bytes=st.integers(1, 300),
+    min_rate=st.sampled_from([0.0, 4.0, 20.0, 1e6]),
+)
+def test_every_upload_is_granted_and_finishes(
+    senders: list[Sender], buffer_bytes: int, stream_bytes: int, min_rate: float
+) -> None:
+    grants = Grants(buffer_bytes, stream_bytes, min_rate)
+    sent: dict[int, int] = {}
+    first_grants: list[int] = []
+    done: set[int] = set()
+
+    def carry_out(actions: list[GrantAction]) -> None:
+        for action in actions:
+            if isinstance(action, SendHold):
+                assert len(grants.granted) > 0  # it yields to somebody
+                del sent[action.client]
+            else:
+                sent[action.client] = 0
+                if action.client not in first_grants:
+                    first_grants.append(action.client)
+        assert sent.keys() == grants.granted
+        cost = {client: min(senders[client].size, stream_bytes) for client in range(len(senders))}
+        assert grants.used_bytes == sum(cost[client] for client in grants.granted)
+        assert grants.used_bytes <= buffer_bytes or len(grants.granted) == 1
+        if grants.waiting:
+            assert grants.granted
+            assert grants.used_bytes + cost[grants.waiting[0]] > buffer_bytes
+
+    # One after another, with windows that double until they suffice: at most 4 times as long as undisturbed, and 10 s.
+    patience = 30 + sum(4 * sender.size / sender.rate + 20 for sender in senders) * len(senders)
+    now = 0
+    while len(done) < len(senders):
+        for client, sender in enumerate(senders):
+            if sender.asks_at == now:
+                carry_out(grants.request(client, sender.size, float(now)))
+        now += 1
+        for client in list(sent):
+            if client in sent:  # it may have been held meanwhile
+                sent[client] += senders[client].rate
+                carry_out(grants.progress(client, senders[client].rate, float(now)))
+            if sent.get(client, -1) >= senders[client].size:
+                done.add(client)
+                del sent[client]
+                carry_out(grants.release(client, float(now)))
+        if grants.next_wake() <= now:
+            carry_out(grants.tick(float(now)))
+        assert now <= patience
+    assert grants.used_bytes == 0
+    order = sorted(range(len(senders)), key=lambda client: (senders[client].asks_at, client))
+    assert first_grants == order  # first come, first served

@@ -26,7 +26,6 @@ app = typer.Typer(
 
     Examples:
 
-      fedge client request clinic-3
       fedge client --server a.org:8443 --cert cert --data my-data --state state
       fedge client --server a.org:8443 --cert cert --data my.py:load --state state --policy ac --allow model.py
       fedge client --server localhost:8443 --insecure --name a --data first.toml#0 --state a

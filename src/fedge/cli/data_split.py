@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from re import fullmatch
 from typing import Annotated, Any
 
 import typer
@@ -64,9 +65,7 @@ def _numbers(text: str | None, num_clients: int) -> list[int]:
     if text is None:
         return list(range(num_clients))
     parts = [part.strip() for part in text.split(",")]
-    wrong = [
-        part for part in parts if not (part.isascii() and part.isdecimal()) or len(part) > 8 or int(part) >= num_clients
-    ]
+    wrong = [part for part in parts if not fullmatch("[0-9]{1,8}", part) or int(part) >= num_clients]
     if wrong:
         raise ConfigError(f"--clients: expected numbers from 0 to {num_clients - 1}, got {wrong[0]!r}")
     return sorted({int(part) for part in parts})

@@ -38,7 +38,7 @@ MAX_RUNS = 4
 _FORMAT = 1
 _THEN = "start the client again"
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-_FILE_NAME = re.compile(r"(\d{1,19})-(\d{1,19})-(\d{1,19})\.fdg\Z")
+_FILE_NAME = re.compile(r"(\d{1,20})-(\d{1,20})-(\d{1,20})\.fdg\Z")
 
 
 class MissingStateError(RunError):
@@ -53,6 +53,7 @@ class ClientMark(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     server: str = ""
     run: str | None = None  # the run of the last session; None: none yet
     number: Annotated[int, Meta(ge=0)] | None = None
+    earlier: tuple[str, ...] = ()  # runs before that whose private state is kept, the latest first
     reset: bool = False  # the state was reset: versions before `reset_before` are replaced by the run's first state
     reset_before: Version | None = None  # the first version since then; None: there is none yet
 
@@ -76,13 +77,13 @@ class StateDirectory:
         self.path = path
         with writing(path, _THEN):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            sync_folder(path.parent)
             self._lock = Lock(path / "lock")
         try:
-            self._mark = self._load(name)
-            if reset:
-                self._delete(self._private)
-                self._mark = replace(self._mark, run=None, number=None, reset=True, reset_before=None)
-            self._save(replace(self._mark, server=server or self._mark.server))
+            self._mark = self._load(name, reset)
+            mark = replace(self._mark, server=server or self._mark.server)
+            self._save(ClientMark(name=name, server=mark.server, reset=True) if reset else mark)
+            self._delete_forgotten_runs()
         except BaseException:
             self.close()
             raise
@@ -109,21 +110,17 @@ class StateDirectory:
                 f"{self.path} belongs to client {self._mark.number} of run {run}, but the server now says {number}; "
                 "if the server has lost its registry, start the client with --reset-state"
             )
-        same = run == self._mark.run or (self._mark.run is None and self._mark.reset)
-        self._save(
-            replace(
-                self._mark,
-                run=run,
-                number=number,
-                reset=same and self._mark.reset,
-                reset_before=self._mark.reset_before if same else None,
-            )
-        )
-        with writing(self._folder, _THEN):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            os.utime(self._folder)
+        mark = self._mark
+        if mark.run not in (None, run):
+            known = [mark.run, *(other for other in mark.earlier if other != run)]
+            mark = replace(mark, earlier=tuple(known[: MAX_RUNS - 1]), reset=False, reset_before=None)
+        folder = self._private / run
+        with writing(folder, _THEN):
+            folder.mkdir(parents=True, exist_ok=True)
             sync_folder(self._private)
-            self._delete_oldest_runs()
+            sync_folder(self.path)
+        self._save(replace(mark, run=run, number=number))
+        self._delete_forgotten_runs()
 
     def versions(self) -> list[Version]:
         """Return the versions of private state in this run, the oldest first."""
@@ -146,7 +143,7 @@ class StateDirectory:
                 self._check_reset(version)
                 return None
             with opened:
-                reader = message.Reader(_VersionMark)
+                reader = message.Reader(_VersionMark, os.fstat(opened.fileno()).st_size)
                 try:
                     while piece := opened.read(PIECE_BYTES):
                         reader.feed(piece)
@@ -177,7 +174,7 @@ class StateDirectory:
         kept = {self._file(version).name for version in keep}
         with writing(self._folder, _THEN):
             for entry in self._folder.iterdir():
-                if entry.name not in kept:
+                if entry.name not in kept and _FILE_NAME.match(entry.name.removesuffix(".part")):
                     entry.unlink()
 
     def write_model(self, tree: Tree, metadata: dict[str, str] | None = None) -> Path:
@@ -222,12 +219,17 @@ class StateDirectory:
             "which begins with fresh private state"
         )
 
-    def _load(self, name: str) -> ClientMark:
+    def _load(self, name: str, reset: bool) -> ClientMark:
         file = self.path / "client.json"
         with reading(file):
             try:
                 data = file.read_bytes()
             except FileNotFoundError:
+                if self._private.exists() and not reset:
+                    raise RunError(
+                        f"{file} is missing, but there is private state beside it; put back a copy of it, "
+                        "or start the client with --reset-state"
+                    ) from None
                 return ClientMark(name=name)
         try:
             mark = msgspec.json.decode(data, type=ClientMark)
@@ -251,15 +253,12 @@ class StateDirectory:
                 write_atomic(self.path / "client.json", data)
         self._mark = mark
 
-    def _delete_oldest_runs(self) -> None:
-        runs = sorted(self._private.iterdir(), key=lambda folder: (folder == self._folder, folder.stat().st_mtime))
-        for folder in runs[:-MAX_RUNS]:
-            self._delete(folder)
-
-    def _delete(self, folder: Path) -> None:
-        with writing(folder, _THEN):
-            if folder.exists():
-                shutil.rmtree(folder)
+    def _delete_forgotten_runs(self) -> None:
+        """Delete private state of runs that client.json does not name, also if an earlier process ended meanwhile."""
+        with writing(self._private, _THEN):
+            for folder in self._private.iterdir() if self._private.exists() else ():
+                if folder.name not in (self._mark.run, *self._mark.earlier):
+                    shutil.rmtree(folder)
 
     def __enter__(self) -> Self:
         return self

@@ -58,7 +58,7 @@ def write_atomic(
     """
     part = path.with_name(f"{path.name}.part")
     try:
-        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666)
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600 if secret else 0o666)
         try:
             if secret:  # a part that a crash has left may have another mode
                 os.fchmod(file, 0o600)

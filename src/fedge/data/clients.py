@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from fedge.core.registered import Registered, Task
 from fedge.data.data_plan import DataPlan
+from fedge.data.normalise import Scaling
 
 
 class Samples(NamedTuple):
@@ -58,3 +60,9 @@ class ServerPart(NamedTuple):
     @property
     def task(self) -> Task:
         return self.plan.task
+
+    def scaled(self, scaling: Scaling) -> ServerPart:
+        """Return the same with inputs that are normalised: the test set's, and by the plan those of clients."""
+        normaliser = scaling.normaliser(self.shape)
+        test = Samples(normaliser(self.test.x), self.test.y) if self.test else None
+        return self._replace(plan=replace(self.plan, scaling=scaling, sums=False), test=test)

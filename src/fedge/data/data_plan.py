@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Annotated, Any
 
 import msgspec
@@ -17,14 +18,17 @@ from fedge.core.schema import show
 from fedge.data.normalise import Scaling
 
 Size = Annotated[int, Meta(ge=0, lt=1 << 53)]
+Shape = Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1, max_length=8)]
+Outputs = Annotated[int, Meta(ge=1, le=10_000_000)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
+_MAX_INPUT = 1 << 27
 
 
 class DataPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Clients whose data is divided from one data set compare `settings`; data of a client's own fits all the rest."""
 
-    shape: Annotated[tuple[Size, ...], Meta(max_length=8)]
-    num_outputs: Size
+    shape: Shape
+    num_outputs: Outputs
     task: Task
     seed: Size  # of the division, and of what is held out
     settings: dict[str, Any] | None = None  # of the data set that all clients have parts of; None: each has its own
@@ -36,6 +40,15 @@ class DataPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     validation: Share | None = None
     scaling: Scaling | None = None  # by which inputs are normalised
     sums: bool = False  # scaling comes from the clients' sums, before round 1
+
+    def __post_init__(self) -> None:
+        check_shape(self.shape)
+
+
+def check_shape(shape: Iterable[int]) -> None:
+    """Raise a ValueError if one input would be too large for a client: the server may be hostile."""
+    if prod(shape) > _MAX_INPUT:
+        raise ValueError(f"shape: expected at most {_MAX_INPUT} numbers in an input, got {list(shape)}")
 
 
 def travelling_settings(options: Struct) -> dict[str, Any]:
@@ -51,12 +64,17 @@ def travelling_settings(options: Struct) -> dict[str, Any]:
 
 def check_settings(server: Mapping[str, Any], own: Mapping[str, Any], whose: str) -> None:
     """Raise a DataError that names the first setting in which a client's data set differs from the server's."""
-    theirs, ours = _flat(server, "data"), _flat(own, "data")
+    try:
+        theirs, ours = _flat(server, "data"), _flat(own, "data")
+    except RecursionError:
+        raise DataError(f"{whose}: its data settings, or the server's, are nested too deep") from None
     for path in sorted(theirs.keys() | ours.keys()):
         if theirs.get(path) != ours.get(path):
             raise DataError(
-                f"{path}: the server has {printable(show(theirs.get(path)))}, {whose} has {show(ours.get(path))}; "
-                "both must divide the same data set alike"
+                printable(
+                    f"{path}: the server has {show(theirs.get(path))}, {whose} has {show(ours.get(path))}; "
+                    "both must divide the same data set alike"
+                )
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from math import prod
 from typing import Annotated, NamedTuple
 
 import torch
@@ -59,6 +60,24 @@ def normaliser_of(moments: Tree, shape: tuple[int, ...]) -> Normaliser:
     std = (moments["square"] / moments["count"] - mean * mean).clamp(min=0).sqrt()
     std = torch.where(std > 1e-6, std, 1.0)  # what is always the same becomes zero, not infinite
     return Normaliser(*(side.view(_broadcast(shape)).to(torch.float32) for side in (mean, std)))
+
+
+def problem_of_moments(moments: Tree, shape: tuple[int, ...], num_samples: int) -> str | None:
+    """Return why the sums of a client with that many samples are impossible; None if they are not."""
+    if set(moments) != {"count", "sum", "square"}:
+        return f"expected count, sum and square, got {len(moments)} others"
+    for name, value in moments.items():
+        expected = () if name == "count" else shape[:1]
+        if value.dtype != torch.float64 or value.shape != expected:
+            return f"{name}: expected float64 of shape {list(expected)}, got {value.dtype} of {list(value.shape)}"
+        if not value.isfinite().all():
+            return f"{name}: expected finite numbers"
+    count = num_samples * prod(shape[1:])
+    if moments["count"] != count:
+        return f"count: expected {count} by the samples registered, got {float(moments['count']):g}"
+    if (moments["square"] * (1 + 1e-9) * count < moments["sum"].square()).any():  # the mean of squares is larger
+        return "square: is smaller than the squared sum allows"
+    return None
 
 
 def _moments(x: Tensor) -> Tree:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedge.core.errors import DataError
 from fedge.core.layout import Tree
 from fedge.core.registered import Task
 from fedge.data.clients import Clients, Samples
-from fedge.data.normalise import Normaliser, Scaling, moments_of
+from fedge.data.data_plan import DataPlan
+from fedge.data.fitting import Fitting
+from fedge.data.normalise import Scaling, moments_of
 
 MAX_CLIENTS = 10_000_000
 
@@ -63,11 +66,15 @@ class FixedClient(NamedTuple):
 class OwnData:
     """`Clients` of which one has data: `number`, which is number `place` of `source`. Others are an error."""
 
-    def __init__(self, number: int, source: Clients, place: int = 0, normaliser: Normaliser | None = None) -> None:
+    def __init__(
+        self, number: int, source: Clients, place: int, plan: DataPlan, fitting: Fitting, normalise: bool = True
+    ) -> None:
         if not 0 <= number < MAX_CLIENTS:
             raise DataError(f"a client's number must be from 0 to {MAX_CLIENTS - 1}, got {number}")
-        self.number, self._source, self._place, self._normaliser = number, source, place, normaliser
-        self.shape, self.num_outputs, self.task = source.shape, source.num_outputs, source.task
+        self.number, self._source, self._place, self._plan, self._fitting = number, source, place, plan, fitting
+        scaling = plan.scaling if normalise else None
+        self._normaliser = scaling.normaliser(plan.shape) if scaling else None
+        self.shape, self.num_outputs, self.task = plan.shape, plan.num_outputs, plan.task
         self.sizes = np.zeros(number + 1, np.int64)
         self.sizes[number] = source.sizes[place]
         self.noisy = np.array([number] if place in source.noisy else [], int)
@@ -89,13 +96,13 @@ class OwnData:
         return self._source.num_samples(self._checked(client), round)
 
     def train(self, client: int, round: int) -> Samples:
-        return self._normalised(self._source.train(self._checked(client), round))
+        return self._treated(self._source.train(self._checked(client), round))
 
     def test(self, client: int, round: int) -> Samples:
-        return self._normalised(self._source.test(self._checked(client), round))
+        return self._treated(self._source.test(self._checked(client), round))
 
     def validation(self, client: int, round: int) -> Samples:
-        return self._normalised(self._source.validation(self._checked(client), round))
+        return self._treated(self._source.validation(self._checked(client), round))
 
     def pooled_test(self) -> Samples:
         """The client's own test set: it knows no other."""
@@ -106,13 +113,15 @@ class OwnData:
         return moments_of(self.train(self.number, 1).x)
 
     def scaled(self, scaling: Scaling) -> Self:
-        """Return the same data, normalised."""
-        return type(self)(self.number, self._source, self._place, scaling.normaliser(self.shape))
+        """Return the same data, normalised as the clients' sums say."""
+        plan = replace(self._plan, scaling=scaling, sums=False)
+        return type(self)(self.number, self._source, self._place, plan, self._fitting)
 
     def _checked(self, client: int) -> int:
         if client != self.number:
             raise DataError(f"this is the data of client {self.number}, and client {client} was asked for")
         return self._place
 
-    def _normalised(self, samples: Samples) -> Samples:
-        return Samples(self._normaliser(samples.x), samples.y) if self._normaliser else samples
+    def _treated(self, samples: Samples) -> Samples:
+        x, y = self._fitting(samples)
+        return Samples(self._normaliser(x) if self._normaliser else x, y)

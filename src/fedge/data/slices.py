@@ -17,9 +17,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedge.core.errors import DataError, StorageError
+from fedge.core.printable import printable
 from fedge.core.registered import Task
 from fedge.data.clients import Clients, Samples
-from fedge.data.data_plan import Size
+from fedge.data.data_plan import Outputs, Shape, Size
 from fedge.data.own_data import FixedClient
 
 MANIFEST, SAMPLES = "manifest.json", "samples.safetensors"
@@ -36,22 +37,15 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     num_clients: Annotated[int, Meta(ge=1)]
     seed: Size
     settings: dict[str, Any]  # of the data set, without paths
-    shape: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1, max_length=8)]
-    num_outputs: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    shape: Shape
+    num_outputs: Outputs
     task: Task
     noisy: bool
     words: bool
     classes: Annotated[tuple[str, ...], Meta(max_length=_MAX_NAMES)] = ()
     columns: Annotated[tuple[str, ...], Meta(max_length=_MAX_NAMES)] = ()
     sizes: dict[str, Size]
-    sha256: str  # of the samples' file
-
-
-class Slice(msgspec.Struct, frozen=True):
-    """A client's part, as it was read."""
-
-    manifest: Manifest
-    client: FixedClient
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]  # of the samples' file
 
 
 def folder_name(number: int) -> str:
@@ -92,9 +86,8 @@ def write_slice(target: Path, clients: Clients, number: int, seed: int, settings
     return folder
 
 
-def read_slice(folder: Path) -> Slice:
-    """Return what a folder has; a DataError that names file and field if it is not as `write_slice` writes it."""
-    manifest = read_manifest(folder)
+def read_slice(folder: Path, manifest: Manifest) -> FixedClient:
+    """Return the samples in a folder; a DataError that names file and tensor if they are not as `manifest` says."""
     path = folder / SAMPLES
     try:
         if (found := _sha256(path)) != manifest.sha256:
@@ -108,8 +101,7 @@ def read_slice(folder: Path) -> Slice:
     if set(tensors) != expected:
         raise DataError(f"{path}: expected the tensors {', '.join(sorted(expected))}, got {_few(tensors)}")
     train, test, validation = (_samples(tensors, part, manifest, path) for part in PARTS)
-    client = FixedClient(manifest.shape, manifest.num_outputs, manifest.task, (train, test, validation), manifest.noisy)
-    return Slice(manifest, client)
+    return FixedClient(manifest.shape, manifest.num_outputs, manifest.task, (train, test, validation), manifest.noisy)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -125,7 +117,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {str(error)[:300]}; expected what `fedge data split` writes") from None
+        raise DataError(f"{path}: {printable(str(error)[:300])}; expected what `fedge data split` writes") from None
     if manifest.number >= manifest.num_clients:
         raise DataError(f"{path}: number must be below num_clients, {manifest.num_clients}, got {manifest.number}")
     if set(manifest.sizes) != set(PARTS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -56,6 +57,11 @@ class Table(Divided, tag="table", kw_only=True):
             rows, test = _halves(rows, keys, self.test_fraction)
         else:
             test = read_table(Path(self.test_file).expanduser())
+        return self.assemble(rows, test, keys)
+
+    def assemble(self, rows: Columns, test: Columns, keys: Sequence[str] = ()) -> Whole:
+        """Return the data set in these rows; `keys` are columns to split by."""
+        path = Path(self.file).expanduser()
         inputs = [name for name in rows if name not in (self.target, *keys, *self.ignore)]
         for name in (*inputs, self.target, *keys):
             _check_column(test, name, Path(self.test_file or self.file))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -52,12 +53,12 @@ def check_arrays(loaded: object, words: bool = False) -> Whole:
     """The whole data set, if it is one that can be trained on; a DataError that says what is wrong."""
     loaded, columns = _without_columns(loaded)
     if isinstance(loaded, tuple | list) and len(loaded) == 2:
-        loaded = [side for part, name in zip(loaded, ("train", "test"), strict=True) for side in _stack(part, name)]
+        loaded = stack_both(loaded)
     if not isinstance(loaded, tuple | list) or len(loaded) != len(NAMES):
         count = f" of {len(loaded)}" if isinstance(loaded, tuple | list) else ""
         raise DataError(f"expected a tuple ({', '.join(NAMES)}), got {type(loaded).__name__}{count}")
-    arrays = {name: _array(value, name) for name, value in zip(NAMES, loaded, strict=True)}
-    train, test = (_pool(arrays[f"x_{part}"], arrays[f"y_{part}"], part, words) for part in ("train", "test"))
+    arrays = {name: to_array(value, name) for name, value in zip(NAMES, loaded, strict=True)}
+    train, test = (sample_pool(arrays[f"x_{part}"], arrays[f"y_{part}"], part, words) for part in ("train", "test"))
     if train.x.shape[1:] != test.x.shape[1:]:
         shapes = f"{list(train.x.shape)} and {list(test.x.shape)}"
         raise DataError(f"the inputs of x_train and x_test must have one shape, got {shapes}")
@@ -87,6 +88,11 @@ def _without_columns(loaded: object) -> tuple[object, dict[str, tuple[np.ndarray
     return loaded[:-1], columns
 
 
+def stack_both(datasets: Sequence[Any]) -> list[np.ndarray]:
+    """Return x_train, y_train, x_test and y_test of two map-style data sets."""
+    return [side for part, name in zip(datasets, ("train", "test"), strict=True) for side in _stack(part, name)]
+
+
 def _stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     """All of a map-style data set, which is asked for its length and its items."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
@@ -108,7 +114,8 @@ def _stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
         raise DataError(f"{name}: expected inputs and targets of one shape each, such as tensors: {error}") from error
 
 
-def _array(value: object, name: str) -> np.ndarray:
+def to_array(value: object, name: str) -> np.ndarray:
+    """Return an array of numbers; a DataError if it is none."""
     try:
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -118,7 +125,8 @@ def _array(value: object, name: str) -> np.ndarray:
     return array
 
 
-def _pool(x: np.ndarray, y: np.ndarray, part: str, words: bool) -> SamplePool:
+def sample_pool(x: np.ndarray, y: np.ndarray, part: str, words: bool) -> SamplePool:
+    """Return the samples, if they can be trained on; a DataError that says what is wrong with x_part or y_part."""
     if x.ndim < 2:
         raise DataError(f"x_{part}: expected one row for each sample, [n, ...], got shape {list(x.shape)}")
     if y.ndim == 0 or len(x) != len(y):

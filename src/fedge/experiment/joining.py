@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version
-
 import msgspec
 import torch
 from msgspec.structs import replace
 
-from fedge import __version__
 from fedge.algorithms import compose
 from fedge.algorithms.reduced import ByMean
 from fedge.client.client_side import ClientSide
@@ -34,6 +30,7 @@ from fedge.net.protocol import Facts
 from fedge.net.transport import ClientStreams, Credentials
 from fedge.net.views import ClientView
 from fedge.runs.code import hash_code
+from fedge.runs.environment import environment
 
 
 def join(options: ClientOptions, view: ClientView) -> None:
@@ -99,4 +96,6 @@ class PlanBuilder:
 
 
 def _software() -> dict[str, str]:
-    return {"fedge": __version__, "torch": version("torch"), "cpu": platform.processor() or platform.machine()}
+    """Return what the server is told of this client's software; it compares none of it."""
+    found = environment()
+    return {name: str(found[name])[:100] for name in ("fedge", "torch", "cpu")}

@@ -35,8 +35,8 @@ from fedge.net.events import EventLog
 from fedge.net.grpc_server import serve as listen_at
 from fedge.net.hub import Assignment, Conducted, Hub, Terms
 from fedge.net.identity import load_server
+from fedge.net.issued import RevocationList
 from fedge.net.loop_thread import LoopThread
-from fedge.net.pki import RevocationList
 from fedge.net.plan import digests, encode_plan, plan_of
 from fedge.net.planned_round import RoundPlan
 from fedge.net.protocol import Facts

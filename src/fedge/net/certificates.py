@@ -5,8 +5,6 @@ Needs the extra `net`. Bytes that come from others (requests, certificates) are 
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +16,7 @@ import msgspec
 from fedge.core.errors import ConfigError, FedgeError, NetworkError
 from fedge.core.printable import printable
 from fedge.core.storage import reading
+from fedge.net.host_names import check_hosts, read_address
 from fedge.net.protocol import Name
 
 try:
@@ -41,9 +40,6 @@ MAX_BYTES = 1 << 16
 RESERVED = ("ca", "server")
 """Names that no client may have: files of the authority are called so."""
 
-_HOST = re.compile(
-    r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
-)
 _DAMAGED = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
 """What reading bytes that are no certificate may raise."""
 
@@ -76,17 +72,6 @@ def check_name(name: str) -> str:
     if name.lower() in RESERVED:
         raise ConfigError(f"no client can be called {name}: expected another name than {' and '.join(RESERVED)}")
     return name
-
-
-def check_hosts(hosts: Sequence[str]) -> list[str]:
-    """Return names and addresses of a server without repeats; raise a ConfigError if one can be neither."""
-    for host in hosts:
-        if _address(host) is None and not _HOST.fullmatch(host):
-            raise ConfigError(
-                "--host: expected a host name or an IP address, without a port and in ASCII (xn--...), "
-                f"got {printable(host[:300])!r}"
-            )
-    return list(dict.fromkeys(hosts))
 
 
 def make_key() -> PrivateKey:
@@ -141,8 +126,12 @@ def make_request(name: str, key: PrivateKey) -> bytes:
 
 def read_bounded(path: Path) -> bytes:
     """Return the content of a small file; raise a NetworkError if it is too long to be a request or a certificate."""
-    with reading(path), path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)
+    with reading(path):
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise NetworkError(f"expected a file {path}, got: {error.strerror}") from None
     if len(data) > MAX_BYTES:
         raise NetworkError(f"{path} is too long: expected a request, key or certificate of at most {MAX_BYTES} bytes")
     return data
@@ -204,7 +193,11 @@ def issue_authority(key: PrivateKey, now: datetime) -> Certificate:
     subject = _named(f"fedge authority {secrets.token_hex(8)}")
     usage = _usage(digital_signature=False, key_cert_sign=True, crl_sign=True)
     return (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        x509.CertificateBuilder()
+        .issuer_name(subject)
+        .subject_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
         .not_valid_before(now - SKEW)
         .not_valid_after(now + AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -218,7 +211,7 @@ def issue_server(
     ca: Certificate, ca_key: PrivateKey, key: PublicKey, hosts: Sequence[str], now: datetime
 ) -> Certificate:
     """Return a server's certificate for these names and addresses."""
-    addresses = [(_address(host), host) for host in check_hosts(hosts)]
+    addresses = [(read_address(host), host) for host in check_hosts(hosts)]
     names = [x509.DNSName(host) if address is None else x509.IPAddress(address) for address, host in addresses]
     return _issue(ca, ca_key, key, "fedge server", names, ExtendedKeyUsageOID.SERVER_AUTH, now)
 
@@ -239,7 +232,11 @@ def _issue(
     now: datetime,
 ) -> Certificate:
     return (
-        x509.CertificateBuilder(ca.subject, _named(name), key, x509.random_serial_number())
+        x509.CertificateBuilder()
+        .issuer_name(ca.subject)
+        .subject_name(_named(name))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
         .not_valid_before(max(now - SKEW, ca.not_valid_before_utc))
         .not_valid_after(min(now + LIFE, ca.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -268,13 +265,6 @@ def _usage(digital_signature: bool, key_cert_sign: bool = False, crl_sign: bool 
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
 
 
 def _p256(key: object, path: Path) -> PublicKey:

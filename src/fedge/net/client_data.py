@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from re import fullmatch
+from typing import Any, Protocol
 
-from fedge.config import Config, load
+from fedge.config import load
 from fedge.core.errors import ConfigError, DataError
 from fedge.data.clients import Clients
 from fedge.data.data_plan import DataPlan, check_settings, travelling_settings
+from fedge.data.fitting import DataForm, fit
 from fedge.data.own_data import OwnData
+from fedge.data.own_files import is_own_file, read_own
 from fedge.data.slices import MANIFEST, read_manifest, read_slice
 
 
@@ -29,19 +33,17 @@ class PartOfExperiment:
 
     def __init__(self, path: Path, number: int) -> None:
         self._path, self.named = path, number
-        self._config: Config = load(path)
+        self._options = load(path).data
 
     def load(self, plan: DataPlan, number: int) -> OwnData:
-        _check_number(number, self.named)
-        options = self._config.data
-        if plan.settings is not None:
-            check_settings(plan.settings, travelling_settings(options), str(self._path))
-        clients: Clients = options.build(plan.seed)
+        _check(plan, number, self.named, travelling_settings(self._options), str(self._path))
+        clients: Clients = self._options.build(plan.seed)
         if self.named >= len(clients.sizes):
             raise DataError(
                 f"{self._path}#{self.named}: its clients are 0 to {len(clients.sizes) - 1}; name one of them"
             )
-        return OwnData(number, clients, self.named)
+        names = (getattr(clients, "classes", ()), getattr(clients, "features", ()))
+        return _own(clients, self.named, names, plan, number, str(self._path))
 
 
 class SliceFolder:
@@ -52,29 +54,60 @@ class SliceFolder:
         self.named = self._manifest.number
 
     def load(self, plan: DataPlan, number: int) -> OwnData:
-        _check_number(number, self.named)
-        if plan.settings is not None:
-            check_settings(
-                plan.settings | {"seed": plan.seed},
-                self._manifest.settings | {"seed": self._manifest.seed},
-                str(self._folder),
-            )
-        return OwnData(number, read_slice(self._folder).client)
+        manifest = self._manifest
+        _check(plan, number, self.named, manifest.settings, str(self._folder), manifest.seed)
+        client = read_slice(self._folder, manifest)
+        return _own(client, 0, (manifest.classes, manifest.columns), plan, number, str(self._folder))
+
+
+class OwnFile:
+    """Files of the client's own, or a function that returns arrays."""
+
+    named = None
+
+    def __init__(self, spec: str) -> None:
+        self._spec = spec
+
+    def load(self, plan: DataPlan, number: int) -> OwnData:
+        return read_own(self._spec, plan, number)
 
 
 def load_spec(spec: str) -> DataSpec:
-    """Return the data that a SPEC names; files are read when the server has told what it needs."""
-    file, hash, number = spec.rpartition("#")
-    if hash and file.endswith(".toml"):
-        if not number.isascii() or not number.isdigit() or len(number) > 8:
-            raise ConfigError(f"--data: expected FILE.toml#NUMBER with a client's number, got {spec!r}")
-        return PartOfExperiment(Path(file), int(number))
+    """Return the data that a SPEC names; samples are read when the server has told what it needs."""
+    if found := fullmatch(r"(.+\.toml)#([0-9]{1,8})", spec):
+        return PartOfExperiment(Path(found[1]).expanduser(), int(found[2]))
     path = Path(spec).expanduser()
     if (path / MANIFEST).is_file():
         return SliceFolder(path)
-    raise ConfigError(f"--data: expected FILE.toml#NUMBER or a folder from `fedge data split`, got {spec!r}")
+    if ".py:" not in spec and not path.exists() and "#" not in spec:
+        raise ConfigError(f"--data: there is no file or folder {path}; give the path of one")
+    if is_own_file(spec):
+        return OwnFile(spec)
+    raise ConfigError(
+        "--data: expected FILE.toml#NUMBER, a folder from `fedge data split`, a folder of images or .npy arrays, a "
+        f".csv, .parquet or .npz file, or FILE.py:FUNCTION, got {spec!r}"
+    )
 
 
-def _check_number(given: int, named: int) -> None:
-    if given != named:
-        raise DataError(f"the server gave this client number {given}, but its data is that of client {named}")
+def _check(
+    plan: DataPlan, number: int, named: int, settings: Mapping[str, Any], whose: str, seed: int | None = None
+) -> None:
+    """Raise a DataError if data with these settings is not the part that the server counts it as."""
+    if number != named:
+        raise DataError(f"the server gave this client number {number}, but its data is that of client {named}")
+    if plan.settings is not None:
+        check_settings(plan.settings, settings, whose)
+        if seed is not None and seed != plan.seed:
+            raise DataError(
+                f"seed: the server has {plan.seed}, but {whose} was divided with seed {seed}; divide it again"
+            )
+    elif (plan.scaling or plan.sums) and settings.get("normalise"):
+        raise DataError(f"data.normalise: the server normalises inputs already; leave it out of {whose}")
+
+
+def _own(
+    source: Clients, place: int, names: tuple[tuple[str, ...], tuple[str, ...]], plan: DataPlan, number: int, whose: str
+) -> OwnData:
+    """Return a part of a data set, which is normalised already if the server divides the same."""
+    fitting = fit(DataForm(source.shape, source.num_outputs, source.task, *names), plan, whose)
+    return OwnData(number, source, place, plan, fitting, normalise=plan.settings is None)

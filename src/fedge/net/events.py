@@ -6,6 +6,7 @@ must not delay the server's answers.
 
 from __future__ import annotations
 
+import glob
 import os
 import threading
 import time
@@ -79,7 +80,9 @@ class EventLog:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
-        os.close(self._file)
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def _run(self) -> None:
         while True:
@@ -88,7 +91,7 @@ class EventLog:
                 self._changed.wait_for(lambda: bool(self._waiting) or self._closed)
                 if not self._waiting:
                     return
-                lines, num_lost = self._waiting, self._num_lost
+                lines, num_lost = list(self._waiting), self._num_lost
             problem = self._write([_encode(self._clock(), "gap", {"lines": num_lost}), *lines] if num_lost else lines)
             with self._changed:
                 self.problem = problem
@@ -111,15 +114,16 @@ class EventLog:
         return ""
 
     def _rotate(self) -> None:
-        for number in range(self._num_older, 0, -1):
-            newer = _older(self._path, number - 1)
-            if newer.exists():
-                os.replace(newer, _older(self._path, number))
-        if not self._num_older:
-            self._path.unlink()
+        """Put the file aside and begin another one. A rotation that failed halfway is continued, not repeated."""
+        if self._path.exists():
+            for number in range(self._num_older, 0, -1):
+                with suppress(FileNotFoundError):
+                    os.replace(_older(self._path, number - 1), _older(self._path, number))
+            if not self._num_older:
+                self._path.unlink()
+        new = _open(self._path)
         os.close(self._file)
-        self._file = _open(self._path)
-        self._length = 0
+        self._file, self._length = new, 0
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
@@ -132,7 +136,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             rest = b""
             while piece := file.read(_PIECE_BYTES):
                 whole, end, rest = (rest + piece).rpartition(b"\n")
-                yield from decode_lines(path, whole + end)
+                yield from decode_lines(Path(file.name), whole + end)
 
 
 def utc(now: float) -> str:
@@ -143,19 +147,20 @@ def utc(now: float) -> str:
 def _open_all(path: Path, stack: ExitStack) -> list[BufferedReader]:
     """Open the files of a log, the newest first: one that is put aside meanwhile is found again, and not missed."""
     found: dict[tuple[int, int], BufferedReader] = {}
-    number, missing = 0, 0
-    while missing < 2:  # a rotation that was killed leaves one gap
+    numbers = [file.name.rpartition(".")[2] for file in path.parent.glob(f"{glob.escape(path.name)}.*")]
+    last = max((int(number) for number in numbers if number.isdecimal() and len(number) < 4), default=0)
+    number = num_missing = 0
+    while number <= last or num_missing < 2:  # while files are put aside, one number is free for a moment
         file = _older(path, number)
-        number += 1
         with reading(file):
             try:
                 opened = stack.enter_context(file.open("rb"))
             except FileNotFoundError:
-                missing += 1
-                continue
-        missing = 0
-        status = os.fstat(opened.fileno())
-        found.setdefault((status.st_dev, status.st_ino), opened)
+                num_missing += 1
+            else:
+                num_missing, status = 0, os.fstat(opened.fileno())
+                found.setdefault((status.st_dev, status.st_ino), opened)
+        number += 1
     return list(found.values())
 
 

@@ -1,27 +1,59 @@
-"""The names and addresses under which this machine can be reached."""
+"""The names and addresses of a server: which are well-formed, and under which this machine can be reached."""
 
 from __future__ import annotations
 
 import fcntl
 import ipaddress
+import re
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+
+from fedge.core.errors import ConfigError
+from fedge.core.printable import printable
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
+_LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(
+    rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*(?=.*[a-z]){_LABEL}"
+)  # the last part is no number: no mistyped address
 _SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))  # reserved for documentation
 
 
+def read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a text is; None if it is none, or one that only this machine can use (`%eth0`)."""
+    try:
+        return None if "%" in host else ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def check_hosts(hosts: Iterable[str]) -> list[str]:
+    """Return names and addresses in one spelling, without repeats; raise a ConfigError if one can be neither."""
+    return list(dict.fromkeys(map(_checked, hosts)))
+
+
 def default_hosts() -> list[str]:
     """Return the host name, the loopback names and the addresses of this machine. Asks no other machine."""
-    found = [socket.gethostname(), *LOOPBACK, *_outbound_addresses()]
-    if sys.platform == "linux":
-        found += _interface_addresses()
-    return list(dict.fromkeys(found))
+    name = socket.gethostname().lower()
+    names = [name] if _NAME.fullmatch(name) else []  # it may be anything
+    addresses = [*_outbound_addresses(), *(_interface_addresses() if sys.platform == "linux" else ())]
+    return check_hosts([*names, *LOOPBACK, *addresses])
+
+
+def _checked(host: str) -> str:
+    if (address := read_address(host)) is not None:
+        return str(address)
+    if _NAME.fullmatch(host.lower()):
+        return host.lower()
+    raise ConfigError(
+        "--host: expected a host name in ASCII or an IP address, without port and brackets, "
+        f"got {printable(host[:300])!r}"
+    )
 
 
 def _outbound_addresses() -> Iterator[str]:
@@ -29,8 +61,8 @@ def _outbound_addresses() -> Iterator[str]:
     for family, target in _ELSEWHERE:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
-            address = ipaddress.ip_address(probe.getsockname()[0])
-            if not address.is_link_local:
+            address = read_address(probe.getsockname()[0])
+            if address is not None and not address.is_link_local:
                 yield str(address)
 
 

@@ -96,7 +96,7 @@ def load_client(folder: Path, now: datetime | None = None) -> TlsIdentity:
 
 
 def request_certificate(folder: Path, name: str) -> RequestFiles:
-    """Make a key, unless the directory has it, and a request to sign it. A second call changes nothing."""
+    """Make a key, unless the directory has it, and a request to sign it. A second call asks for the same."""
     check_name(name)
     with alone(folder):
         owner = _owner(folder)
@@ -106,8 +106,7 @@ def request_certificate(folder: Path, name: str) -> RequestFiles:
         if owner is None:
             write_atomic(files[0], encode_key(make_key()), secret=True)
         key = read_key(files[0])
-        if not files[1].exists():
-            write_atomic(files[1], make_request(name, key))
+        write_atomic(files[1], make_request(name, key))  # always: one that is there may be for a key that is gone
     return RequestFiles(name, files[0], files[1], files[2], key_fingerprint(key.public_key()))
 
 

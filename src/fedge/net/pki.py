@@ -16,14 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
-from fedge.core.errors import ConfigError, FedgeError, NetworkError
+from fedge.core.errors import ConfigError, NetworkError
 from fedge.core.schema import nearest
-from fedge.core.storage import reading, write_atomic
+from fedge.core.storage import write_atomic, writing
 from fedge.net.certificates import (
     RESERVED,
-    WARNING,
     Certificate,
     PrivateKey,
     encode_certificates,
@@ -41,29 +38,11 @@ from fedge.net.certificates import (
     read_request,
     utc_now,
 )
-from fedge.net.host_names import LOOPBACK, default_hosts
+from fedge.net.host_names import LOOPBACK, check_hosts, default_hosts
 from fedge.net.identity import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, alone
-from fedge.runs.files import encode_lines
+from fedge.net.issued import ISSUED, Issued, State, mark_revoked, read_issued, state_by_age, write_issued
 
 CA_KEY = "ca.key"
-ISSUED = "issued.jsonl"
-
-State = Literal["valid", "expires soon", "expired", "revoked"]
-
-
-class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A client's certificate, as it is recorded."""
-
-    name: str
-    fingerprint: str  # SHA-256 of the certificate in hex
-    key: str  # SHA-256 of its public key in hex
-    valid_from: datetime
-    valid_until: datetime
-    revoked: datetime | None = None
-
-    def state(self, now: datetime) -> State:
-        """Return whether it is good, at a time."""
-        return "revoked" if self.revoked else life(self.valid_until, now)
 
 
 class Established(NamedTuple):
@@ -97,18 +76,13 @@ class Listed(NamedTuple):
     hosts: list[str]
 
 
-def life(end: datetime, now: datetime) -> State:
-    """Return in which part of its life a certificate is that was not revoked."""
-    return "expired" if now > end else "expires soon" if end - now <= WARNING else "valid"
-
-
 def init(folder: Path, hosts: Sequence[str] = (), now: datetime | None = None) -> Established:
     """Make an authority unless it is there, and a certificate for its server.
 
     Without hosts the server keeps those that its certificate names; a new one gets those of this machine. The loopback
     names are always among them.
     """
-    now = now or utc_now()
+    now, hosts = now or utc_now(), check_hosts(hosts)
     with alone(folder):
         created = not (folder / CA_CERTIFICATE).exists()
         if created:
@@ -116,11 +90,12 @@ def init(folder: Path, hosts: Sequence[str] = (), now: datetime | None = None) -
         ca, ca_key = _open(folder, now)
         read_issued(folder)
         path = folder / SERVER_CERTIFICATE
-        kept = host_names(read_certificates(path)[0]) if path.exists() else default_hosts()
+        if not hosts:
+            hosts = host_names(read_certificates(path)[0]) if path.exists() else default_hosts()
         if not (folder / SERVER_KEY).exists():
             write_atomic(folder / SERVER_KEY, encode_key(make_key()), secret=True)
         key = read_key(folder / SERVER_KEY).public_key()
-        server = issue_server(ca, ca_key, key, [*(hosts or kept), *LOOPBACK], now)
+        server = issue_server(ca, ca_key, key, [*hosts, *LOOPBACK], now)
         write_atomic(path, encode_certificates(server))
     return Established(created, host_names(server), server.not_valid_after_utc, ca.not_valid_after_utc, fingerprint(ca))
 
@@ -160,8 +135,9 @@ def sign(
             certificate.not_valid_before_utc,
             certificate.not_valid_after_utc,
         )
-        _write_issued(folder, [*_revoke(issued, others, now), record])
-        write_atomic(path, encode_certificates(certificate, ca))
+        write_issued(folder, [*mark_revoked(issued, others, now), record])
+        with writing(path, "sign the request again, or choose another --output"):
+            write_atomic(path, encode_certificates(certificate, ca))
     renewed = any(each.name == asked.name and each.key == key for each in issued)
     return Signed(record, path, renewed, len(others), fingerprint(ca))
 
@@ -177,7 +153,7 @@ def revoke(folder: Path, name: str, now: datetime | None = None) -> list[Issued]
             raise NetworkError(f"no certificate was issued to {name!r}{close}; `fedge pki list` shows the clients")
         valid = [each for each in issued if each.name == name and not each.revoked]
         if valid:
-            _write_issued(folder, _revoke(issued, valid, now or utc_now()))
+            write_issued(folder, mark_revoked(issued, valid, now or utc_now()))
     return valid
 
 
@@ -185,11 +161,15 @@ def list_certificates(folder: Path, all: bool = False, now: datetime | None = No
     """Return authority, server, and the newest certificate of each client or all of them, by name."""
     now = now or utc_now()
     (ca, *_) = read_certificates(_existing(folder) / CA_CERTIFICATE)
-    found = [Listed("authority", "ca", life(ca.not_valid_after_utc, now), ca.not_valid_after_utc, fingerprint(ca), [])]
+    found = [
+        Listed(
+            "authority", "ca", state_by_age(ca.not_valid_after_utc, now), ca.not_valid_after_utc, fingerprint(ca), []
+        )
+    ]
     if (folder / SERVER_CERTIFICATE).exists():
         (server, *_) = read_certificates(folder / SERVER_CERTIFICATE)
         end = server.not_valid_after_utc
-        found.append(Listed("server", "server", life(end, now), end, fingerprint(server), host_names(server)))
+        found.append(Listed("server", "server", state_by_age(end, now), end, fingerprint(server), host_names(server)))
     issued = read_issued(folder)
     shown = issued if all else {each.name: each for each in issued}.values()
     clients = sorted(shown, key=lambda each: (each.name, each.valid_until))
@@ -198,57 +178,11 @@ def list_certificates(folder: Path, all: bool = False, now: datetime | None = No
     ]
 
 
-def read_issued(folder: Path) -> list[Issued]:
-    """Return the records of clients' certificates, oldest first."""
-    path = folder / ISSUED
-    with reading(path):
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            raise NetworkError(
-                f"there is no {path}, which records revoked certificates; put back a copy of it"
-            ) from None
-    try:
-        return _DECODER.decode_lines(data)
-    except ValueError as error:
-        raise NetworkError(f"{path} is damaged: {error}; put back a copy of it") from None
-
-
-class RevocationList:
-    """Which certificates are revoked, as the directory of an authority has it at each question.
-
-    If its file can no longer be read, the answers stay as they were, and `problem` tells why.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._seen = self._stamp()
-        self._revoked = self._read()
-        self.problem: str | None = None
-
-    def is_revoked(self, fingerprint: str) -> bool:
-        """Whether the certificate with this fingerprint was revoked."""
-        try:
-            if (stamp := self._stamp()) != self._seen:
-                self._revoked, self._seen = self._read(), stamp
-            self.problem = None
-        except FedgeError as error:
-            self.problem = str(error)
-        return fingerprint in self._revoked
-
-    def _stamp(self) -> tuple[int, int, int]:
-        path = self._folder / ISSUED
-        with reading(path):
-            found = path.stat()
-        return found.st_mtime_ns, found.st_size, found.st_ino
-
-    def _read(self) -> frozenset[str]:
-        return frozenset(each.fingerprint for each in read_issued(self._folder) if each.revoked)
-
-
 def _existing(folder: Path) -> Path:
     if not (folder / CA_CERTIFICATE).exists():
-        raise NetworkError(f"there is no authority in {folder}; `fedge pki init --pki {folder}` makes one")
+        raise NetworkError(
+            f"there is no authority in {folder}: name its directory with --pki, or `fedge pki init` makes one"
+        )
     return folder
 
 
@@ -274,25 +208,18 @@ def _open(folder: Path, now: datetime) -> tuple[Certificate, PrivateKey]:
         raise NetworkError(
             f"the authority in {folder} expired on {ca.not_valid_after_utc:%Y-%m-%d}; make one in another directory"
         )
+    if now < ca.not_valid_before_utc:
+        raise NetworkError(
+            f"the authority in {folder} is valid from {ca.not_valid_before_utc:%Y-%m-%d}, and the clock here shows "
+            f"{now:%Y-%m-%d}; set the clock"
+        )
     return ca, key
 
 
 def _check_output(folder: Path, path: Path) -> None:
     """Raise a ConfigError if the file to be written is something else than a client's certificate."""
-    if path.is_dir():
-        raise ConfigError(f"--output: expected a file, and {path} is a directory")
+    if path.is_dir() or not path.parent.is_dir():
+        raise ConfigError(f"--output: expected a file in a directory that exists, got {path}")
     own = {(folder / name).resolve() for name in (CA_KEY, CA_CERTIFICATE, SERVER_KEY, SERVER_CERTIFICATE, ISSUED)}
     if path.resolve() in own or (path.exists() and not read_bounded(path).startswith(b"-----BEGIN CERTIFICATE-----")):
         raise ConfigError(f"{path} would be overwritten, and is no client's certificate; choose another --output")
-
-
-def _revoke(issued: Sequence[Issued], which: Sequence[Issued], now: datetime) -> list[Issued]:
-    fingerprints = {each.fingerprint for each in which}
-    return [msgspec.structs.replace(each, revoked=now) if each.fingerprint in fingerprints else each for each in issued]
-
-
-def _write_issued(folder: Path, issued: Sequence[Issued]) -> None:
-    write_atomic(folder / ISSUED, encode_lines(issued))
-
-
-_DECODER = msgspec.json.Decoder(Issued)

@@ -15,6 +15,13 @@ FORMAT = 1
 _APPLICATION = 0x46444752  # "FDGR": tells a registry from other SQLite files
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 _IN_USE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_REMEDIES = {
+    sqlite3.SQLITE_FULL: "free space on that disk",
+    sqlite3.SQLITE_IOERR: "free space on that disk, or repair it",
+    sqlite3.SQLITE_READONLY: "make it writable for you",
+    sqlite3.SQLITE_CANTOPEN: "make its folder readable and writable for you",
+    sqlite3.SQLITE_PERM: "make it writable for you",
+}
 _BUSY_S = 10.0  # for which a writer waits for readers, and a reader for a writer
 _TABLES = f"""
 BEGIN;
@@ -122,16 +129,20 @@ def in_file(path: Path) -> Iterator[None]:
     """Turn an error of SQLite into one that names the file and says what to do."""
     try:
         yield
-    except sqlite3.Error as error:
-        code = (getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_ERROR) & 0xFF
-        if code in _IN_USE:
-            raise RunError(f"{path} is in use by another process; wait until that has ended, or end it") from error
-        if code in _DAMAGED:
+    except UnicodeDecodeError as error:
+        raise damaged(path, str(error)) from error
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None and not isinstance(error, sqlite3.OperationalError):
+            raise  # wrong use of the library
+        if code is None or code & 0xFF in _DAMAGED:
             raise damaged(path, str(error)) from error
-        raise StorageError(
-            f"cannot read or write {path}: {error}; free space on that disk, or make it writable for you, "
-            "and run the command again"
-        ) from error
+        if code & 0xFF in _IN_USE:
+            raise RunError(f"{path} is in use by another process; wait until that has ended, or end it") from error
+        if code & 0xFF in _REMEDIES:
+            remedy = _REMEDIES[code & 0xFF]
+            raise StorageError(f"cannot write {path}: {error}; {remedy}, then run the command again") from error
+        raise
 
 
 def _check(path: Path, connection: Connection) -> None:

@@ -1,0 +1,104 @@
+"""Data that only the clients have: what a server is told of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NoReturn
+
+from msgspec import Meta, field
+
+from fedge.core.errors import ConfigError, DataError
+from fedge.core.schema import Options
+from fedge.data.clients import Samples, ServerPart
+from fedge.data.data_plan import DataPlan, Outputs, check_shape
+from fedge.data.fitting import DataForm, fit
+from fedge.data.known import KnownData
+from fedge.data.normalise import Scaling
+from fedge.data.validation import ValidationShare
+
+Names = list[Annotated[str, Meta(min_length=1, max_length=200)]]
+
+
+class Remote(Options, tag="remote", kw_only=True):
+    """Data that the clients of `fedge server` have, each its own; simulations cannot use it.
+
+    Clients put their classes and columns in the order given here, by name. Without names, classes go by number and
+    inputs by place.
+    """
+
+    shape: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(min_length=1, max_length=8, description="Of one input.")]
+    outputs: Annotated[Outputs, Meta(description="Classes, labels, or values to predict.")]
+    task: Annotated[
+        Literal["classes", "labels", "values"], Meta(description="One class, any number of labels, or numbers.")
+    ] = "classes"
+    classes: Annotated[Names, Meta(description="Names of the classes, in the order of the model's outputs.")] = field(
+        default_factory=list
+    )
+    columns: Annotated[Names, Meta(description="Names of a table's inputs, in the model's order.")] = field(
+        default_factory=list
+    )
+    target: Annotated[
+        str | None, Meta(description="A table's column to predict; not needed if it has one column more than inputs.")
+    ] = None
+    words: Annotated[bool, Meta(description="Inputs are numbers of words or characters, and stay integers.")] = False
+    test: Annotated[KnownData | None, Meta(description="The server's test set: any data set's, with its options.")] = (
+        None
+    )
+    normalise: Annotated[
+        bool | Scaling, Meta(description="Shift and scale inputs by { mean, std }, or by the clients' sums.")
+    ] = False
+    test_fraction: Annotated[
+        float,
+        Meta(ge=0, lt=1, description="Share of a client's last samples that it tests on, if it has no test set."),
+    ] = 0.2
+    validation: ValidationShare = None
+
+    def __post_init__(self) -> None:
+        check_shape(self.shape)
+        if self.classes and self.task == "values":
+            raise ValueError("classes: values to predict have no classes; leave them out")
+        for name, names in (("classes", self.classes), ("columns", self.columns)):
+            if len(set(names)) != len(names):
+                raise ValueError(f"{name}: must differ from each other, got {names}")
+        if self.classes and len(self.classes) != self.outputs:
+            raise ValueError(f"classes: expected {self.outputs} names, one for each output, got {len(self.classes)}")
+        if self.columns and self.shape != [len(self.columns)]:
+            raise ValueError(f"columns: {len(self.columns)} names need shape [{len(self.columns)}], got {self.shape}")
+        if self.words and self.normalise:
+            raise ValueError("normalise: changes numbers, but the inputs are words or characters; leave it out")
+        if self.test is not None and getattr(self.test, "normalise", False):
+            raise ValueError("test.normalise: is that of the clients; leave it out and set data.normalise")
+
+    def build(self, seed: int) -> NoReturn:
+        raise ConfigError(
+            'data.name: with "remote" only clients have the data; start `fedge server`, or name a data set to simulate'
+        )
+
+    def server_part(self, seed: int) -> ServerPart:
+        """Return what the server has; if inputs are normalised by the clients' sums, its test set is not yet."""
+        shape = tuple(self.shape)
+        plan = DataPlan(
+            shape=shape,
+            num_outputs=self.outputs,
+            task=self.task,
+            seed=seed,
+            words=self.words,
+            classes=tuple(self.classes),
+            columns=tuple(self.columns),
+            target=self.target,
+            test_fraction=self.test_fraction,
+            validation=self.validation,
+            sums=self.normalise is True,
+        )
+        part = ServerPart(plan, self._test(plan), None)
+        return part.scaled(self.normalise) if isinstance(self.normalise, Scaling) else part
+
+    def _test(self, plan: DataPlan) -> Samples | None:
+        if self.test is None:
+            return None
+        found = self.test.server_part(plan.seed)
+        if found.test is None:
+            raise DataError("data.test: expected a data set with test samples, got one without")
+        if found.plan.words != plan.words:
+            raise DataError(f"data.test: data.words is {plan.words}, but that of the test set is {found.plan.words}")
+        form = DataForm(found.shape, found.num_outputs, found.task, found.plan.classes, found.plan.columns)
+        return fit(form, plan, "data.test")(found.test)
