@@ -67,7 +67,7 @@ def prose(page: Path) -> str:
 def commands(block: Block, program: str) -> Iterator[list[str]]:
     """The arguments of each call of a program, up to a pipe or a redirection."""
     for line in block.text.splitlines():
-        words = shlex.split(line, comments=True)
+        words = shlex.split(re.sub(r"(^|\s)#.*", "", line))  # inside of a word it begins no comment: first.toml#3
         if words[:1] == [program]:
             stop = next((i for i, word in enumerate(words) if word in ("|", ">")), len(words))
             yield words[1:stop]
