@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 import torch
 
 from e2e.command import Fedge
 from e2e.experiments import changed
 from fedge.core import message
 from fedge.core.layout import Tree
-from fedge.core.message import WorkAnswer
-from fedge.net.protocol import Accept, Beat, Done, Finished, Hello, Offer, Ready, Settled, Withdraw
+from fedge.net.protocol import Accept, Beat, Done, Finished, Hello, Offer, Ready, Withdraw
 from fedge.net.transport import LinkError
 from net.deployment import Deployment
 from net.echo import in_loop
