@@ -220,6 +220,7 @@ class _Server:
             raise VoidError(f"{error}\nThe run is kept: the same command resumes it") from None
         self._engine.committed()
         final = Outgoing(NoMeta(), training.model())
+        self._engine.waiting_for = f"waits up to {config.net.linger_s:g} s for all clients to hear that it is complete"
         self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
         StatusFile(self._directory.path / STATUS).write(self._status("done"))
 

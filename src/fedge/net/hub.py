@@ -367,7 +367,7 @@ class Hub:
             return
         del self._sessions[number]
         self._members.seen(number, time.time(), "away")
-        self._log.append("leave", name=session.name, client=number)
+        self._log.append("leave", name=session.name, client=number, reason=session.farewell)
         if active := self._active:
             self._carry_out(active, active.collection.disconnected(number, self._clock()))
 
@@ -379,6 +379,7 @@ class Hub:
         while (message := await session.receive(IDLE_BEAT_S * MISSED)) is not None:
             self._members.seen(number, time.time(), message.activity if isinstance(message, Beat) else None)
             if isinstance(message, Goodbye):
+                session.farewell = message.reason
                 if active := self._active:
                     self._carry_out(active, active.collection.left(number, message.reason, self._clock()))
                 return
