@@ -65,7 +65,8 @@ def server(
         part.rename(port_file)
 
     def serve(*args: Any, **options: Any) -> Path:
-        return original(*args, **options, secret_seed=secret_seed, on_transition=on_transition, on_port=on_port)
+        told = {**options, "secret_seed": secret_seed, "on_transition": on_transition, "on_port": on_port}
+        return original(*args, **told)
 
     serving.serve = serve  # type: ignore[assignment]
 
