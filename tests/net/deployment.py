@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +15,7 @@ from e2e.experiments import Settings, write
 from fedge.client.versions import StateDirectory
 from fedge.config import load
 from fedge.core.layout import Tree, pick
+from fedge.core.version import Version
 from fedge.experiment.setup import Setup
 from fedge.net.events import read_events
 from fedge.net.status import PublishedStatus, read_status
@@ -129,15 +129,20 @@ class Deployment:
 
     def private_state(self, number: int, setup: Setup) -> Tree:
         """Return the private state that a client has at the end of a run; its first one if it never changed."""
+        versions = self.versions(number)
+        assert len(versions) <= 1, versions
         with StateDirectory(self.state(number), f"c{number}") as state:
-            versions = state.versions()
-            assert len(versions) <= 1, versions
             found = state.read(versions[0]) if versions else None
         return setup.algorithm.keep(setup.network.variables) if found is None else found
 
-    def copy_state(self, number: int, to: Path) -> None:
-        """Make a back-up of a client's state directory."""
-        shutil.copytree(self.state(number), to)
+    def versions(self, number: int) -> list[Version]:
+        """Return the versions of private state that a client has, once it has ended."""
+        with StateDirectory(self.state(number), f"c{number}") as state:
+            return state.versions()
+
+    def committed_versions(self) -> list[Version]:
+        """Return the versions of clients' private state that the last checkpoint counts on."""
+        return [Version(*row) for row in _checkpoint(self.run)["world.versions"].tolist()]
 
     def __enter__(self) -> Self:
         return self
@@ -155,9 +160,7 @@ def unmeasured_records(run: Path) -> list[dict[str, Any]]:
 
 def server_state(run: Path) -> Tree:
     """Return the server's tensors in the last checkpoint."""
-    checkpoint = load_checkpoint(run / "checkpoint" / "state.safetensors")
-    assert checkpoint is not None
-    return pick("server", checkpoint.state)
+    return pick("server", _checkpoint(run))
 
 
 def private_state(run: Path, setup: Setup, num_clients: int) -> list[Tree]:
@@ -172,6 +175,12 @@ def assert_same(found: Tree, expected: Tree) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
+
+
+def _checkpoint(run: Path) -> Tree:
+    checkpoint = load_checkpoint(run / "checkpoint" / "state.safetensors")
+    assert checkpoint is not None
+    return checkpoint.state
 
 
 def _unmeasured(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -87,7 +87,7 @@ def die_while_writing(name: str, number: int) -> None:
 
 
 def client_dies_at(activity: str, number: int = 1) -> None:
-    """Die when an offer comes ("offered"), or as the n-th task gets so far; "uploading": with the payload on its way."""
+    """Die when an offer comes ("offered"), or when the n-th task is so far; "uploading": with bytes on their way."""
     from fedge.experiment import joining
     from fedge.net import agent
 
