@@ -185,10 +185,12 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _command(name: str, command: Any) -> Iterator[str]:
     arguments = [_value(parameter) for parameter in command.params if parameter.param_type_name == "argument"]
-    is_group = hasattr(command, "commands")
+    words = [name, "[OPTIONS]", *arguments]
+    if hasattr(command, "commands"):
+        words = [name, "[OPTIONS]", "[COMMAND]"] if command.invoke_without_command else [name, "COMMAND", "[OPTIONS]"]
     text, _, examples = inspect.cleandoc(command.help).partition("\n\nExamples:\n\n")
     yield f"## {name}"
-    yield f"```\n{' '.join([name, *(['COMMAND'] if is_group else []), '[OPTIONS]', *arguments])}\n```"
+    yield f"```\n{' '.join(words)}\n```"
     yield text
     yield f"```console\n{inspect.cleandoc(examples)}\n```"
     if command.params:

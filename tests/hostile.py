@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import inf, nextafter
 from typing import Any
 
 import msgspec
 
+from fedge.algorithms import ALGORITHMS
 from fedge.config import Config
 from fedge.core.schema import item, structs, tag
 
@@ -69,11 +71,16 @@ def mutate_settings(settings: dict[str, Any], rng: random.Random) -> dict[str, A
     """Return settings with one to three options changed, any that is declared, or removed, or renamed."""
     changed = msgspec.to_builtins(settings)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        _change(changed, Config, rng)
+        _change(changed, Config, rng, hostile_value)
     return dict(changed)
 
 
-def _change(table: dict[str, Any], kind: type[msgspec.Struct], rng: random.Random) -> None:
+def _change(
+    table: dict[str, Any],
+    kind: type[msgspec.Struct],
+    rng: random.Random,
+    draw: Callable[[object, random.Random], Any],
+) -> None:
     """Change one option of a table, or one inside a table below it."""
     if not (fields := msgspec.structs.fields(kind)):
         return
@@ -87,13 +94,13 @@ def _change(table: dict[str, Any], kind: type[msgspec.Struct], rng: random.Rando
             inner = {} if tag(chosen) is None else {chosen.__struct_config__.tag_field or "name": tag(chosen)}
         assert isinstance(inner, dict)
         table[name] = [inner] if item(field.type) else inner
-        _change(inner, chosen, rng)
+        _change(inner, chosen, rng, draw)
     elif rng.random() < 0.1:
         table.pop(name, None)
     elif rng.random() < 0.05:
-        table[name + rng.choice("sx_ é")] = hostile_value(field.type, rng)
+        table[name + rng.choice("sx_ é")] = draw(field.type, rng)
     else:
-        table[name] = hostile_value(field.type, rng)
+        table[name] = draw(field.type, rng)
 
 
 def _names(table: dict[str, Any]) -> Iterator[Any]:
@@ -123,3 +130,52 @@ LABELS = [
     "𝕏é漢字" * 40,
 ]
 """Names that a run may have if others wrote it: configurations refuse them, files of a run may say anything."""
+
+
+FLOATS = [0.0, -0.0, 5e-324, 1e-300, 1e-12, 0.5, 1.0, 1.5, 1e10, 1e38, 1e39, 1e300, 1.7e308, -1e-300, -1.7e308]
+COUNTS = [0, 1, 2, 3, 7, 50, 300]
+"""Of what is counted: enough for a run to notice, few enough for a round to end in time."""
+
+
+def extreme_settings(settings: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Return settings for one round with one to three options at the ends of what they may be.
+
+    Clients work one after another, or in one process: that each run of thousands starts its own workers shows nothing.
+    """
+    changed = msgspec.to_builtins(settings)
+    changed["algorithm"] = {"name": rng.choice([tag(kind) for kind in ALGORITHMS])}
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        _change(changed, Config, rng, _extreme_value)
+    engine = changed.get("engine") if isinstance(changed.get("engine"), dict) else {}
+    return {**changed, "rounds": 1, "engine": {**engine, "name": rng.choice(["loop", "wire", "block"])}}
+
+
+def _extreme_value(kind: object, rng: random.Random) -> Any:
+    """A value of an option's own type: an end of its range, or one that counts little and weighs much."""
+    try:
+        return _extreme_of(msgspec.inspect.type_info(kind), rng)
+    except TypeError:  # several structs, which msgspec does not describe
+        return hostile_value(kind, rng)
+
+
+def _extreme_of(kind: msgspec.inspect.Type, rng: random.Random) -> Any:
+    match kind:
+        case msgspec.inspect.Metadata():
+            return _extreme_of(kind.type, rng)
+        case msgspec.inspect.UnionType():
+            return _extreme_of(rng.choice(kind.types), rng)
+        case msgspec.inspect.IntType():
+            ends = [end for end in (kind.ge, kind.le) if end is not None and abs(end) <= 1000]
+            return rng.choice([*ends, *COUNTS])
+        case msgspec.inspect.FloatType():
+            ends = [float(end) for end in (kind.ge, kind.gt, kind.le, kind.lt) if end is not None]
+            return rng.choice([*ends, *(nextafter(end, way) for end in ends for way in (-inf, inf)), *FLOATS])
+        case msgspec.inspect.LiteralType():
+            return rng.choice(kind.values)
+        case msgspec.inspect.BoolType():
+            return rng.random() < 0.5
+        case msgspec.inspect.ListType():
+            return [_extreme_of(kind.item_type, rng) for _ in range(rng.choice([0, 1, 2, 3]))]
+        case msgspec.inspect.NoneType():
+            return None
+    return rng.choice(TEXTS)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 WATCHDOG_S = 5
+WAIT_S = 60
 SLACK_BYTES = 1 << 16  # what a decoder may take beside its input and what it returns: texts, objects, frames
 
 _EXTREMES = [
@@ -62,16 +63,21 @@ def outcome(
 
 @contextmanager
 def watched() -> Iterator[None]:
-    def bark(number: int, frame: FrameType | None) -> None:
-        raise Hang(f"still decoding after {WATCHDOG_S} s")
+    """Raise a `Hang` after 5 s of this process's time, or after a minute in which it waits or others have the cores."""
 
-    before = signal.signal(signal.SIGALRM, bark)
-    signal.setitimer(signal.ITIMER_REAL, WATCHDOG_S)
+    def bark(number: int, frame: FrameType | None) -> None:
+        raise Hang(f"not done after {WATCHDOG_S} s of processor time, or {WAIT_S} s in all")
+
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, WATCHDOG_S), signal.SIGALRM: (signal.ITIMER_REAL, WAIT_S)}
+    before = {number: signal.signal(number, bark) for number in timers}
+    for timer, seconds in timers.values():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 @contextmanager

@@ -176,7 +176,7 @@ class Config(Options, tag=False, kw_only=True):
     budget: BudgetOptions = BudgetOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
     engine: EngineOptions = EngineOptions()
-    net: NetOptions = NetOptions()
+    net: Annotated[NetOptions, Meta(extra=NO_EFFECT)] = NetOptions()
 
     def __post_init__(self) -> None:
         if self.seed is not None and self.seeds is not None:

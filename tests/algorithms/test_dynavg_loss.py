@@ -226,36 +226,62 @@ def test_the_mean_loss_is_of_the_first_batch_of_each_step() -> None:
 # ---------------------------------------------------------------- the document's rule
 
 
-def test_the_document_spaces_turns_from_the_last_talk_among_those_who_arrived() -> None:
+def test_the_document_spaces_the_turns_of_those_who_talk_from_now_on() -> None:
     _, talked = play(6, constant, epochs=6, rule="document")
     assert talked == [
-        [0, 1, 2],  # R = 6, E_k = 1, 3, 6, every 6, 2, 1 epochs from now on
-        [2],  # alone, so its share is 1: R = 5, E_k = 5, every epoch
-        [1, 2],  # R = 4, of the two q' = 0, 1: E_k = 1, 4, every 4, 1 epochs: client 1 would be due in epoch 7
+        [0, 1, 2],
+        [0, 1, 2],  # by the losses of epoch 1: E_k = 1, 3, 6, every 6, 2, 1 epochs from now on
+        [2],  # alone, so its share is 1: E_k = 6, every epoch
+        [1, 2],  # of the two q' = 0, 1: E_k = 1, 6, every 6, 1 epochs: client 1 would be due in epoch 10
         [2],
-        [2],
-        [2],  # client 0 would be due in epoch 7; nobody has to talk in the last epoch
+        [0, 1, 2],  # the last epoch
+    ]
+
+
+def test_turns_of_the_document_are_spaced_over_all_epochs() -> None:
+    # Epoch 2 plans E_k = ceil(0.26*12) = 4, every ceil(12/4) = 3 epochs. Over the 11 epochs left it would be every 4.
+    _, talked = play(7, lambda t, client: (0.0, 13.0, 50.0)[client], epochs=12, rule="document")
+    assert talked == [[0, 1, 2], [0, 1, 2], [2], [2], [1, 2], [2], [2]]
+
+
+def test_the_document_plans_by_the_losses_of_the_talks_before() -> None:
+    _, talked = play(6, lambda t, client: float(2 - client if t == 1 else client), epochs=6, rule="document")
+    assert talked == [
+        [0, 1, 2],
+        [0, 1, 2],  # by 2, 1, 0: every 1, 2, 6 epochs
+        [0],  # alone
+        [0, 1],  # by client 0's loss of epoch 3 and client 1's of epoch 2, which are 0 and 1: every 6, 1 epochs
+        [1],
+        [0, 1, 2],
     ]
 
 
 def test_a_period_of_the_document_begins_with_all() -> None:
-    _, talked = play(5, constant, epochs=4, rule="document")
-    assert talked[3:] == [[2], [0, 1, 2]]
+    # losses are known from the start of the second one: E_k = 1, 2, 4, every 4, 2, 1 epochs
+    _, talked = play(8, constant, epochs=4, rule="document")
+    assert talked[2:] == [[2], [0, 1, 2], [0, 1, 2], [2], [1, 2], [0, 1, 2]]
 
 
 def test_a_frozen_plan_of_the_document() -> None:
-    # E_k = 1, 3, 6 of R = 6 for good: every 6, 2, 1 epochs
-    _, talked = play(6, constant, epochs=6, rule="document", freeze_after=1)
-    assert talked == [[0, 1, 2], [2], [1, 2], [2], [1, 2], [2]]
+    # E_k = 1, 5, 6 for good: every 6, 2, 1 epochs, and client 1 also in the last 5 - floor(6/2) = 2
+    _, talked = play(6, lambda t, client: (0.0, 5.0, 6.0)[client], epochs=6, rule="document", freeze_after=1)
+    assert talked == [[0, 1, 2], [0, 1, 2], [2], [1, 2], [1, 2], [0, 1, 2]]
+
+
+def test_who_comes_later_talks_twice_before_the_document_plans_it() -> None:
+    _, talked = play(
+        6, lambda t, client: (1.5, 1.0, 2.0)[client], lambda t: (1, 2) if t < 4 else EVERYONE, epochs=6, rule="document"
+    )
+    assert talked == [[1, 2], [1, 2], [2], [0, 2], [0, 2], [0, 1, 2]]
 
 
 def test_the_mean_of_the_document_goes_to_all() -> None:
     federation = Federation(DynAvgLoss(epochs=6, rule="document").build, points(1, 1, 5), make=slope, rate=0.5, steps=1)
-    federation.round()  # losses 0, 0, 8
+    federation.rounds(2)  # losses 0, 0, 8 in the first: means 5/3 and (4/3 + 4/3 + 10/3)/3 = 2
     outcome = federation.round()
     assert [reply.ids for reply in outcome.replies] == [(0, 1, 2), (2,), (0, 1, 2)]
     own = [federation.clients.kept.read(client)["y"].item() for client in EVERYONE]
-    assert own == pytest.approx([(5 / 3 + 5) / 2] * 3)  # clients 0 and 1 lose what they have learned
+    assert own == pytest.approx([(2 + 5) / 2] * 3)  # clients 0 and 1 lose what they have learned
 
 
 def talks_per_epoch(num_clients: int, rule: str) -> float:

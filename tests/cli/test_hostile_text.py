@@ -152,7 +152,8 @@ def test_exports(fedge, runs: Path, tmp_path: Path) -> None:
     assert {json.loads(file.read_text())["config"]["fedge"]["name"] for file in files} >= set(LABELS)
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+", file.name) for file in files)
     assert fedge("export", runs, "--to", "tensorboard", "-o", tmp_path / "events").exit_code == 0
-    assert (tmp_path / "events" / "\\u001b[31mred\\u000aline").is_dir()
+    (made,) = (tmp_path / "events").glob("*red*")
+    assert re.fullmatch(r"\\u001b\[31mred\\u000aline-[0-9a-f]{8}", made.name)
 
 
 @pytest.mark.parametrize("label", LABELS)

@@ -29,13 +29,15 @@ class FakeServer:
         self.during: Callable[[], None] = lambda: None
         self.complete = True
 
-    def serve(self, config: Any, *, runs: Path, listen: str, pki: Any, progress: Any, observer: Any) -> Path:
+    def serve(
+        self, config: Any, *, runs: Path, listen: str, pki: Any, progress: Any, observer: Any, on_port: Any
+    ) -> Path:
         self.calls.append({"config": config, "runs": runs, "listen": listen, "pki": pki})
         path = runs / config.name
         path.mkdir(parents=True, exist_ok=True)
         (path / files.CONFIG).write_text(json.dumps({**plain(config), "format": 2}))
         (path / files.REGISTRY).touch()
-        progress.notice(f"listening on {listen}")
+        on_port(8443)
         observer.event("join", client=0, name="clinic")
         observer.event("fetch", client=0, name="clinic")
         observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waits for 2 more clients"))
@@ -172,7 +174,7 @@ def test_resume_serves_a_server_run(fedge, networked, experiment_file, runs, tmp
     result = fedge("resume", runs / "tiny", "--set", "rounds=5", "--pki", tmp_path)
     assert result.exit_code == 0, result.stderr
     call = networked.calls[1]
-    assert (call["runs"], call["listen"], call["pki"]) == (runs.resolve(), "127.0.0.1:9000", tmp_path)
+    assert (call["runs"], call["listen"], call["pki"]) == (runs, "127.0.0.1:9000", tmp_path)
     assert call["config"].rounds == 5
     result = fedge("resume", runs / "tiny", "--insecure", "--listen", "localhost:9001")
     assert result.exit_code == 0, result.stderr
@@ -203,6 +205,14 @@ def test_a_server_run_in_a_directory_of_another_name_is_refused(fedge, networked
     result = fedge("resume", runs / "moved")
     assert result.exit_code == 6
     assert "holds the run 'tiny'" in result.stderr
+
+
+def test_resume_from_inside_the_run(fedge, networked, experiment_file, runs, monkeypatch):
+    fedge("server", experiment_file, "--runs", runs)
+    monkeypatch.chdir(runs / "tiny")
+    result = fedge("resume", ".", "--set", "rounds=9")
+    assert result.exit_code == 0, result.stderr
+    assert networked.calls[1]["runs"] == runs.resolve()
 
 
 @pytest.mark.parametrize("option", [["--insecure"], ["--pki", "pki"], ["--listen", "localhost:1"]])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 from fedge.client.versions import MissingStateError, StateDirectory
-from fedge.core.errors import RunError, StreamError
+from fedge.core.errors import RunError, StorageError, StreamError
 from fedge.core.version import Version
+from filled import filled
+from runs.crashing import spawn
 
 FIRST, SECOND, THIRD = Version(1, 0, 1), Version(1, 1, 1), Version(2, 0, 1)
 
@@ -140,3 +145,216 @@ def test_final_model(path: Path) -> None:
     found = load_file(file)
     assert found["weight"].tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
     assert found["steps"].tolist() == [4]
+
+
+FULL_DISK = 7
+
+
+def take_part(path: Path) -> None:
+    """Two rounds of two exchanges, each round twice; tells what it will keep, and what it surely has written."""
+    told = path.with_name(f"{path.name}.told")
+
+    def tell(what: str, versions: list[Version]) -> None:
+        with told.open("a") as file:
+            file.write(json.dumps([what, versions]) + "\n")
+
+    with StateDirectory(path, "pi") as state:
+        state.begin("ab12", 3)
+        durable = []
+        for round in (1, 2):
+            for attempt in (1, 2):
+                base = durable
+                for exchange in (0, 1):
+                    version = Version(round, exchange, attempt)
+                    tell("keep", durable + base)
+                    state.trim({*durable, *base})
+                    state.write(version, tree(100 * round + 10 * exchange + attempt))
+                    tell("wrote", [version])
+                    base = [version]
+            durable = base
+
+
+def expected(told: Path) -> set[Version]:
+    """The versions that the process surely had when it ended."""
+    versions: set[Version] = set()
+    for line in told.read_text().splitlines() if told.exists() else ():
+        what, named = json.loads(line)
+        known = {Version(*version) for version in named}
+        assert known <= versions or what == "wrote"
+        versions = versions | known if what == "wrote" else known
+    return versions
+
+
+@pytest.mark.parametrize("mode", ["kill", "kill-half", "fail", "fail-half"])
+def test_ended_at_every_call(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is there until it may be deleted, and every version that is there is whole."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    end = FULL_DISK if mode.startswith("fail") else -signal.SIGKILL
+    codes = []
+    for fatal in range(1000):
+        path = tmp_path / str(fatal)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(spawn(partial(take_part, path), fatal, mode), 0)[1]))
+        with StateDirectory(path, "pi") as state:
+            state.begin("ab12", 3)
+            found = state.versions()
+            for version in found:
+                assert value_of(state, version) == 100 * version.round + 10 * version.exchange + version.attempt
+            assert set(found) >= expected(tmp_path / f"{fatal}.told")
+            state.trim(found[-2:])
+            assert [file.suffix for file in (path / "private" / "ab12").iterdir()] == [".fdg"] * len(found[-2:])
+        if codes[-1] != end:
+            break
+    assert codes == [end] * (len(codes) - 1) + [0]
+    assert len(codes) > 30
+
+
+def reset(path: Path) -> None:
+    StateDirectory(path, "pi", reset=True).close()
+
+
+def test_killed_at_every_call_of_a_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    codes, outcomes = [], set()
+    for fatal in range(1000):
+        path = tmp_path / str(fatal)
+        with StateDirectory(path, "pi") as state:
+            state.begin("ab12", 3)
+            state.write(FIRST, tree(1))
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(spawn(partial(reset, path), fatal, "kill"), 0)[1]))
+        with StateDirectory(path, "pi") as state:
+            state.begin("ab12", 3)
+            found = state.read(FIRST)  # never an error: either as before, or fresh
+            outcomes.add(found is None)
+            assert state.versions() == ([] if found is None else [FIRST])
+        if codes[-1] != -signal.SIGKILL:
+            break
+    assert codes == [-signal.SIGKILL] * (len(codes) - 1) + [0]
+    assert outcomes == {True, False}
+
+
+def test_full_disk(small_disk: Path) -> None:
+    big = {"c": torch.ones(500_000)}
+    with StateDirectory(small_disk / "state", "pi") as state:
+        state.begin("ab12", 3)
+        state.write(FIRST, tree(1))
+        with filled(small_disk, 1_000_000):
+            folder = small_disk / "state" / "private" / "ab12"
+            with pytest.raises(StorageError, match=rf"cannot write {folder}/2-0-1.fdg: No space left on device; free"):
+                state.write(THIRD, big)
+            assert [file.name for file in folder.iterdir()] == ["1-0-1.fdg"]
+            assert value_of(state, FIRST) == 1.0
+            with pytest.raises(StorageError, match=r"model\.safetensors"):
+                state.write_model(big)
+        state.write(THIRD, big)
+        assert state.versions() == [FIRST, THIRD]
+
+
+def test_damaged_versions(path: Path) -> None:
+    rng = random.Random(1)
+    with StateDirectory(path, "pi") as state:
+        state.begin("ab12", 3)
+        state.write(FIRST, tree(1))
+        file = path / "private" / "ab12" / "1-0-1.fdg"
+        whole = file.read_bytes()
+        for trial in range(400):
+            data = bytearray(whole)
+            if trial % 4 == 0:
+                del data[rng.randrange(len(data)) :]
+            elif trial % 4 == 1:
+                data += rng.randbytes(rng.randint(1, 100))
+            else:
+                place = rng.randrange(len(data))
+                data[place] ^= rng.randint(1, 255)
+            file.write_bytes(data)
+            with pytest.raises(RunError, match=f"{file} is damaged: .*--reset-state"):
+                state.read(FIRST)
+
+
+def test_versions_of_others_are_refused(tmp_path: Path) -> None:
+    for name, run in (("pi", "one"), ("po", "one"), ("pi", "two")):
+        with StateDirectory(tmp_path / name, name) as state:
+            state.begin(run, 0)
+            state.write(FIRST, tree(1))
+    own = tmp_path / "pi" / "private" / "one"
+    with StateDirectory(tmp_path / "pi", "pi") as state:
+        state.begin("one", 0)
+        (own / "2-0-1.fdg").write_bytes((own / "1-0-1.fdg").read_bytes())
+        with pytest.raises(RunError, match="is version 1-0-1 of client 'pi' in run 'one'"):
+            state.read(THIRD)
+        for other, words in (("po/private/one", "client 'po' in run 'one'"), ("pi/private/two", "in run 'two'")):
+            (own / "1-0-1.fdg").write_bytes((tmp_path / other / "1-0-1.fdg").read_bytes())
+            with pytest.raises(RunError, match=words):
+                state.read(FIRST)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b'{"name": 3}',
+        b'{"name": "pi", "number": -1}',
+        b'{"name": "pi", "run": "../x"}',
+        b'{"name": "pi", "earlier": [1]}',
+        b'{"name": "pi", "format": 2}',
+        b'{"name": "pi", "new": 1}',
+        b"[" * 9999,
+    ],
+)
+def test_damaged_marks(path: Path, content: bytes) -> None:
+    with StateDirectory(path, "pi") as state:
+        state.begin("ab12", 3)
+        state.write(FIRST, tree(1))
+    mark = (path / "client.json").read_bytes()
+    (path / "client.json").write_bytes(content)
+    with pytest.raises(RunError, match=str(path / "client.json")):
+        StateDirectory(path, "pi")
+    (path / "client.json").write_bytes(mark)
+    with StateDirectory(path, "pi") as state:
+        state.begin("ab12", 3)
+        assert value_of(state, FIRST) == 1.0
+
+
+def test_a_lost_mark_costs_no_private_state(path: Path) -> None:
+    with StateDirectory(path, "pi") as state:
+        state.begin("ab12", 3)
+        state.write(FIRST, tree(1))
+    (path / "client.json").unlink()
+    with pytest.raises(RunError, match=r"client.json is missing, but there is private state .*--reset-state"):
+        StateDirectory(path, "pi")
+    assert (path / "private" / "ab12" / "1-0-1.fdg").exists()
+    with StateDirectory(path, "pi", reset=True) as state:
+        state.begin("ab12", 3)
+        assert state.versions() == []
+
+
+def test_other_files_stay(path: Path) -> None:
+    with StateDirectory(path, "pi") as state:
+        state.begin("ab12", 3)
+        notes = path / "private" / "ab12" / "notes.txt"
+        notes.write_text("mine")
+        state.trim(set())
+        assert notes.exists()
+
+
+@pytest.mark.parametrize("version", [Version(-1, 0, 0), Version(0, 0, -(2**63))])
+def test_hostile_versions(path: Path, version: Version) -> None:
+    with StateDirectory(path, "pi") as state:
+        state.begin("ab12", 3)
+        for use in (state.read, lambda version: state.write(version, tree(0)), lambda version: state.trim({version})):
+            with pytest.raises(StreamError, match="three numbers from 0"):
+                use(version)
+        huge = Version(2**64 - 1, 2**64 - 1, 2**64 - 1)
+        state.write(huge, tree(5))
+        assert state.versions() == [huge]
+
+
+def test_more_versions_than_there_can_be(path: Path) -> None:
+    with StateDirectory(path, "pi") as state:
+        state.begin("ab12", 3)
+        with pytest.raises(ValueError, match="at most 3"):
+            state.trim({Version(i, 0, 1) for i in range(4)})
+        with pytest.raises(MissingStateError):
+            state.read(FIRST)

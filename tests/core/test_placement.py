@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedge.core.placement import Placement, aligned, allocate, arrange, end_of, pieces
+from fedge.core.placement import ALIGNMENT, Placement, aligned, allocate, arrange, end_of, pieces, settle
 
 MIB = 1 << 20
 
@@ -63,3 +63,14 @@ def test_pieces_are_the_bytes_of_a_tensor(value: torch.Tensor) -> None:
     whole = value.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
     expected = torch.empty_like(whole).copy_(whole).as_strided(whole.shape, (1,)).view(torch.uint8)
     assert b"".join(found) == expected.numpy().tobytes()
+
+
+def test_settle_copies_what_lies_elsewhere_and_nothing_else() -> None:
+    rows = torch.arange(21.0).view(3, 7)
+    tree = {"own": torch.arange(5.0), "row": rows[1], "column": rows[:, 1], "empty": torch.zeros(0)}
+    found = settle(tree)
+    assert found["own"] is tree["own"]
+    assert all(value.data_ptr() % ALIGNMENT == 0 and value.is_contiguous() for value in found.values())
+    for name, value in tree.items():
+        assert torch.equal(found[name], value)
+    assert rows[1].data_ptr() % ALIGNMENT  # else the test shows nothing

@@ -49,6 +49,21 @@ def test_batches_are_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert torch.equal(clients.pooled_test().x[:, 0, 0, 0], torch.arange(20, 24) / 255)
 
 
+def test_a_server_needs_the_test_batch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cifar10, "sources", (small(tmp_path),))
+    contents = {name: batch(4, 8, fine_labels=[1] * 8, coarse_labels=[2] * 8) for name in ("train", "test")}
+    monkeypatch.setattr(Cifar100, "sources", (publish(CIFAR100, tmp_path, contents),))
+    made = [kind(dir=str(tmp_path), clients=2) for kind in (Cifar10, Cifar100)]
+    simulated = [options.build(1).pooled_test() for options in made]
+    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "train"):
+        (tmp_path / name).unlink()
+    for options, expected in zip(made, simulated, strict=True):
+        part = options.server_part(1)
+        assert part.shape == (3, 32, 32)
+        assert part.test is not None
+        assert all(torch.equal(a, b) for a, b in zip(part.test, expected, strict=True))
+
+
 def test_a_wrong_batch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cifar10, "sources", (small(tmp_path),))
     (tmp_path / "data_batch_3").write_bytes(b"short")

@@ -1,5 +1,6 @@
 """What a server has of a data set: as simulated, bit for bit, without training samples where they do not matter."""
 
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,9 +14,13 @@ from fedge.data.augment import Augment
 from fedge.data.digits import Digits
 from fedge.data.divided_dataset import Divided, Noise
 from fedge.data.drift import Arriving
+from fedge.data.femnist import Femnist
 from fedge.data.images import Images
 from fedge.data.normalise import Scaling
-from fedge.data.partition import Natural
+from fedge.data.partition import Iid, Natural
+from fedge.data.sent140 import Sent140
+from fedge.data.shakespeare import Shakespeare
+from fedge.data.stackoverflow import StackOverflow
 from fedge.data.synthetic import Synthetic
 from fedge.data.table import Table
 from fedge.data.userdata import UserData
@@ -86,6 +91,28 @@ def test_images(tmp_path: Path) -> None:
                 image.fromarray(pixels).save(folder / f"{number}.png")
     check(Images(folder=str(tmp_path), size=4, clients=2))
     check(Images(folder=str(tmp_path), size=4, clients=2, normalise=True))
+
+
+def test_text_by_user(tmp_path: Path) -> None:
+    speeches = [f"Lear\t{who}\t{' / '.join(f'{who} speaks line {n} of many' for n in range(30))}" for who in "ABC"]
+    questions = [f"u{n % 3}\tquestion {n % 5} of many\ta|b{n % 4}" for n in range(12)]
+    users = {f"u{n}": {"x": [f"tweet {n} by me"] * 10, "y": [n % 2] * 10} for n in range(3)}
+    images = {f"w{n}": {"x": [[n / 255] * 784] * 5, "y": [n] * 5} for n in range(3)}
+    files = {
+        "shakespeare/speeches.tsv": "\n".join(speeches),
+        "stackoverflow/train.tsv": "\n".join(questions),
+        "stackoverflow/test.tsv": "\n".join(questions[:5]),
+        "sent140/all_data/1.json": json.dumps({"user_data": users}),
+        "femnist/train/1.json": json.dumps({"user_data": images}),
+        "femnist/test/1.json": json.dumps({"user_data": images}),
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for kind in (Shakespeare, StackOverflow, Sent140, Femnist):
+        check(kind(dir=str(tmp_path)))
+        check(kind(dir=str(tmp_path), clients=2))
+        check(kind(dir=str(tmp_path), clients=2, partition=Iid()))
 
 
 class Counted(Divided, tag="counted"):

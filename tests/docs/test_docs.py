@@ -67,7 +67,7 @@ def prose(page: Path) -> str:
 def commands(block: Block, program: str) -> Iterator[list[str]]:
     """The arguments of each call of a program, up to a pipe or a redirection."""
     for line in block.text.splitlines():
-        words = shlex.split(line, comments=True)
+        words = shlex.split(re.sub(r"(^|\s)#.*", "", line))  # inside of a word it begins no comment: first.toml#3
         if words[:1] == [program]:
             stop = next((i for i, word in enumerate(words) if word in ("|", ">")), len(words))
             yield words[1:stop]
@@ -119,7 +119,7 @@ def test_every_page_is_in_the_index() -> None:
 @pytest.mark.parametrize("args", on_pages(PAGES, "fedge"))
 def test_command_parses(args: list[str]) -> None:
     command: Any = get_command(app)
-    while hasattr(command, "commands"):
+    while hasattr(command, "commands") and not (command.invoke_without_command and args[0] not in command.commands):
         name, *args = args
         assert name in command.commands
         command = command.commands[name]

@@ -11,7 +11,8 @@ import tomli_w
 from fedge.config import load, parse
 from fedge.core.errors import FedgeError
 from fedge.experiment.setup import Setup
-from hostile import mutate_settings
+from fedge.experiment.start import run
+from hostile import extreme_settings, mutate_settings
 from mutations import mutate, watched
 
 SETTINGS: list[dict[str, Any]] = [
@@ -28,7 +29,7 @@ SETTINGS: list[dict[str, Any]] = [
         "name": "drawn",
         "seeds": [1, 2],
         "data": {"name": "synthetic", "clients": 10},
-        "model": {"name": "nn", "hidden": [8]},
+        "model": {"name": "nn"},
         "algorithm": {"name": "scaffold", "batch_size": 5},
         "edge": {"clock": "cells", "cells": 4},
         "target": {"value": 0.5},
@@ -70,6 +71,29 @@ def test_mutated_files(num_cases: int, tmp_path: Path) -> None:
         found[outcome(lambda: load(file))] += 1
     assert found["accepted"] > 0
     assert found["ConfigError"] > num_cases / 4
+
+
+def test_the_settings_are_right_before_they_are_changed() -> None:
+    for settings in SETTINGS:
+        assert outcome(lambda raw=settings: parse(raw)) == "accepted"
+
+
+@pytest.mark.parametrize("num_cases", [60, pytest.param(600, marks=pytest.mark.full)])
+def test_extreme_numbers_in_training(num_cases: int, tmp_path: Path) -> None:
+    """Runs of one round with options at the ends of their ranges train, or end with an error for people."""
+    rng = random.Random(15)
+    found: Counter[str] = Counter()
+    for case in range(num_cases):
+        settings = extreme_settings(rng.choice(SETTINGS), rng)
+        with watched():
+            try:
+                run(settings, runs=tmp_path / str(case))
+            except FedgeError as error:
+                found[type(error).__name__] += 1
+            else:
+                found["trained"] += 1
+    assert found["trained"] > num_cases / 6
+    assert found["ConfigError"] > num_cases / 6
 
 
 @pytest.mark.parametrize(

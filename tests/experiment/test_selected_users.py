@@ -29,7 +29,10 @@ def train(folder: Path, users: str, **changes: Any) -> Run:
 
 
 def without_users(run: Run) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if "user" not in key and key != "evaluated_clients"} for line in records(run.path)]
+    return [
+        {key: value for key, value in line.items() if "user" not in key and key != "evaluated_clients"}
+        for line in records(run.path)
+    ]
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -9,11 +9,17 @@ import pytest
 
 import fedge
 from e2e.experiments import SMALL, Settings, changed
+from fedge.client.client_side import ClientSide
 from fedge.config import parse, plain
+from fedge.core.errors import ModelError
 from fedge.core.progress import Silent
+from fedge.core.schema import tag
 from fedge.data.digits import Digits
 from fedge.data.divided_dataset import DividedClients
+from fedge.engines import wire
+from fedge.experiment.setup import Setup
 from fedge.experiment.start import resume
+from fedge.models import MODELS
 from fedge.sweeps import worker
 from fedge.sweeps.plan import PlannedRun
 
@@ -72,3 +78,57 @@ def test_the_worker_of_a_sweep_builds_data_once(built: list[int], tmp_path: Path
     assert built == [3]
     worker.train(planned, telling)
     assert built == [3, 3]
+
+
+@pytest.mark.parametrize("engine", ["loop", "wire"])
+def test_a_wire_shares_no_model_with_the_server(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides: list[ClientSide] = []
+    monkeypatch.setattr(wire, "serve", lambda side, *args, serve=wire.serve: sides.append(side) or serve(side, *args))
+    made: list[Setup] = []
+    build = Setup.of
+    monkeypatch.setattr(Setup, "of", lambda *args: made.append(build(*args)) or made[-1])
+    train(tmp_path, changed(SMALL, rounds=1, engine={"name": engine}))
+    assert bool(sides) == (engine == "wire")
+    for side in sides:
+        assert side.network is not made[0].network
+        assert side.algorithm is not made[0].algorithm
+        assert side.network.digest() == made[0].network.digest()
+
+
+# ---------------------------------------------------------------- models that do not fit their data
+
+
+@pytest.fixture
+def speeches(tmp_path: Path) -> Path:
+    (tmp_path / "shakespeare").mkdir()
+    lines = [f"Hamlet\tSPEAKER {i}\t{' / '.join(['To be, or not to be, that is the question'] * 8)}" for i in range(3)]
+    (tmp_path / "shakespeare" / "speeches.tsv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("data", ["shakespeare", "digits", "synthetic"])
+@pytest.mark.parametrize("model", [tag(kind) for kind in MODELS if tag(kind)])
+def test_every_model_fits_the_data_or_is_refused(model: str, data: str, speeches: Path) -> None:
+    """Characters need an embedding, images two dimensions: each model takes some of them."""
+    table = {"name": data, "dir": str(speeches)} if data == "shakespeare" else {"name": data, "clients": 3}
+    config = parse({"data": table, "model": {"name": model}, "algorithm": {"name": "fedavg"}, "seed": 1, "rounds": 1})
+    fits = (model == "shakespeare_gru") == (data == "shakespeare") and (data != "synthetic" or model in DENSE)
+    if fits:
+        assert Setup.of(config, 1).network.layout.num_params > 0
+    else:
+        with pytest.raises(ModelError, match=r"^model\.name: ") as caught:
+            Setup.of(config, 1)
+        assert "choose" in str(caught.value) or "use it with" in str(caught.value)
+
+
+DENSE = {"linear", "logistic", "bag_of_words", "nn", "mnist_2nn", "mtfl_2nn", "femnist_dnn"}
+
+
+def test_words_need_an_embedding_and_numbers_none(speeches: Path) -> None:
+    words = {"name": "shakespeare", "dir": str(speeches)}
+    raw = {"model": {"name": "logistic"}, "algorithm": {"name": "fedavg"}, "seed": 1, "rounds": 1}
+    with pytest.raises(ModelError, match=r"indices of words or characters.*such as shakespeare_gru"):
+        Setup.of(parse(raw | {"data": words}), 1)
+    numbers = {"data": {"name": "synthetic", "clients": 3}, "model": {"name": "shakespeare_gru"}}
+    with pytest.raises(ModelError, match="expects indices of words, but the inputs are real numbers"):
+        Setup.of(parse(raw | numbers), 1)

@@ -29,6 +29,7 @@ OTHERWISE: dict[str, Any] = {
     "checkpoint.every": 1,
     "engine.workers": 2,
     "engine.stall_s": 7.0,
+    "net": {"fraction": 0.5},
 }
 """Another value for every setting that does not affect results."""
 

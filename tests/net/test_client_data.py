@@ -10,6 +10,8 @@ from fedge.cli.data_split import split
 from fedge.config import load
 from fedge.core.errors import ConfigError, DataError
 from fedge.data.clients import Clients
+from fedge.data.normalise import Scaling
+from fedge.data.remote import Remote
 from fedge.net.client_data import load_spec
 
 BASE = 'model = "logistic"\nalgorithm = { name = "fedavg", learning_rate = 0.1, local_steps = 1 }\nseed = 5\n'
@@ -126,3 +128,46 @@ def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
     own = load_spec(f"{path}#3").load(plan, 3)
     with pytest.raises(DataError, match="data of client 3, and client 0 was asked for"):
         own.train(0, 1)
+
+
+def test_parts_under_a_server_without_the_data_set(tmp_path: Path) -> None:
+    """A server with "remote" takes parts of a data set, whatever their division, and normalises them."""
+    path, parts = write(tmp_path, STATIC["noisy"]), tmp_path / "parts"
+    split(path, parts)
+    simulated = load(path).data.build(5)
+    remote = Remote(shape=[1, 28, 28], outputs=10, normalise=True).server_part(5).plan
+    for spec in (f"{path}#2", str(parts / "client-0002")):
+        own = load_spec(spec).load(remote, 2)
+        assert_same(own, simulated, 2)
+        scaled = own.scaled(Scaling(mean=0.5, std=2.0))
+        assert torch.equal(scaled.test(2, 1).x, (simulated.test(2, 1).x - 0.5) / 2)
+        sums = own.moments()
+        assert sums["count"] == simulated.sizes[2] * 28 * 28
+    normalised = write(tmp_path, STATIC["normalised"])
+    split(normalised, parts)
+    for spec in (f"{normalised}#2", str(parts / "client-0002")):
+        with pytest.raises(DataError, match=r"data\.normalise: the server normalises inputs already"):
+            load_spec(spec).load(remote, 2)
+
+
+def test_a_tables_parts_keep_their_names(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i},{'dog' if i % 2 else 'cat'},{-i}" for i in range(20))
+    (tmp_path / "t.csv").write_text(f"a,kind,b\n{rows}\n")
+    path, parts = write(tmp_path, 'name = "table"\nfile = "t.csv"\ntarget = "kind"\nclients = 2'), tmp_path / "parts"
+    split(path, parts)
+    options: Any = load(path).data
+    simulated = options.build(5)
+    turned = Remote(shape=[2], outputs=2, columns=["b", "a"], classes=["dog", "cat"]).server_part(5).plan
+    for spec in (f"{path}#1", str(parts / "client-0001")):
+        assert_same(load_spec(spec).load(options.server_part(5).plan, 1), simulated, 1)
+        x, y = load_spec(spec).load(turned, 1).train(1, 1)
+        assert torch.equal(x, simulated.train(1, 1).x.flip(1))
+        assert torch.equal(y, 1 - simulated.train(1, 1).y)
+    # another file under the same settings: columns in another order are put in order, other ones are refused
+    plan = options.server_part(5).plan
+    (tmp_path / "t.csv").write_text("b,a,kind\n" + "\n".join(f"{-i},{i},{'cd'[i % 2]}" for i in range(20)))
+    with pytest.raises(DataError, match="unknown classes 'c', 'd'; expected 'cat', 'dog'"):
+        load_spec(f"{path}#1").load(plan, 1)
+    (tmp_path / "t.csv").write_text(f"a,kind,c\n{rows}\n")
+    with pytest.raises(DataError, match="columns: missing 'b'; expected 'a', 'b', got 'a', 'c'"):
+        load_spec(f"{path}#1").load(plan, 1)

@@ -98,6 +98,16 @@ def test_closes_when_the_fraction_is_received_and_the_grace_period_over() -> Non
     assert collection.next_wake() is None
 
 
+def test_grace_does_not_begin_again_with_each_answer() -> None:
+    collection = collect(4, RULES._replace(fraction=0.5))
+    for client in range(4):
+        bring(collection, client, "accepted", 1.0)
+    for client, now in enumerate((2.0, 3.0, 20.0)):
+        bring(collection, client, "settled", now)
+    assert collection.next_wake() == 33.0
+    assert isinstance(collection.tick(33.0)[-1], Close)
+
+
 def test_grace_begins_again_when_more_clients_accept() -> None:
     collection = collect(2)
     bring(collection, 0, "settled", 1.0)  # the only one that accepted
@@ -229,6 +239,37 @@ def test_an_upload_that_broke_waits_for_another_grant() -> None:
         assert ignored(event(0, token(0), 1, 6.0))
     assert collection.received(0, token(0), 2, 7.0) == [Close("all tasks have ended")]
     assert collection.tasks[0].seconds() == (0.0, 0.0, 1.0 + 2.0, 7.0)
+
+
+def test_an_upload_begins_at_its_first_byte_again() -> None:
+    collection = collect(2)
+    bring(collection, 0, "uploading", 1.0)
+    collection.progress(0, token(0), 1, SIZE - 1, 2.0)
+    collection.upload_broke(0, token(0), 1, 3.0)
+    bring(collection, 0, "uploading", 4.0)
+    assert collection.progress(0, token(0), 2, SIZE, 5.0) == []
+    assert state_of(collection, 0) == TaskState.UPLOADING
+
+
+def test_an_answer_of_another_size_is_queued_with_that_size() -> None:
+    grants = Grants(SIZE)
+    collection = collect(2, grants=grants)
+    bring(collection, 0, "waiting", 1.0)
+    assert collection.finished(0, token(0), 40, 2.0) == [SendGrant(0)]
+    assert (grants.used_bytes, collection.tasks[0].size) == (40, 40)
+
+
+def test_a_held_client_that_is_not_connected_loses_its_place() -> None:
+    grants = Grants(SIZE, min_rate=1.0)
+    collection = collect(2, grants=grants)
+    bring(collection, 0, "uploading", 0.0)
+    bring(collection, 1, "waiting", 1.0)
+    collection.disconnected(0, 2.0)
+    assert collection.tick(10.0) == [SendHold(0), SendGrant(1)]
+    assert grants.waiting == ()
+    assert collection.connected(0, 11.0) == [SendOffer(0)]
+    assert collection.finished(0, token(0), SIZE, 11.0) == []
+    assert grants.waiting == (0,)
 
 
 def test_a_slow_upload_is_held_while_others_wait() -> None:

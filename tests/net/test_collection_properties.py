@@ -102,7 +102,6 @@ class Watched:
         before = self.ended()
         if name == "connected":
             self.there.add(client)
-            self.ready.discard(client)
         elif name == "disconnected":
             self.there.discard(client)
             self.ready.discard(client)

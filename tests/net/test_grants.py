@@ -85,6 +85,38 @@ def test_bytes_of_the_past_do_not_help() -> None:
     assert grants.tick(20.0) == [SendHold(0), SendGrant(1)]
 
 
+def test_a_slow_upload_that_has_become_fast_does_not_yield() -> None:
+    grants = Grants(10, 10, min_rate=100.0)
+    grants.request(0, 50_000, 0.0)
+    for now in range(10, 100, 10):
+        grants.progress(0, 1, float(now))
+    grants.progress(0, 1000, 100.0)
+    assert grants.request(1, 10, 101.0) == []
+
+
+def test_a_late_tick_measures_the_rate_over_the_whole_time() -> None:
+    grants = Grants(10, 10, min_rate=100.0)
+    grants.request(0, 50_000, 0.0)
+    grants.progress(0, 1500, 5.0)
+    assert grants.request(1, 10, 20.0) == [SendHold(0), SendGrant(1)]  # 75 bytes/s
+
+
+def test_no_more_are_held_than_wait() -> None:
+    grants = Grants(20, 10, min_rate=100.0)
+    for client in range(3):
+        grants.request(client, 50, 0.0)
+    assert grants.tick(10.0) == [SendHold(0), SendGrant(2)]
+    assert grants.granted == {1, 2}
+
+
+def test_without_a_minimum_rate_nobody_yields() -> None:
+    grants = Grants(10, 10, min_rate=0.0)
+    grants.request(0, 10, 0.0)
+    grants.request(1, 10, 0.0)
+    assert grants.next_wake() == math.inf
+    assert grants.tick(1e6) == []
+
+
 def test_two_slow_clients_that_take_turns_finish_both() -> None:
     grants = Grants(10, 10, min_rate=100.0)
     size, rate = 1000, 25  # 40 s each, from the start after each hold

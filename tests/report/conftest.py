@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ class MadeUpRun:
     clients: list[dict[str, Any]]
     edge: Sequence[dict[str, Any]] = ()
     without_effect: Sequence[str] = ()
+    path: Path = Path("made-up")
 
     @property
     def effective(self) -> dict[str, Any]:

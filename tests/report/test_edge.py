@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -32,8 +33,25 @@ def test_a_broken_line_is_said(tmp_path) -> None:
 
 
 def test_lines_of_something_else_are_said() -> None:
-    with pytest.raises(RunError, match=r"edge\.jsonl is not what fedge writes: .*`rows`"):
-        read_edge(SimpleNamespace(edge=[{"round": 1}]))
+    with pytest.raises(RunError, match=r"^away/edge\.jsonl is damaged: .*`rows`"):
+        read_edge(SimpleNamespace(path=Path("away"), edge=[{"round": 1}]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"rows": -5}, r"occupancy: expected -5 \* 1 cells, got 1"),
+        ({"cols": 10**9}, r"occupancy: expected 1 \* 1000000000 cells, got 1"),
+        ({"classes": []}, "classes: expected 1 cells, got 0"),
+        ({"occupancy": [1, 1], "cols": 2, "classes": [[1], [1, 2]]}, "the same number of classes in every cell"),
+        ({"up_s": []}, "up_s: expected a value for each of 1 clients, got 0"),
+        ({"cell": [3]}, "cell: expected numbers from 0 to 0"),
+    ],
+)
+def test_lists_that_do_not_fit_together_are_said(changes, expected) -> None:
+    line = edge_line(1, workers=[(7, 0, 1, 2, 0, 3)]) | changes
+    with pytest.raises(RunError, match=expected):
+        read_edge(SimpleNamespace(path=Path("away"), edge=[line]))
 
 
 def test_the_only_run_that_recorded() -> None:

@@ -133,6 +133,7 @@ ODD_RECORDS = st.lists(st.dictionaries(st.sampled_from(NAMES), ODD), max_size=4)
 @given(st.lists(st.one_of(RECORDS, ODD_RECORDS), min_size=1, max_size=4))
 def test_columns_hold_what_the_records_hold(tmp_path_factory, written) -> None:
     folder = tmp_path_factory.mktemp("runs")
+    written = [[{"round": i + 1} | record for i, record in enumerate(records)] for records in written]
     runs = [Run(write_run(folder / str(i), records)) for i, records in enumerate(written)]
     found = read_rounds(runs)
     assert found.lengths == [len(records) for records in written]
@@ -146,21 +147,21 @@ def test_columns_hold_what_the_records_hold(tmp_path_factory, written) -> None:
 
 def test_twenty_fields_lie_where_they_should(tmp_path: Path) -> None:
     """From sixteen fields on the head of a MessagePack row is longer."""
-    rows = [{f"field_{i}": i + row / 4 for i in range(20)} for row in range(3)]
+    rows = [{"round": row + 1} | {f"field_{i}": i + row / 4 for i in range(20)} for row in range(3)]
     found = read_rounds([Run(write_run(tmp_path / "a", rows))])
     for i in range(20):
         assert found.columns[f"field_{i}"].tolist() == [i, i + 0.25, i + 0.5]
 
 
 def test_the_type_is_that_of_the_records_not_of_their_values(tmp_path: Path) -> None:
-    rows = [{"count": 1, "seconds": 1.0}, {"count": 2, "seconds": 2.0}]
+    rows = [{"round": 1, "count": 1, "seconds": 1.0}, {"round": 2, "count": 2, "seconds": 2.0}]
     found = read_rounds([Run(write_run(tmp_path / name, rows)) for name in "ab"])
     assert found.columns["count"].dtype == np.int64
     assert found.columns["seconds"].dtype == np.float64
 
 
 def test_a_field_that_only_some_runs_have(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / "a", [{"x": 1}]), write_run(tmp_path / "b", [{"y": 2.5}])]
+    runs = [write_run(tmp_path / "a", [{"round": 1, "x": 1}]), write_run(tmp_path / "b", [{"round": 1, "y": 2.5}])]
     found = read_rounds([Run(path) for path in runs])
     assert found.columns["x"][0] == 1
     assert np.isnan(found.columns["x"][1])
@@ -177,6 +178,22 @@ def test_the_last_value_of_a_field_wherever_it_is(tmp_path: Path) -> None:
     assert "rounds" not in run.__dict__  # not all was read
     assert run.last("accuracy") == 0.5
     assert run.last("nothing") is None
+
+
+@pytest.mark.parametrize("what", ["rounds", "summary"])
+def test_a_record_without_a_round_far_from_the_end_is_left_out(tmp_path: Path, what) -> None:
+    settings = {"seed": 1, "target": {"metric": "accuracy", "value": 0.5}}
+    summary = {"rounds": 1000, "rounds_to_target": 1}
+    for name in ("first", "second", "third"):
+        write_run(tmp_path / name, LONG, summary, **settings)
+    lines = (tmp_path / "second" / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "second" / "rounds.jsonl").write_text("".join([lines[0].replace('"round"', '"turn"'), *lines[1:]]))
+    with pytest.warns(
+        UserWarning, match=r"second/rounds\.jsonl is damaged: object missing required field round"
+    ) as said:
+        found = fedge.load(tmp_path, what=what)
+    assert len(said) == 1
+    assert [Path(run).name for run in dict.fromkeys(found["run"])] == ["first", "third"]
 
 
 def test_a_look_at_a_run_reads_only_its_end(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from rich.console import Console
 from fedge.core.fields import Unit
 from fedge.report.groups import RunGroup, group_runs
 from fedge.report.statistics import Estimate, interval
-from fedge.report.tables import compare, records, table, write
+from fedge.report.tables import compare, grid, records, write
+from fedge.report.terminal_table import ResultTable
 
 TARGET = {"metric": "accuracy", "value": 0.9, "stop": False}
 ONE = Unit("", 1.0)
@@ -30,7 +31,7 @@ MISSED = dict.fromkeys(reached(0))
 def shown(rows, width: int = 100) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(table(rows))
+        console.print(ResultTable(rows))
     return capture.get()
 
 
@@ -181,6 +182,30 @@ def test_a_full_table_fits_eighty_columns(make_run) -> None:
     # rounds 29, 30, 31: 30 ± 4.303 / sqrt(3); the others 0.97, 1, 1.04 of 8 * 0.2 GB, 1.4 TFLOPs, 0.5 h,
     # with 4.303 * 0.03512 / sqrt(3) = 8.7 % of their mean of 1.0033
     assert sparse.split()[-4:] == ["30.0±2.5", "1.61±0.14", "1.40±0.12", "0.50±0.04"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_a_full_table_of_two_seeds_is_cut_nowhere(make_run, width: int) -> None:
+    """Columns that do not fit stand in another table below."""
+    runs = []
+    for name, scale in (("FedAvg", 1.0), ("CE-FedAvg, sparse", 0.2)):
+        for seed, shift in enumerate((0.87, 1.04)):
+            rounds = [{"round": 1, "accuracy": 0.93 * shift, "user_accuracy": 0.94, "user_accuracy_clean": 0.5 * shift}]
+            costs = reached(round(1500 * scale * shift), int(4e9 * shift), int(4e9 * shift), 7e12 * shift, 9e3 * shift)
+            runs.append(make_run(name, seed, rounds, costs | {"energy_j_to_target": 9e3 * scale * shift}, TARGET))
+    rows = compare(group_runs(runs))
+    text = shown(rows, width)
+    lines = text.splitlines()
+    assert max(map(len, lines[: lines.index("target: accuracy 90%")])) <= width
+    assert "…" not in text
+    written = {part for line in grid(rows).rows for cell in line[1:] for part in cell.split()}
+    assert "(1,305–1,560)" in written
+    for part in written:
+        assert part in text
+    # the head and the names stand once in each table
+    tables = sum(line.startswith("───") for line in lines)
+    assert tables == sum(line.startswith("FedAvg ") for line in lines)
+    assert (tables == 1) == (width >= 120)
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,13 @@ def sabotage(fatal: int, mode: str) -> None:
     def wrap(name: str) -> None:
         real = getattr(os, name)
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
             if next(calls) == fatal:
                 if half:
                     file, data, *rest = args
                     real(file, bytes(data)[: len(data) // 2], *rest)
                 end()
-            return real(*args)
+            return real(*args, **options)
 
         setattr(os, name, call)
 

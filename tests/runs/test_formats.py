@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import fedge
 from fedge.core.errors import RunError
 from fedge.core.progress import Silent
 from fedge.experiment.start import resume
@@ -32,7 +33,7 @@ def run(tmp_path: Path) -> Path:
 def made(**changes: dict[str, Any]) -> dict[str, Any]:
     """The real configuration, with changes."""
     config = json.loads((MADE / "config.json").read_text())
-    return config | {name: config[name] | table for name, table in changes.items()}
+    return config | {name: (config[name] or {}) | table for name, table in changes.items()}
 
 
 def test_it_resumes_as_it_was_made(run: Path) -> None:
@@ -79,6 +80,11 @@ STEP = {"name": "step", "factor": 10.0, "patience": 10, "tol": 0.0}
     [
         ({"evaluate": {"user_accuracy": True, "users": "selected"}}, "evaluate.users"),
         ({"schedule": {"learning_rate": STEP}}, "schedule"),
+        ({"schedule": {"local_steps": STEP}}, "schedule"),
+        ({"algorithm": {"name": "dynavg"}}, "algorithm.name"),
+        ({"cluster": {"count": 2}}, "cluster"),
+        ({"codec": {"up": ["qsgd(8)"], "down": None}}, "codec"),
+        ({"codec": {"up": None, "down": ["sparse(0.5)", "qsgd(2)"]}}, "codec"),
     ],
 )
 @pytest.mark.parametrize("more", [[], ["rounds=6"]])
@@ -122,10 +128,39 @@ def test_what_an_algorithm_did_is_written_out(algorithm: str, setting: str, valu
         ({"codec": {"up": ["qsgd(8)"], "moments": None}}, "codec"),
     ],
 )
-def test_what_cannot_be_resumed_as_it_was_made(config: dict[str, Any], setting: str) -> None:
+def test_a_meaning_that_changed_matters_to_older_formats_only(config: dict[str, Any], setting: str) -> None:
     with pytest.raises(RunError, match=rf"^runs/x has format 1.*: {setting} has another meaning"):
         check_meanings("runs/x", config, 1, "0.1.0")
     check_meanings("runs/x", config, 2, "0.1.0")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "setting", "value"),
+    [({"name": "pfedme", "personal_steps": 2}, "start", "w"), ({"name": "dynavg_loss", "epochs": 4}, "loss", "first")],
+)
+def test_it_resumes_with_the_value_that_it_was_made_with(
+    tmp_path: Path, algorithm: dict[str, Any], setting: str, value: str
+) -> None:
+    """Format 1 knew no such setting: a run of today with that value, its mark removed, is one of then."""
+    raw = {
+        "name": "then",
+        "seed": 3,
+        "data": {"name": "synthetic", "clients": 4},
+        "model": {"name": "logistic"},
+        "algorithm": algorithm | {"local_steps": 2, setting: value},
+        "selection": {"count": 4, "rounding": "down"},
+        "engine": {"name": "loop"},
+    }
+    whole = fedge.run(raw, runs=tmp_path / "whole", rounds=4)
+    half = fedge.run(raw, runs=tmp_path / "half", rounds=2)
+    assert isinstance(whole, fedge.Run)
+    assert isinstance(half, fedge.Run)
+    config = json.loads((half.path / "config.json").read_text())
+    del config["algorithm"][setting]
+    (half.path / "config.json").write_text(json.dumps(config | {"format": 1}))
+    resume(half.path, ["rounds=4"], Silent())
+    assert Run(half.path).config["algorithm"][setting] == value
+    assert [record["loss"] for record in Run(half.path).rounds] == [record["loss"] for record in whole.rounds]
 
 
 def test_codes_without_draws_can_be_resumed() -> None:

@@ -41,29 +41,29 @@ class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
         def report(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
             return {"loss": ctx.mean_loss()}, train.final(down, local, kept, ctx)[1]
 
-        def plan(t: int, planned: Tensor, loss: Tensor, among: Tensor) -> Tensor:
+        def plan(t: int, planned: Tensor, loss: Tensor, among: Tensor, epochs: int) -> Tensor:
             replanned = among & ((t <= plan_until) | (planned == 0))
-            return share_out(loss, among, self.epochs - min(t, plan_until) + 1).where(replanned, planned)
+            return share_out(loss, among, epochs).where(replanned, planned)
 
         def round(state: Tree, info: Info) -> Talk:
             reply = yield Exchange("train", {}, info.cohort, Mean if self.loss == "first" else Collect)
             loss, planned, last = (state[name].expand(info.num_clients) for name in ("loss", "E_k", "last"))
-            t, since = epoch_of(info.round, last, self.epochs)
-            if by_document:  # E_k was planned at the last talk
-                due = due_by_document(t, since, planned, self.epochs - since.clamp(max=plan_until) + 1, self.epochs)
+            (t, since), known = epoch_of(info.round, last, self.epochs), last > 0
+            if by_document:
+                due = (planned == 0) | due_by_document(t, since, planned, self.epochs) | (t == self.epochs)
             else:
-                left, known = self.epochs - min(t, plan_until) + 1, last > 0
-                planned = plan(t, planned, loss, known)
+                left = self.epochs - min(t, plan_until) + 1
+                planned = plan(t, planned, loss, known, left)
                 due = ~known | (t - since >= -(-left // planned.clamp(min=1))) | (t == self.epochs)
             state = {**state, "loss": loss, "E_k": planned, "last": last}
             if not (talkers := [client for client in reply.ids if due[client]]):
                 return state
             state, met = yield from meet(state, talkers, reply.ids if by_document else None)
+            if by_document:  # those who talk, by the losses of their talks before, as the published code does
+                planned = plan(t, planned, loss, known & torch.zeros_like(due).index_fill(0, met, True), self.epochs)
             values = reply.losses if self.loss == "first" else reply.value["loss"][:, 0]
             losses = dict(zip(reply.ids, values.tolist(), strict=True))
             loss = loss.index_put((met,), loss.new_tensor([losses[client] for client in met.tolist()]))
-            if by_document:  # among those whose losses have arrived
-                planned = plan(t, planned, loss, torch.zeros_like(due).index_fill(0, met, True))
             return {**state, "loss": loss, "E_k": planned, "last": last.index_fill(0, met, info.round)}
 
         def notes(state: Tree) -> Tree:

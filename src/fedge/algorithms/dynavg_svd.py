@@ -53,7 +53,7 @@ class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
             t, since = epoch_of(info.round, last, self.epochs)
             talks = share_out(q, q >= 0, self.epochs)
             if self.rule == "document":
-                due = due_by_document(t, since, talks, self.epochs, self.epochs)
+                due = due_by_document(t, since, talks, self.epochs)
             else:  # who was away when due still is
                 due = t * talks // self.epochs > since * talks // self.epochs
             state = {**state, "q": q, "last": last}

@@ -33,12 +33,12 @@ def share_out(q: Tensor, known: Tensor, epochs: int) -> Tensor:
     return found
 
 
-def due_by_document(t: int, since: Tensor, talks: Tensor, left: Tensor | int, epochs: int) -> Tensor:
+def due_by_document(t: int, since: Tensor, talks: Tensor, epochs: int) -> Tensor:
     """Return who talks in epoch t: in its first epoch, every rho_k from its last talk on, and in the last ones.
 
-    rho_k = ceil(left/E_k) (Reddy 2020, equation 3.10), where `left` epochs were left when E_k was planned; the last
-    epochs are those that equation 3.11 adds where rho_k does not divide E.
+    rho_k = ceil(E/E_k) (Reddy 2020, equation 3.10); the last epochs are those that equation 3.11 adds where rho_k does
+    not divide E.
     """
     talks = talks.clamp(min=1)
-    rho = -(-left // talks)
+    rho = -(-epochs // talks)
     return (since == 0) | (t - since >= rho) | (t > epochs - (talks - epochs // rho))

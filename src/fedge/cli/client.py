@@ -27,8 +27,8 @@ app = typer.Typer(
     Examples:
 
       fedge client --server a.org:8443 --cert cert --data my-data --state state
+      fedge client --server a.org:8443 --cert cert --data my.py:load --state state --policy ac --allow model.py
       fedge client --server localhost:8443 --insecure --name a --data first.toml#0 --state a
-      fedge client ... --policy hours=22-6 --policy ac --allow model.py
       fedge client request clinic-3
     """,
 )

@@ -9,8 +9,9 @@ from typing import Literal
 from fedge.cli.entries import entry
 from fedge.cli.output import say, say_json
 from fedge.report.charts import curves, save, side_by_side
-from fedge.report.groups import group_runs
-from fedge.report.tables import compare, records, table
+from fedge.report.groups import group_begun, group_runs
+from fedge.report.tables import compare, records
+from fedge.report.terminal_table import ResultTable
 from fedge.runs import Run, find_runs
 
 
@@ -20,7 +21,7 @@ def say_comparison(runs: Sequence[Run], format: Literal["text", "json"]) -> None
     if format == "json":
         say_json({"comparison": records(rows), "runs": [entry(run) for run in runs]})
     else:
-        say(table(rows))
+        say(ResultTable(rows))
 
 
 def say_trained(paths: Sequence[Path], format: Literal["text", "json"], quiet: bool) -> list[Run]:
@@ -35,5 +36,5 @@ def say_trained(paths: Sequence[Path], format: Literal["text", "json"], quiet: b
 
 def save_chart(runs: Sequence[Run], path: Path, y: str) -> None:
     """The metric y over rounds beside the same over upload."""
-    groups = group_runs(runs)
+    groups = group_begun(runs)
     save(side_by_side([curves(groups, "round", y), curves(groups, "bytes_up", y)]), path)

@@ -37,7 +37,6 @@ app = typer.Typer(
       fedge data split first.toml -o parts
     """,
 )
-app.command("split")(split)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; fedge info datasets lists them.")]
 Dir = Annotated[str | None, typer.Option("--dir", metavar="DIR", help="The data directory, as data.dir.")]
@@ -173,6 +172,9 @@ def show(
         say_json(totals | {"shown": [client._asdict() for client in shown]})
     else:
         say(_table(shown), "", _line(totals))
+
+
+app.command("split")(split)
 
 
 def _collections(name: str) -> tuple[Collection, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from re import fullmatch
 from typing import Annotated, Any
 
 import typer

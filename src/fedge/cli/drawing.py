@@ -51,11 +51,11 @@ class Wish(NamedTuple):
 
 def draw(wish: Wish, runs: Sequence[Run]) -> Any:
     """The chart of these runs."""
-    from fedge.report.groups import group_runs, regroup
+    from fedge.report.groups import group_begun, regroup
 
     if wish.kind in ("grid", "timeline"):
         return _draw_one(wish, runs)
-    groups = group_runs([run for run in runs if run.rounds] or runs)  # one that has just begun shows nothing yet
+    groups = group_begun(runs)
     if wish.kind == "heatmap":
         from fedge.report.overviews import heatmap
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from fedge.cli.text_table import draw_table
 from fedge.core.fields import describe
 from fedge.core.printable import printable
+from fedge.report.collect import damage
 from fedge.runs import Run
 
 _HEAD = ("name", "status", "rounds", "accuracy", "seed", "algorithm", "path")
@@ -19,8 +20,10 @@ _STYLES = {"complete": "green", "running": "cyan", "unfinished": "yellow", "dama
 
 def entry(run: Run) -> dict[str, Any]:
     """The run in a few words; of a damaged one no more than its problem."""
-    found: dict[str, Any] = {"path": printable(str(run.path)), "status": run.status, "problem": run.problem}
-    if run.problem is not None:
+    problem = damage(run, lambda run: run.last("accuracy"))  # which may be far from the end of the records
+    status = run.status if problem is None else "damaged"
+    found: dict[str, Any] = {"path": printable(str(run.path)), "status": status, "problem": problem}
+    if problem is not None:
         return found
     config = run.config
     return found | {

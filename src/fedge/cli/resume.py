@@ -71,6 +71,8 @@ def _serve(
             "as they were, or start a new run"
         )
     config = changed_config(path, changes)
-    if path.resolve().name != config.name:
+    if not path.name:  # "." and the like
+        path = path.resolve()
+    if path.name != config.name:
         raise RunError(f"{path} holds the run {config.name!r}; a server's run needs a directory of that name")
-    serve_run(config, path.resolve().parent, pki, insecure, quiet, format)
+    serve_run(config, path.parent, pki, insecure, quiet, format)

@@ -80,5 +80,12 @@ def _serve(config: Config, runs: Path, address: Address, pki: Path | None, notic
     with ending_in_order("resumes"), watching_server(quiet) as watch:
         for text in notices:
             watch.notice(text)
-        found: Path = serve(config, runs=runs, listen=str(address), pki=pki, progress=watch, observer=watch)
-        return found
+        return serve(
+            config,
+            runs=runs,
+            listen=str(address),
+            pki=pki,
+            progress=watch,
+            observer=watch,
+            on_port=lambda port: watch.notice(f"listening on {address._replace(port=port)}"),
+        )

@@ -45,7 +45,7 @@ def show(
 
     if chart:
         check_saving(chart)
-    runs = _readable(paths)
+    runs = _readable(paths, needs_rounds=chart is not None)
     if len(paths) > 1 or runs[0].path != paths[0]:
         say_comparison(runs, format)
     elif format == "json":
@@ -58,18 +58,26 @@ def show(
         save_chart(runs, chart, y)
 
 
-def _readable(paths: Sequence[Path]) -> list[Run]:
-    """The runs there are. One that is damaged is left out, unless it was asked for by name."""
+def _readable(paths: Sequence[Path], needs_rounds: bool) -> list[Run]:
+    """Return the runs at and below these paths. One that is damaged is left out, unless its own path was given.
+
+    All records are read where they are needed: in charts, and for the round in which a mean reaches a target.
+    """
     from fedge.cli.output import warn
+    from fedge.report.collect import damage
     from fedge.runs import find_runs
 
-    found = {run.path: run for path in paths for run in find_runs(path)}
-    for run in found.values():
-        if run.problem is not None:
-            if run.path in paths:
-                raise RunError(run.problem)
-            warn(f"left out: {run.problem}")
-    readable = [run for run in found.values() if run.problem is None]
+    def read(run: Run) -> object:
+        return run.rounds if needs_rounds or run.config.get("target") else None
+
+    readable = []
+    for run in {run.path: run for path in paths for run in find_runs(path)}.values():
+        if (problem := damage(run, read)) is None:
+            readable.append(run)
+        elif run.path in paths:
+            raise RunError(problem)
+        else:
+            warn(f"left out: {problem}")
     if not readable:
         raise RunError(f"no runs in {', '.join(map(str, paths))}; start one with `fedge run FILE`")
     return readable

@@ -108,7 +108,8 @@ def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: 
     from fedge.cli.entries import entry
     from fedge.cli.output import say, say_json, tell
     from fedge.report.groups import group_runs
-    from fedge.report.tables import compare, records, table
+    from fedge.report.tables import compare, records
+    from fedge.report.terminal_table import ResultTable
     from fedge.runs import Run
 
     board, trained = outcome.board, [Run(path) for path in outcome.runs]
@@ -126,7 +127,7 @@ def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: 
         say_json(said | {"comparison": records(rows), "runs": [entry(run) for run in trained]})
     elif not quiet:
         if rows:
-            say(table(rows[:_NUM_BEST]), "")
+            say(ResultTable(rows[:_NUM_BEST]), "")
         if len(rows) > _NUM_BEST:
             which = (
                 f"the best {_NUM_BEST} of {len(rows)} by {_title(board)}"

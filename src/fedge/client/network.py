@@ -101,8 +101,7 @@ class Network:
             except FedgeError:
                 raise
             except Exception as error:  # whatever a module's own code may raise
-                reason = f"{type(error).__name__}: {error}"
-                raise ModelError(f"model: a training step on {len(samples)} samples failed: {reason}") from error
+                raise ModelError(self._explain(error, samples)) from error
 
     def cast(self, samples: Samples) -> Samples:
         """Samples in the network's dtype, on its device; integer inputs, such as characters, stay integers."""
@@ -176,8 +175,27 @@ class Network:
             "it with requires_grad_(False)"
         )
 
+    def _explain(self, error: Exception, samples: Samples) -> str:
+        """Return why a training step failed: often the inputs are words and the model reads numbers, or vice versa."""
+        embeds = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in self.module.modules())
+        if samples.x.is_floating_point() and embeds:
+            hint = "its embedding expects indices of words, but the inputs are real numbers; choose a model without one"
+        elif not samples.x.is_floating_point() and not embeds:
+            hint = (
+                "the inputs are indices of words or characters, which need an embedding; choose a model that has one, "
+                "such as shakespeare_gru"
+            )
+        else:
+            inputs = f"inputs of shape {tuple(samples.x.shape[1:])}"
+            return f"model: a training step on {len(samples)} samples failed for {inputs}: {_kind(error)}"
+        return f"model.name: {hint} (a training step failed: {_kind(error)})"
+
     def _load(self, x: Tensor, stats: Tensor) -> None:
         for parameter, view in zip(self._params, self.layout.views(x).values(), strict=True):
             parameter.data = view
         for buffer, view in zip(self._buffers, self.layout.views(stats, "stats").values(), strict=True):
             buffer.data = view
+
+
+def _kind(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -12,6 +12,7 @@ from fedge.core.errors import TrainingError
 from fedge.core.keys import generator, shared_generator
 from fedge.core.layout import Tree
 from fedge.core.message import WorkAnswer, WorkRequest
+from fedge.core.placement import settle
 
 
 class Request(NamedTuple):
@@ -50,6 +51,7 @@ def send(exchange: Exchange, info: Info, work: Work) -> Request:
     """Return an exchange as it travels to its cohort; a TrainingError if it cannot be encoded."""
     codec = work.down_codec
     if codec is None:
+        exchange = exchange._replace(down=settle(exchange.down))
         return Request(exchange, info, exchange.down)
     for name, value in exchange.down.items():
         if not np.isfinite(value.numpy()).all():
@@ -58,7 +60,7 @@ def send(exchange: Exchange, info: Info, work: Work) -> Request:
                 "Training has diverged: lower algorithm.learning_rate"
             )
     coded = codec.encode(exchange.down, {}, generator(info.seed, f"codec/{exchange.work}/down", round=info.round))
-    return Request(exchange._replace(down=codec.decode(coded, {})), info, coded)
+    return Request(exchange._replace(down=settle(codec.decode(coded, {}))), info, coded)
 
 
 def seal(work: Work, name: str, answer: Answer, down: Tree, info: Info) -> Answer:

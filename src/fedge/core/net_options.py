@@ -6,7 +6,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from fedge.core.effect import NO_EFFECT
 from fedge.core.schema import Options
 
 Seconds = Annotated[float, Meta(gt=0, le=1e7)]
@@ -14,44 +13,39 @@ Bytes = Annotated[int, Meta(ge=1 << 16, le=1 << 40)]
 
 
 class NetOptions(Options, tag=False):
-    """How `fedge server` runs rounds over a network; simulations ignore it."""
+    """How `fedge server` runs rounds over a network; simulations ignore it.
 
-    listen: Annotated[str, Meta(description="address and port", extra=NO_EFFECT)] = "127.0.0.1:8443"
+    With the same clients in time, results do not depend on it.
+    """
+
+    listen: Annotated[str, Meta(description="address and port")] = "127.0.0.1:8443"
     min_clients: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="connected clients that a round needs to start", extra=NO_EFFECT)
+        int, Meta(ge=1, le=1_000_000, description="connected clients that a round needs to start")
     ] = 1
-    wait_s: Annotated[
-        Seconds, Meta(description="seconds to wait for min_clients; then the round is void", extra=NO_EFFECT)
-    ] = 600.0
+    wait_s: Annotated[Seconds, Meta(description="seconds to wait for min_clients; then the round is void")] = 600.0
     fraction: Annotated[
         float,
         Meta(gt=0, le=1, description="of the clients that accepted; grace_s after they reported, an exchange closes"),
     ] = 0.9
     grace_s: Annotated[float, Meta(ge=0, le=1e7, description="seconds that the others then still have")] = 30.0
     deadline_s: Annotated[Seconds, Meta(description="seconds after which an exchange closes in any case")] = 3600.0
-    lease_s: Annotated[
-        Seconds, Meta(description="seconds of silence after which a client is given up", extra=NO_EFFECT)
-    ] = 30.0
+    lease_s: Annotated[Seconds, Meta(description="seconds of silence after which a client is given up")] = 30.0
     over_selection: Annotated[
         float,
         Meta(ge=1, le=10, description="asks this many times the cohort; closes when the planned number has reported"),
     ] = 1.0
-    evaluate_s: Annotated[Seconds, Meta(description="seconds after which an evaluation closes", extra=NO_EFFECT)] = (
-        600.0
-    )
+    evaluate_s: Annotated[Seconds, Meta(description="seconds after which an evaluation closes")] = 600.0
     linger_s: Annotated[
         float,
-        Meta(ge=0, le=1e7, description="seconds to stay after the end, to tell all clients", extra=NO_EFFECT),
+        Meta(ge=0, le=1e7, description="seconds to stay after the end, to tell all clients"),
     ] = 60.0
     max_samples: Annotated[int, Meta(ge=1, le=1 << 40, description="that one client may register")] = 1_000_000
-    max_clients: Annotated[int, Meta(ge=1, le=1_000_000, description="that may ever join the run", extra=NO_EFFECT)] = (
-        100_000
-    )
+    max_clients: Annotated[int, Meta(ge=1, le=1_000_000, description="that may ever join the run")] = 100_000
     buffer_bytes: Annotated[
         Bytes,
-        Meta(description="memory for uploads in flight, which limits their number", extra=NO_EFFECT),
+        Meta(description="memory for uploads in flight, which limits their number"),
     ] = 64 << 20
     min_rate: Annotated[
         float,
-        Meta(ge=0, description="bytes/s; an upload that is slower for 10 s yields to others", extra=NO_EFFECT),
+        Meta(ge=0, description="bytes/s; an upload that is slower for 10 s yields to others"),
     ] = 1024.0

@@ -71,6 +71,22 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def settle(tree: Tree) -> Tree:
+    """Return a tree whose tensors lie in memory as those of a message do; only those that do not are copied.
+
+    A row of a larger tensor may lie at any address, where kernels may sum in another order than after a journey.
+    """
+    return {
+        name: value if value.is_contiguous() and value.data_ptr() % ALIGNMENT == 0 else _copy(value)
+        for name, value in tree.items()
+    }
+
+
+def _copy(value: Tensor) -> Tensor:
+    found = torch.empty(value.shape, dtype=value.dtype, device=value.device)
+    return found.copy_(value)
+
+
 def allocate(num_bytes: int) -> Tensor:
     """Return uninitialised bytes whose address is a multiple of 64.
 

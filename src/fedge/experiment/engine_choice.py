@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from fedge.client.client_side import ClientSide
 from fedge.config import EngineOptions
 from fedge.core.drive import Engine
 from fedge.core.errors import ConfigError
@@ -28,11 +29,23 @@ class Chosen(NamedTuple):
     close: Callable[[], None] = lambda: None
 
 
-def choose(options: EngineOptions, sides: BothSides, num_selected: int, rows: int | None, notice: Notice) -> Chosen:
-    """Return the engine for cohorts of about `num_selected` clients. `rows` is what a resumed run had before."""
+def choose(
+    options: EngineOptions,
+    sides: BothSides,
+    num_selected: int,
+    rows: int | None,
+    notice: Notice,
+    rebuild: Callable[[], ClientSide] | None = None,
+) -> Chosen:
+    """Return the engine for cohorts of about `num_selected` clients. `rows` is what a resumed run had before.
+
+    `rebuild` makes the clients' side anew, for an engine in which nothing but bytes passes between the sides.
+    """
     num_rows = options.rows or rows or suggest_rows(sides.server, num_selected)
-    if options.name in ("loop", "wire"):
-        return Chosen(Loop(sides) if options.name == "loop" else Wire(sides), {"engine": options.name})
+    if options.name == "loop":
+        return Chosen(Loop(sides), {"engine": "loop"})
+    if options.name == "wire":
+        return Chosen(Wire(sides._replace(clients=rebuild()) if rebuild else sides), {"engine": "wire"})
     batched = assemble(sides.clients.network, sides.clients.probe())
     if isinstance(batched, str):
         notice(f"engine: clients run one at a time (loop), because {batched}")

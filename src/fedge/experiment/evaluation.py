@@ -14,6 +14,7 @@ from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.fields import measured_on
 from fedge.core.gate import problem_of_sums
 from fedge.core.layout import Tree
+from fedge.core.placement import settle
 from fedge.core.question import Measure, Question, Sums, add_up, means
 from fedge.core.server_side import ServerSide
 
@@ -103,6 +104,7 @@ class Evaluation:
     def _accepted(self, question: Question, info: Info) -> dict[int, Sums]:
         """Return the answers that pass the gate; with on_bad = "stop", a TrainingError for one that does not."""
         found: dict[int, Sums] = {}
+        question = question._replace(down=settle(question.down))
         for client, answer in self._engine.evaluate(question, info).items():
             if isinstance(answer, str):
                 problem: str | None = answer

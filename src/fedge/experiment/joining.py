@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version
-
 import msgspec
 import torch
 from msgspec.structs import replace
 
-from fedge import __version__
 from fedge.algorithms import compose
 from fedge.algorithms.reduced import ByMean
 from fedge.client.client_side import ClientSide
@@ -20,6 +16,8 @@ from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree, pick
 from fedge.core.machine import num_shared
 from fedge.core.userfile import noting_sources
+from fedge.data.normalise import Scaling
+from fedge.data.own_data import OwnData
 from fedge.engines.memory import keep_freed_memory
 from fedge.models import ModelOptions
 from fedge.net.address import read_address
@@ -30,10 +28,11 @@ from fedge.net.client_options import ClientOptions
 from fedge.net.grpc_client import connect
 from fedge.net.identity import load_client
 from fedge.net.plan import ClientPlan, digests, read_plan
-from fedge.net.protocol import Facts
+from fedge.net.protocol import Facts, Moments, Scaled
 from fedge.net.transport import ClientStreams, Credentials
 from fedge.net.views import ClientView
 from fedge.runs.code import hash_code
+from fedge.runs.environment import environment
 
 
 def join(options: ClientOptions, view: ClientView) -> None:
@@ -82,7 +81,14 @@ class PlanBuilder:
             network.layout
         )
         side = ClientSide(algorithm, network, data, kept, told.algorithm.batch_size)
-        return Built(side, digests(told, network, algorithm), Facts(*data.facts))
+        moments = _plain(data.moments()) if told.data.sums else None
+        return Built(side, digests(told, network, algorithm), Facts(*data.facts), moments)
+
+    def scale(self, built: Built, scaled: Scaled) -> Built:
+        data = built.side.data
+        assert isinstance(data, OwnData)
+        scaling = Scaling(mean=scaled.mean, std=scaled.std)
+        return built._replace(side=built.side._replace(data=data.scaled(scaling)))
 
     def name_weights(self, built: Built, variables: Tree) -> Tree:
         module = built.side.network.trained(variables)
@@ -98,5 +104,11 @@ class PlanBuilder:
         return replace(plan.model, name=f"{self._allow.find(reference, 'model.name')}:{function}")
 
 
+def _plain(moments: Tree) -> Moments:
+    return Moments(float(moments["count"]), moments["sum"].tolist(), moments["square"].tolist())
+
+
 def _software() -> dict[str, str]:
-    return {"fedge": __version__, "torch": version("torch"), "cpu": platform.processor() or platform.machine()}
+    """Return what the server is told of this client's software; it compares none of it."""
+    found = environment()
+    return {name: str(found[name])[:100] for name in ("fedge", "torch", "cpu")}

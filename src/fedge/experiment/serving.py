@@ -10,7 +10,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
+import torch
 
 from fedge import config as configuration
 from fedge.client.evaluate import score
@@ -25,6 +27,7 @@ from fedge.core.registered import RegisteredClients
 from fedge.core.storage import write_atomic, writing
 from fedge.core.userfile import noting_sources
 from fedge.data.clients import Samples, ServerPart
+from fedge.data.normalise import Scaling, combine, normaliser_of, problem_of_moments
 from fedge.experiment.networked_check import check_networked
 from fedge.experiment.rounds import Surroundings, TrainingRun
 from fedge.experiment.server_run import server_run_status
@@ -40,7 +43,7 @@ from fedge.net.issued import RevocationList
 from fedge.net.loop_thread import LoopThread
 from fedge.net.plan import digests, encode_plan, plan_of
 from fedge.net.planned_round import RoundPlan
-from fedge.net.protocol import Facts
+from fedge.net.protocol import Facts, Moments, Scaled
 from fedge.net.registry import Registry, TaskRow
 from fedge.net.spool import Spool
 from fedge.net.status import ServerStatus, StatusFile
@@ -54,6 +57,7 @@ from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
 
 EVENTS, STATUS, SPOOL, SECRET = "events.jsonl", "status.json", "spool", "secret-seed"
+SCALED = "checkpoint/scaled.json"
 _FLUSH_S = 2.0
 _EVENT_OF = {
     "accepted": "accept",
@@ -152,13 +156,16 @@ class _Server:
             part.task,
             part.num_clients,
             revoked.is_revoked if revoked else lambda fingerprint: False,
+            self._problem_of_moments,
         )
         self._hub = Hub(terms, config.net, self._registry, self, spool)
         self._loop = LoopThread("network")
         self._world = MeasuredWorld(
             config.selection, secret, config.net.over_selection, self._hub.connected, config.edge.joules
         )
-        test = part.test if config.evaluate.at != "clients" else None
+        self._test = part.test if config.evaluate.at != "clients" else None
+        if (known := files.read_bytes(path / SCALED)) is not None:
+            self._scale(msgspec.json.decode(known, type=Scaled))
         self._engine = NetEngine(
             server,
             self._hub,
@@ -167,7 +174,7 @@ class _Server:
             config.net,
             RoundPlan(path),
             spool,
-            _tester(setup, test),
+            None if self._test is None else self._measure_test,
             self._note_transition,
             self._record,
         )
@@ -177,7 +184,7 @@ class _Server:
             self._world,
             setup.hierarchy(),
             lambda last: _EveryRound(self._engine, self._registry),
-            test is not None,
+            self._test is not None,
             begin=self._begin,
             explain_silence=self._engine.explain_silence,
         )
@@ -216,11 +223,14 @@ class _Server:
             raise VoidError(f"{error}\nThe run is kept: the same command resumes it") from None
         self._engine.committed()
         final = Outgoing(NoMeta(), training.model())
+        self._engine.waiting_for = f"waits up to {config.net.linger_s:g} s for all clients to hear that it is complete"
         self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
         StatusFile(self._directory.path / STATUS).write(self._status("done"))
 
     def _begin(self, round: int) -> RegisteredClients:
         num_clients = self._engine.begin(round, self._population)
+        if self._part.plan.sums and self._hub.scaled is None and self._hub.moments:
+            self._scale(self._find_scaling())
         return _register(self._part, self._registry.population(), num_clients)
 
     def _population(self) -> int:
@@ -228,6 +238,36 @@ class _Server:
         if self._registry.named and self._part.num_clients is not None:
             return self._part.num_clients
         return max(1, len(self._registry.population()))
+
+    # Normalisation by the sums of the clients that are there when the first round begins
+
+    def _problem_of_moments(self, moments: Moments | None, facts: Facts) -> str | None:
+        if not self._part.plan.sums:
+            return None
+        if moments is None:
+            return "there are none"
+        return problem_of_moments(_tree(moments), self._part.shape, facts.size)
+
+    def _find_scaling(self) -> Scaled:
+        """Return mean and deviation over all clients, durably: a restarted server must not find others."""
+        known = sorted(self._hub.moments.items())
+        found = normaliser_of(combine(_tree(moments) for _, moments in known), self._part.shape).scaling()
+        assert isinstance(found.mean, list)
+        assert isinstance(found.std, list)
+        scaled = Scaled(found.mean, found.std)
+        with writing(self._directory.path / SCALED, "start the server again"):
+            write_atomic(self._directory.path / SCALED, files.encode_pretty(scaled))
+        return scaled
+
+    def _scale(self, scaled: Scaled) -> None:
+        self._loop.call(self._hub.scale(scaled))
+        if self._test is not None:
+            normalise = Scaling(mean=scaled.mean, std=scaled.std).normaliser(self._part.shape)
+            self._test = Samples(normalise(self._test.x), self._test.y)
+
+    def _measure_test(self, variables: Tree) -> Sums:
+        assert self._test is not None
+        return score(self._setup.network, variables, self._test)
 
     # What is told about it
 
@@ -344,8 +384,9 @@ def _register(part: ServerPart, facts: list[Facts | None], num_clients: int) -> 
     )
 
 
-def _tester(setup: Setup, test: Samples | None) -> Callable[[Tree], Sums] | None:
-    return None if test is None else lambda variables: score(setup.network, variables, test)
+def _tree(moments: Moments) -> Tree:
+    values = {"count": moments.count, "sum": moments.sum, "square": moments.square}
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
 
 def _secret_seed(file: Path, given: int | None) -> int:

@@ -118,12 +118,13 @@ class Setup:
         )
 
     def client_side(self, kept: Kept) -> ClientSide:
-        """Return what all clients have of it. If bytes alone pass between the sides, model and algorithm are new."""
-        network, algorithm = self.network, self.algorithm
-        if self.config.engine.name == "wire":
-            network = _network(self.config, self.seed, self.registered)
-            algorithm = algorithm_of(self.config, network)
-        return ClientSide(algorithm, network, self.clients, kept, self.config.algorithm.batch_size)
+        """Return what all clients have of it."""
+        return ClientSide(self.algorithm, self.network, self.clients, kept, self.config.algorithm.batch_size)
+
+    def rebuilt(self) -> Setup:
+        """Return the same data with a model and an algorithm made anew from the configuration."""
+        network = _network(self.config, self.seed, self.registered)
+        return replace(self, network=network, algorithm=algorithm_of(self.config, network))
 
     def hierarchy(self) -> Hierarchy:
         """Return the servers at the start."""

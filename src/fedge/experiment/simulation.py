@@ -31,7 +31,14 @@ class Simulation:
             )
         sides = BothSides(setup.server_side(), setup.client_side(kept), test)
         num_selected = sum(len(cohort.asked) for cohort in world.gather(1)) or 1
-        self._chosen = choose(config.engine, sides, num_selected, directory.facts.get("rows"), progress.notice)
+        self._chosen = choose(
+            config.engine,
+            sides,
+            num_selected,
+            directory.facts.get("rows"),
+            progress.notice,
+            lambda: setup.rebuilt().client_side(kept),
+        )
         given = Surroundings(
             sides.server,
             self._chosen.engine,

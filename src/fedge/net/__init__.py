@@ -1,6 +1,8 @@
 """The networked runtime: a server and clients on real machines."""
 
+import logging
 import os
 
-# gRPC logs to stderr, among other things every failed handshake of whoever finds the port; it reads this on import.
+# gRPC logs every failed handshake and malformed call of whoever finds the port. It reads the variable when imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+logging.getLogger("grpc").setLevel(logging.CRITICAL)

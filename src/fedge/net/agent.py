@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import Raw, Struct
@@ -47,10 +48,12 @@ from fedge.net.protocol import (
     Hello,
     Hold,
     Joined,
+    Moments,
     Offer,
     Pulse,
     Ready,
     Refused,
+    Scaled,
     Settled,
     Welcome,
     Withdraw,
@@ -77,11 +80,15 @@ class Built(NamedTuple):
     side: ClientSide
     digests: dict[str, str]
     facts: Facts
+    moments: Moments | None = None
 
 
 class Builder(Protocol):
     def __call__(self, plan: Raw, number: int, initial: Tree, kept: Kept) -> Built:
         """Build the client's side; a FedgeError if plan, data or files do not fit."""
+
+    def scale(self, built: Built, scaled: Scaled) -> Built:
+        """Return the same side with inputs that are normalised."""
 
     def name_weights(self, built: Built, variables: Tree) -> Tree:
         """Return a model's variables as tensors by name, for people."""
@@ -197,7 +204,7 @@ class Agent:
             self._kept.first = built.side.algorithm.keep(built.side.network.variables)
         self._beat_s = min(max(welcome.beat_s, 1.0), 600.0)
         built = self._built[1]
-        await stream.send(encode(Ready(built.digests, built.facts)))
+        await stream.send(encode(Ready(built.digests, built.facts, built.moments)))
         await self._answer(stream, Joined)
         self._stream = stream
         self._view.connected(welcome.run, welcome.number)
@@ -246,6 +253,10 @@ class Agent:
                     case Done():
                         await self._finish(stream, found)
                         return True
+                    case Scaled():
+                        assert self._built is not None
+                        run, built = self._built
+                        self._built = run, await self._in_main(partial(self._build.scale, built, found))
                     case Pulse():
                         pass
                     case _:

@@ -21,13 +21,13 @@ class ClosingTime:
     """Counts tasks, and tells when the exchange closes: at the first of
 
     - all tasks have ended;
-    - with over-selection (`planned` < `asked`), the planned number of answers was received;
+    - the planned number of answers was received: fewer than were asked for, with over-selection;
     - the fraction of those that accepted was received, and the grace period has passed since;
     - the deadline.
     """
 
     def __init__(self, rules: Rules, asked: int, planned: int, now: float) -> None:
-        self._rules, self._asked, self._planned = rules, asked, planned
+        self._rules, self._planned = rules, planned
         self._deadline = now + rules.deadline_s
         self._num_active, self._num_accepted, self._num_received = asked, 0, 0
         self._grace_end = math.inf
@@ -52,7 +52,7 @@ class ClosingTime:
         """Return why the exchange closes; None as long as it stays open."""
         if self._num_active == 0:
             return "all tasks have ended"
-        if self._planned < self._asked and self._num_received >= self._planned:
+        if self._num_received >= self._planned:
             return f"{self._planned} answers were planned, and received"
         if now < self.next_wake():
             return None

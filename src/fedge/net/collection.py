@@ -81,14 +81,16 @@ class AnswerCollection:
         if task is None or task.ended:
             return actions
         task.renew(now)
-        return [*actions, *self._leave_queue(task, now), SendOffer(client)]
+        return [*actions, SendOffer(client)]
 
     def disconnected(self, client: int, now: float) -> list[Action]:
         """Give a waiting client's grant to others; its lease and its upload go on."""
         actions = self._pass(now)
         self._connected.discard(client)
         task = self.tasks.get(client)
-        return actions if task is None else [*actions, *self._leave_queue(task, now)]
+        if task is not None and task.state == TaskState.WAITING:
+            actions += self._release(client, now)
+        return actions
 
     def tick(self, now: float) -> list[Action]:
         """Let time pass: leases, slow uploads, the grace period and the deadline."""
@@ -299,9 +301,6 @@ class AnswerCollection:
         if task.client not in self._connected:
             return []
         return self._apply(self._grants.request(task.client, task.size, now), now)
-
-    def _leave_queue(self, task: ClientTask, now: float) -> list[Action]:
-        return self._release(task.client, now) if task.state == TaskState.WAITING else []
 
     def _release(self, client: int, now: float) -> list[Action]:
         return self._apply(self._grants.release(client, now), now)

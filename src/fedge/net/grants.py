@@ -72,7 +72,7 @@ class Grants:
         if upload := self._granted.get(client):
             upload.num_bytes += num_bytes
             upload.roll(self._min_rate, now)
-            if upload.slow and self._queue:
+            if upload.slow:
                 return self.tick(now)
         return []
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -35,15 +36,16 @@ async def connect(
         options.append(("grpc.http_proxy", proxy))
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if credentials is None:
-        channel = grpc.aio.insecure_channel(target, options)
+        dial = partial(grpc.aio.insecure_channel, target, options)
     else:
         tls = grpc.ssl_channel_credentials(credentials.ca, credentials.key, credentials.certificate)
-        channel = grpc.aio.secure_channel(target, tls, options)
+        dial = partial(grpc.aio.secure_channel, target, tls, options)
+    channel = dial()
     call = channel.stream_stream(f"/{SERVICE}/Session")()
     try:
         async with asyncio.timeout(timeout_s):
             if SESSION_KEY in dict(await call.initial_metadata() or ()):
-                return GrpcSession(channel, call)
+                return GrpcSession(channel, call, dial)
             error, unavailable = await _failure(call), await call.code() is grpc.StatusCode.UNAVAILABLE
     except TimeoutError:
         error, unavailable = LinkError(f"{target} did not answer within {timeout_s:g} s"), True
@@ -61,11 +63,16 @@ async def _end(channel: Any, call: Any) -> None:
 
 
 class GrpcSession(MessageStream):
-    """A client's end of a session: the control stream, and payloads beside it."""
+    """A client's end of a session: the control stream, and payloads beside it.
 
-    def __init__(self, channel: Any, call: Any) -> None:
+    Each payload has a connection to itself. Else the messages of a session would wait behind those bytes of a payload
+    that are in buffers already, and gRPC would keep the buffers, a megabyte or more, as long as the session lasts.
+    """
+
+    def __init__(self, channel: Any, call: Any, dial: Callable[[], Any]) -> None:
         super().__init__(self._next, self._put)
-        self._channel, self._call = channel, call
+        self._channel, self._call, self._dial = channel, call, dial
+        self._payloads: set[Any] = set()  # channels
 
     async def _next(self) -> bytes | None:
         data = await _read(self._call)
@@ -89,16 +96,19 @@ class GrpcSession(MessageStream):
             pass
         self.snap("the session was closed here")
         await _end(self._channel, self._call)
+        for channel in tuple(self._payloads):
+            await channel.close()
 
     async def fetch(self, token: str) -> AsyncIterator[bytes]:
         """Yield a payload in chunks. Raises LinkError, or DeniedError with the server's reason."""
-        self._check()
-        call = self._channel.unary_stream(f"/{SERVICE}/Fetch")(token.encode())
+        channel = self._open()
+        call = channel.unary_stream(f"/{SERVICE}/Fetch")(token.encode())
         try:
             while (chunk := await _read(call)) is not None:
                 yield chunk
         finally:
-            call.cancel()  # nothing, once it has ended
+            self._payloads.discard(channel)
+            await _end(channel, call)
 
     async def upload(self, token: str, chunks: AsyncIterator[bytes]) -> bytes:
         """Send a payload and return the server's answer, which may come before the end of the payload.
@@ -106,8 +116,8 @@ class GrpcSession(MessageStream):
         If `chunks` raises, or the caller is cancelled, the server sees a payload that was cut off.
         Raises LinkError, or DeniedError with the server's reason.
         """
-        self._check()
-        call = self._channel.stream_stream(f"/{SERVICE}/Upload")(metadata=((TOKEN_KEY, token),))
+        channel = self._open()
+        call = channel.stream_stream(f"/{SERVICE}/Upload")(metadata=((TOKEN_KEY, token),))
         answer = in_background(_read(call))
         writing: asyncio.Task[bool] | None = None
         try:
@@ -120,32 +130,35 @@ class GrpcSession(MessageStream):
                 await asyncio.shield(writing)
             found = await asyncio.shield(answer)
         except asyncio.CancelledError:
-            in_background(_abandon(call, writing))
+            in_background(self._leave(channel, call, writing))
             raise
         except BaseException:
-            await _abandon(call, writing)
+            await self._leave(channel, call, writing)
             raise
+        await self._leave(channel, call, writing)
         if found is None:
             raise LinkError("the server ended the upload without an answer")
-        call.cancel()
         return found
 
-    def _check(self) -> None:
+    def _open(self) -> Any:
         if self._broken:
             raise LinkError(self._broken)
+        channel = self._dial()
+        self._payloads.add(channel)
+        return channel
 
-
-async def _abandon(call: Any, writing: asyncio.Task[bool] | None) -> None:
-    """End an upload without its last message, and let the server end the call."""
-    try:
-        async with asyncio.timeout(_FAREWELL_S):
-            if writing:
-                await writing
-            await call.done_writing()
-            await call.code()
-    except (TimeoutError, grpc.aio.BaseError):
-        pass
-    call.cancel()
+    async def _leave(self, channel: Any, call: Any, writing: asyncio.Task[bool] | None) -> None:
+        """Write no more, and let the server end the call, as gRPC leaks for calls that are cancelled."""
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                if writing:
+                    await writing
+                await call.done_writing()
+                await call.code()
+        except (TimeoutError, grpc.aio.BaseError):
+            pass
+        self._payloads.discard(channel)
+        await _end(channel, call)
 
 
 async def _read(call: Any) -> bytes | None:
@@ -186,4 +199,6 @@ async def _failure(call: Any) -> LinkError:
         return DeniedError(details)
     if code is grpc.StatusCode.OK:
         return LinkError("the server has closed the stream")
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return LinkError(f"no connection to the server: {details}")
     return LinkError(f"{details} ({code.name.lower().replace('_', ' ')})")

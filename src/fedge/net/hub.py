@@ -42,10 +42,12 @@ from fedge.net.protocol import (
     Hold,
     Joined,
     Kind,
+    Moments,
     Offer,
     Pulse,
     Ready,
     Refused,
+    Scaled,
     Settled,
     Welcome,
     Withdraw,
@@ -104,6 +106,7 @@ class Terms(NamedTuple):
     task: str
     num_clients: int | None  # numbers that data may name are below this; None: any
     is_revoked: Callable[[str], bool]  # by fingerprint
+    problem_of_moments: Callable[[Moments | None, Facts], str | None] = lambda moments, facts: None
 
 
 class Assignment(NamedTuple):
@@ -164,6 +167,8 @@ class Hub:
         self._active: _Active | None = None
         self._arrived = asyncio.Event()
         self._final: tuple[Outgoing, Callable[[int], Named]] | None = None
+        self.moments: dict[int, Moments] = {}  # of the clients that have joined, if the plan asks for them
+        self.scaled: Scaled | None = None  # by what their inputs are normalised
         self.bytes_down, self.bytes_up = 0, 0  # of payloads
 
     # What the engine asks for
@@ -235,6 +240,12 @@ class Hub:
         end = self._clock() + linger_s
         while self._sessions and self._clock() < end:
             await asyncio.sleep(min(0.05, max(0.0, end - self._clock())))
+
+    async def scale(self, scaled: Scaled) -> None:
+        """Let clients normalise their inputs like this from now on, and those that join later."""
+        self.scaled = scaled
+        for session in self._sessions.values():
+            session.send(scaled)
 
     async def pulse(self) -> None:
         """Show idle clients that the server lives, until cancelled."""
@@ -311,6 +322,8 @@ class Hub:
                 "fedge, the same files, and data of the same shape"
             )
         self._check_facts(ready.facts)
+        if problem := terms.problem_of_moments(ready.moments, ready.facts):
+            raise RefusalError(f"the moments of the client's inputs cannot be: {problem}")
         self._check_revoked(peer)
         await asyncio.to_thread(
             self._members.join,
@@ -327,6 +340,10 @@ class Hub:
             before.cut()
         self._sessions[number] = session
         session.send(Joined())
+        if ready.moments is not None:
+            self.moments[number] = ready.moments
+        if self.scaled is not None:
+            session.send(self.scaled)
         told = {name: text for name, text in hello.software.items() if name in ("fedge", "torch", "cpu")}
         self._log.append("join", name=hello.name, client=number, address=peer.address, **told)
         self._arrived.set()
@@ -357,7 +374,7 @@ class Hub:
             return
         del self._sessions[number]
         self._members.seen(number, time.time(), "away")
-        self._log.append("leave", name=session.name, client=number)
+        self._log.append("leave", name=session.name, client=number, reason=session.farewell)
         if active := self._active:
             self._carry_out(active, active.collection.disconnected(number, self._clock()))
 
@@ -369,6 +386,7 @@ class Hub:
         while (message := await session.receive(IDLE_BEAT_S * MISSED)) is not None:
             self._members.seen(number, time.time(), message.activity if isinstance(message, Beat) else None)
             if isinstance(message, Goodbye):
+                session.farewell = message.reason
                 if active := self._active:
                     self._carry_out(active, active.collection.left(number, message.reason, self._clock()))
                 return

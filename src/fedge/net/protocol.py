@@ -46,6 +46,17 @@ class Facts(Struct, frozen=True, forbid_unknown_fields=True):
     noisy: bool = False
 
 
+Numbers = Annotated[list[float], Meta(max_length=1 << 15)]
+
+
+class Moments(Struct, frozen=True, forbid_unknown_fields=True):
+    """Count, sum and sum of squares of a client's training inputs, by channel or feature."""
+
+    count: float
+    sum: Numbers
+    square: Numbers
+
+
 class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
     """The first message of a session."""
 
@@ -61,6 +72,7 @@ class Ready(Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
 
     digests: Annotated[dict[Text, Text], Meta(max_length=64)]
     facts: Facts
+    moments: Moments | None = None  # if the plan asks for them
 
 
 class Accept(Struct, frozen=True, forbid_unknown_fields=True, tag="accept"):
@@ -175,12 +187,19 @@ class Done(Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
     final_bytes: Size
 
 
+class Scaled(Struct, frozen=True, forbid_unknown_fields=True, tag="scaled"):
+    """By what inputs are normalised in this run, found from the clients' moments. It comes before any offer."""
+
+    mean: Numbers
+    std: Numbers
+
+
 class Pulse(Struct, frozen=True, forbid_unknown_fields=True, tag="pulse"):
     """The server lives."""
 
 
 FromClient = Hello | Ready | Accept | Decline | Beat | Finished | Failed | Goodbye
-FromServer = Refused | Welcome | Joined | Offer | Withdraw | Grant | Hold | Settled | Done | Pulse
+FromServer = Refused | Welcome | Joined | Offer | Withdraw | Grant | Hold | Settled | Done | Scaled | Pulse
 
 _encoder = msgspec.msgpack.Encoder()
 _from_client: msgspec.msgpack.Decoder[FromClient] = msgspec.msgpack.Decoder(FromClient)

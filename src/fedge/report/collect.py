@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fedge.core.errors import FedgeError, RunError
 from fedge.runs import Run, find_runs
-from fedge.runs.files import ROUNDS
 
 
 def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) -> tuple[list[Run], list[str]]:
@@ -19,7 +18,7 @@ def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) 
     found = {run.path: run for path in paths for run in sorted(find_runs(path), key=_order)}
     runs, problems = [], []
     for run in found.values():
-        if (problem := _problem(run, also)) is None:
+        if (problem := damage(run, lambda run: (run.rounds, run.clients, also and also(run)))) is None:
             runs.append(run)
         else:
             problems.append(f"left out: {problem}")
@@ -29,20 +28,19 @@ def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) 
     return runs, problems
 
 
+def damage(run: Run, read: Callable[[Run], object]) -> str | None:
+    """Return why this cannot be read of a run; None if it can. `Run.problem` looks at the end of the records only."""
+    if run.problem is None:
+        try:
+            read(run)
+        except FedgeError as error:
+            return str(error)
+    return run.problem
+
+
 def _order(run: Run) -> list[list[tuple[int, str]]]:
     """By path, folder by folder, with numbers by their size: run-2 before run-10."""
     return [
         [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", folder)]
         for folder in run.path.parts
     ]
-
-
-def _problem(run: Run, also: Callable[[Run], object] | None) -> str | None:
-    if run.problem is None:
-        try:
-            if any("round" not in record for record in run.rounds):
-                return f"{run.path / ROUNDS} is damaged: a record has no round; put back a copy of it"
-            _ = run.clients, also and also(run)
-        except FedgeError as error:  # damage that a look at the end of the records does not show
-            return str(error)
-    return run.problem

@@ -135,9 +135,10 @@ def _form(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], np.dtype[A
     """How rows are decoded, and how a row lies in MessagePack: a head, then each name with its head and 9 bytes."""
     kind = msgspec.defstruct(
         "Row",
-        [(f"f{i}", float, nan) for i in range(len(names))],
+        [(f"f{i}", float) if name == "round" else (f"f{i}", float, nan) for i, name in enumerate(names)],
         rename=dict(zip((f"f{i}" for i in range(len(names))), names, strict=True)),
         forbid_unknown_fields=True,
+        kw_only=True,
         gc=False,
     )
     at = 1 if len(names) < 16 else 3  # bytes of the head; no row has over 65,535 fields

@@ -8,6 +8,7 @@ import msgspec
 
 from fedge.core.errors import ConfigError, RunError
 from fedge.report.groups import RunView
+from fedge.runs.files import EDGE
 
 
 class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +31,28 @@ class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
     merged: bool
     deadline_s: float | None = None
 
+    def __post_init__(self) -> None:
+        num_cells = len(self.occupancy)
+        if min(self.rows, self.cols) < 1 or num_cells != self.rows * self.cols:
+            raise ValueError(f"occupancy: expected {self.rows} * {self.cols} cells, got {num_cells}")
+        if self.classes is not None and len(self.classes) != num_cells:
+            raise ValueError(f"classes: expected {num_cells} cells, got {len(self.classes)}")
+        if len({len(counts) for counts in self.classes or ()}) > 1:
+            raise ValueError("classes: expected the same number of classes in every cell")
+        for name in ("cell", "down_s", "compute_s", "wait_s", "up_s", "finish_s", "late"):
+            if len(values := getattr(self, name)) != len(self.clients):
+                raise ValueError(f"{name}: expected a value for each of {len(self.clients)} clients, got {len(values)}")
+        if not all(0 <= cell < num_cells for cell in self.cell):
+            raise ValueError(f"cell: expected numbers from 0 to {num_cells - 1}")
+
 
 def read_edge(run: RunView) -> list[EdgeRound]:
     """All rounds that a run has recorded; none, if it was not asked to."""
     try:
         return msgspec.convert(run.edge, list[EdgeRound])
     except msgspec.ValidationError as error:
-        raise RunError(f"edge.jsonl is not what fedge writes: {error}; run the experiment again") from None
+        file = run.path / EDGE
+        raise RunError(f"{file} is damaged: {error}; put back a copy of it, or run the experiment again") from None
 
 
 def read_one(runs: Sequence[RunView]) -> list[EdgeRound]:

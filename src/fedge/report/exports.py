@@ -18,6 +18,7 @@ from typing import Any
 from fedge.core.errors import ConfigError, FedgeError, RunError
 from fedge.core.printable import printable
 from fedge.core.storage import write_atomic, writing
+from fedge.report.export_names import accepted, named_runs
 from fedge.report.frames import frame
 from fedge.report.groups import RunGroup, group_runs, settings
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
@@ -27,18 +28,22 @@ from fedge.runs import Run
 from fedge.runs.files import encode_pretty
 
 _AGAIN = "export again"
+_LAST_MS = 2.0**52  # of a time, far from now; databases store times in 64 bits
+_MAX_BYTES = 120  # of names: MLflow takes 250, Weights & Biases 128, a folder 255
+_NOT_IN_KEYS = r"[^\w.\- :]"  # MLflow also accepts some slashes, but not all
+_NOT_IN_PROJECTS = r"[/\\#?%:]"  # of Weights & Biases
 
 
 def export_csv(runs: Sequence[Run], path: Path) -> None:
-    """A row for each round of each run, as `fedge.load` has them."""
-    table = frame(runs)
+    """A row for each round of each run, as `fedge.load` has them, and when the run and the mean reached the target."""
+    table = frame(runs, to_target=True)
     with _new_file(path):
         table.to_csv(path, index=False) if hasattr(table, "to_csv") else table.write_csv(path)
 
 
 def export_parquet(runs: Sequence[Run], path: Path) -> None:
     """The same, with types and much smaller."""
-    table = frame(runs)
+    table = frame(runs, to_target=True)
     with _new_file(path):
         if hasattr(table, "write_parquet"):
             table.write_parquet(path)
@@ -68,9 +73,9 @@ def export_tensorboard(runs: Sequence[Run], path: Path) -> None:
     """A folder of event files, one below it for each run: `tensorboard --logdir PATH`."""
     _need("tensorboard", "tensorboard")
     writer = import_module("torch.utils.tensorboard").SummaryWriter
-    for name, run in _named(runs):
+    for name, run in named_runs(runs, _MAX_BYTES):
         with writing(path, _AGAIN), writer(str(path / name)) as events:
-            lines = (f"    {key} = {value}" for key, value in settings(run.config))
+            lines = (printable(f"    {key} = {value}") for key, value in settings(run.config))
             events.add_text("config", "\n".join(lines))
             for record in run.rounds:
                 for field, value in _numbers(record):
@@ -86,16 +91,20 @@ def export_mlflow(runs: Sequence[Run], path: Path) -> None:
         with _new_file(path):
             client = tracking.MlflowClient(f"sqlite:///{path.resolve()}")
         experiments: dict[str, str] = {}
-        for name, run in _named(runs):
-            title = str(run.config.get("name", "fedge"))
+        for name, run in named_runs(runs, _MAX_BYTES):
+            title = accepted(str(run.config.get("name", "fedge")), _MAX_BYTES)
             if title not in experiments:
                 known = client.get_experiment_by_name(title)
                 folder = path.resolve().with_suffix(".artifacts").as_uri()
                 experiments[title] = known.experiment_id if known else client.create_experiment(title, folder)
-            made = client.create_run(experiments[title], run_name=name, start_time=_started_ms(run))
-            params = [entities.Param(key, str(value)) for key, value in settings(run.config) if value is not None]
+            made = client.create_run(experiments[title], run_name=accepted(name, 250), start_time=_started_ms(run))
+            params = [
+                entities.Param(_key(key), printable(str(value)))
+                for key, value in settings(run.config)
+                if value is not None
+            ]
             metrics = [
-                entities.Metric(field, value, time_ms, record["round"])
+                entities.Metric(_key(field), value, time_ms, record["round"])
                 for record, time_ms in _timed(run)
                 for field, value in _numbers(record)
             ]
@@ -113,10 +122,10 @@ def export_wandb(runs: Sequence[Run], path: Path) -> None:
         with writing(path, _AGAIN):
             path.mkdir(parents=True, exist_ok=True)
         quiet = wandb.Settings(console="off", silent=True, disable_git=True, x_disable_meta=True, x_disable_stats=True)
-        for name, run in _named(runs):
-            project = str(run.config.get("name", "fedge"))
+        for name, run in named_runs(runs, _MAX_BYTES):
+            project = accepted(str(run.config.get("name", "fedge")), _MAX_BYTES, _NOT_IN_PROJECTS)
             options = {"config": dict(run.config), "mode": "offline", "settings": quiet, "reinit": "finish_previous"}
-            made = wandb.init(dir=str(path), project=project, name=name, **options)
+            made = wandb.init(dir=str(path), project=project, name=accepted(name, _MAX_BYTES), **options)
             for record in run.rounds:
                 made.log(dict(_numbers(record)), step=record["round"])
             for key, value in (run.summary or {}).items():
@@ -200,27 +209,24 @@ def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield field, float(value)
 
 
-def _named(runs: Sequence[Run]) -> Iterator[tuple[str, Run]]:
-    """Each run with its path below what all share, so that no two have one name."""
-    parents = [str(run.path.resolve().parent) for run in runs]
-    shared = Path(os.path.commonpath(parents))
-    for run in runs:
-        yield printable(str(run.path.resolve().relative_to(shared))), run
+def _key(name: str) -> str:
+    """Return the name of a setting or field as MLflow accepts it."""
+    return accepted(name, 250, _NOT_IN_KEYS)
 
 
 def _started_ms(run: Run) -> int:
     try:
-        return int(datetime.fromisoformat(run.environment["started"]).timestamp() * 1000)
-    except (KeyError, ValueError, TypeError, RunError):  # not known
+        return max(0, int(datetime.fromisoformat(run.environment["started"]).timestamp() * 1000))
+    except (KeyError, ValueError, TypeError, OverflowError, RunError):  # not known
         return 0
 
 
 def _timed(run: Run) -> Iterator[tuple[Mapping[str, Any], int]]:
     """The records with the time at which each was made, as far as it is known."""
-    now = _started_ms(run)
+    now = float(_started_ms(run))
     for record in run.rounds:
-        now += int(1000 * (record.get("seconds") or 0.0))
-        yield record, now
+        now = min(max(0.0, now + 1000 * (record.get("seconds") or 0.0)), _LAST_MS)
+        yield record, int(now)
 
 
 def _plain_name(group: RunGroup) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedge.core.errors import ConfigError, FedgeError, RunError
 from fedge.core.printable import printable
+from fedge.report.collect import damage
 from fedge.report.columns import read_rounds
 from fedge.report.groups import group_runs, settings
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
@@ -23,6 +24,7 @@ from fedge.runs import Run, find_runs
 from fedge.runs.files import encode
 
 What = Literal["rounds", "summary"]
+_ROUNDS = "rounds_to_target"
 
 
 def load(path: str | Path = "runs", what: What = "rounds") -> Any:
@@ -34,19 +36,27 @@ def load(path: str | Path = "runs", what: What = "rounds") -> Any:
     table is a pandas DataFrame, or one of polars if there is no pandas. Directories that cannot be read are left out
     with a warning.
     """
-    runs = []
-    for run in find_runs(Path(path)):
-        if run.problem is None:
-            runs.append(run)
-        else:
-            warnings.warn(f"left out: {run.problem}", stacklevel=2)
-    if not runs:
+    runs = find_runs(Path(path))
+    problems = [run.problem for run in runs]
+    try:
+        return _warned_frame(path, runs, problems, what)
+    except RunError:  # damage that the end of the records does not show; to read all of them twice takes long
+        return _warned_frame(path, runs, [damage(run, lambda run: run.rounds) for run in runs], what)
+
+
+def _warned_frame(path: str | Path, runs: Sequence[Run], problems: Sequence[str | None], what: What) -> Any:
+    """The runs without a problem as a table, with a warning for each of the others."""
+    readable = [run for run, problem in zip(runs, problems, strict=True) if problem is None]
+    if not readable:
         raise RunError(f"no runs in {path}; start one with `fedge run FILE`")
-    return frame(runs, what)
+    table = frame(readable, what)
+    for problem in filter(None, problems):
+        warnings.warn(f"left out: {problem}", stacklevel=3)
+    return table
 
 
-def frame(runs: Sequence[Run], what: What = "rounds") -> Any:
-    """These runs as a table."""
+def frame(runs: Sequence[Run], what: What = "rounds", to_target: bool = False) -> Any:
+    """These runs as a table; with `to_target`, rows of rounds too have the rounds in which run and mean reached it."""
     if what not in ("rounds", "summary"):
         raise ConfigError(f'what: expected "rounds" or "summary", got {what!r}')
     make = _maker()
@@ -55,12 +65,20 @@ def frame(runs: Sequence[Run], what: What = "rounds") -> Any:
     if what == "rounds":
         lengths, results = read_rounds(runs)
     else:
-        of_mean = {id(run): rounds_of_mean(group) for group in group_runs(runs) for run in group.runs}
-        rows = [{"status": run.status, **(run.summary or {}), ROUNDS_OF_MEAN: of_mean.get(id(run))} for run in runs]
-        lengths, results = [1] * len(runs), _columns(rows)
+        rows = [{"status": run.status, **(run.summary or {})} for run in runs]
+        lengths, results = [1] * len(runs), _columns(_with_mean(runs, rows))
     described = _columns([dict(settings(run.config)) for run in runs])
     described = {f"config.{name}" if name in results else name: values for name, values in described.items()}
+    if to_target:
+        reached = [{_ROUNDS: (run.summary or {}).get(_ROUNDS)} for run in runs]
+        described |= _columns(_with_mean(runs, reached))
     return make({"run": [printable(str(run.path)) for run in runs], **described}, lengths, results)
+
+
+def _with_mean(runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of runs, each with the round in which the mean over its seeds reached the target."""
+    of_mean = {id(run): rounds_of_mean(group) for group in group_runs(runs) for run in group.runs}
+    return [{**row, ROUNDS_OF_MEAN: of_mean.get(id(run))} for run, row in zip(runs, rows, strict=True)]
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

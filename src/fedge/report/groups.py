@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol
 
 from fedge.core.effect import digest, omit
@@ -16,6 +17,8 @@ from fedge.core.schema import nearest
 class RunView(Protocol):
     """What a report needs of a run; `fedge.runs.read` has it."""
 
+    @property
+    def path(self) -> Path: ...
     @property
     def config(self) -> Mapping[str, Any]: ...
     @property
@@ -76,6 +79,11 @@ def group_runs(runs: Iterable[RunView]) -> list[RunGroup]:
             seeds[seed] = run
     labels = _labels([config for config, _ in groups.values()])
     return [RunGroup(label, list(seeds.values())) for label, (_, seeds) in zip(labels, groups.values(), strict=True)]
+
+
+def group_begun(runs: Sequence[RunView]) -> list[RunGroup]:
+    """Group the runs that have recorded a round, or all if none has: a chart shows nothing of the others."""
+    return group_runs([run for run in runs if run.rounds] or runs)
 
 
 def regroup(groups: Sequence[RunGroup], keys: Sequence[str]) -> list[RunGroup]:

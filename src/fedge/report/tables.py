@@ -7,10 +7,6 @@ from dataclasses import asdict, dataclass
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
-
 from fedge.core.fields import Unit, describe, fitting
 from fedge.report.groups import RunGroup, Target
 from fedge.report.mean_curve import rounds_of_mean
@@ -69,21 +65,6 @@ def grid(rows: Sequence[Row]) -> TableCells:
             written = write(estimate, unit) if estimate else "–"
             line.append(_with_details(written, row) if says_reached else written)
     return TableCells("Results", head, cells, _caption(rows, targets))
-
-
-def table(rows: Sequence[Row]) -> Table:
-    """The rows for a terminal."""
-    found = grid(rows)
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), pad_edge=False)
-    if found.notes:
-        shown.caption, shown.caption_justify = Text("\n".join(["", *found.notes])), "left"
-    shown.add_column("name", min_width=10, overflow="fold")
-    shown.add_column("seeds", justify="right", no_wrap=True)
-    for title in found.head[2:]:
-        shown.add_column(Text(title), justify="right", no_wrap=not title.startswith("rounds"))
-    for (name, *values), row in zip(found.rows, rows, strict=True):
-        shown.add_row(_dim_rest(name) if row.unfinished else Text(name), *(Text(value) for value in values))
-    return shown
 
 
 def write(estimate: Estimate, unit: Unit) -> str:
@@ -145,11 +126,6 @@ def _row(group: RunGroup) -> Row:
 
 def _name(row: Row) -> str:
     return f"{row.label}\n{row.unfinished} unfinished" if row.unfinished else row.label
-
-
-def _dim_rest(name: str) -> Text:
-    label, _, rest = name.rpartition("\n")
-    return Text(label).append(f"\n{rest}", style="dim")
 
 
 def _with_details(written: str, row: Row) -> str:

@@ -24,7 +24,8 @@ JSON knows no NaN and no infinity: both are stored as null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,9 +69,26 @@ def encode_pretty(value: object) -> bytes:
 def decode(file: Path, data: bytes) -> dict[str, Any]:
     """The JSON object that the bytes of a file hold."""
     try:
-        return msgspec.json.decode(data, type=dict[str, Any])
+        found = msgspec.json.decode(data, type=dict[str, Any])
+        place = next(_overflowing(found), None) if MANY_DIGITS.search(data) else None
     except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
         raise RunError(f"{file} is damaged: expected a JSON object, but {error}") from None
+    if place is not None:
+        raise RunError(f"{file} is damaged: {place}: expected a number of at most 300 digits; put back a copy of it")
+    return found
+
+
+MANY_DIGITS = re.compile(rb"[0-9]{300}")
+"""JSON that may hold an integer which is larger than any float."""
+
+
+def _overflowing(value: object, place: str = "") -> Iterator[str]:
+    """Yield the paths of integers that are larger than any float."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _overflowing(inner, f"{place}.{key}".removeprefix("."))
+    elif isinstance(value, int) and abs(value) >= 10**300:
+        yield place
 
 
 def check_types(file: Path, found: object, kind: type[msgspec.Struct]) -> None:

@@ -23,17 +23,15 @@ if TYPE_CHECKING:
 Status = Literal["complete", "running", "unfinished", "damaged"]
 
 _LINES = msgspec.json.Decoder(dict[str, Any])
-_Round = Annotated[int, msgspec.Meta(ge=1)]
-_FIELDS = msgspec.defstruct(
-    "_FIELDS",
-    [
+_RECORD = msgspec.defstruct(
+    "_RECORD",
+    [("round", Annotated[int, msgspec.Meta(ge=1, le=2**53)])]
+    + [
         (field.name, str | None if field.role == "label" else float | bool | None, None)
         for field in FIELDS
         if field.name != "round"
-    ]
-    + [("round", _Round | None, None)],
+    ],
 )
-_RECORD = msgspec.defstruct("_RECORD", [("round", _Round)], bases=(_FIELDS,), kw_only=True)
 _CLIENT = msgspec.defstruct(
     "_CLIENT", [("client", Annotated[int, msgspec.Meta(ge=0)]), ("user_accuracy", float | None, None)]
 )
@@ -92,7 +90,7 @@ class Run:
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:
         """What was recorded of each round so far."""
-        return decode_lines(self.path / files.ROUNDS, self._whole_lines(files.ROUNDS), _FIELDS)
+        return decode_lines(self.path / files.ROUNDS, self._whole_lines(files.ROUNDS), _RECORD)
 
     def last(self, field: str) -> Any:
         """The value of a field when it was last measured; None if it never was. Reads all only if it must."""
@@ -175,7 +173,7 @@ class Run:
             except (FileNotFoundError, NotADirectoryError):
                 return []
         first = data.find(b"\n") + 1 if start else 0  # the first line was cut
-        return decode_lines(file, data[first : data.rfind(b"\n") + 1], _FIELDS)
+        return decode_lines(file, data[first : data.rfind(b"\n") + 1], _RECORD)
 
     def _object(self, name: str) -> dict[str, Any] | None:
         data = files.read_bytes(self.path / name)
@@ -229,9 +227,11 @@ def decode_lines(file: Path, lines: bytes, kind: type[msgspec.Struct] | None = N
     try:
         if kind is not None:
             msgspec.json.Decoder(kind).decode_lines(lines)  # a pass without objects, much faster than a look at each
-        return _LINES.decode_lines(lines)
+        if not files.MANY_DIGITS.search(lines):
+            return _LINES.decode_lines(lines)
     except (ValueError, RecursionError):  # speaks of a place in all lines; of a single line it is easier to find
-        found = [files.decode(file, line) for line in lines.split(b"\n")[:-1]]
+        pass
+    found = [files.decode(file, line) for line in lines.split(b"\n")[:-1]]
     if kind is not None:
         for line in found:
             files.check_types(file, line, kind)

@@ -1,0 +1,175 @@
+"""Payloads to and from 200 clients at once over TLS on loopback: speed, and what the server takes.
+
+`python -m benchmarks.net_transport [CLIENTS] [MB]`. The processes are forked before anything imports grpc.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+from tests.net.certificates import Authority
+
+from fedge.net.protocol import CHUNK_BYTES
+from fedge.net.transport import ControlStream, Credentials, Peer
+
+NUM_CLIENTS, NUM_MB, NUM_PROCESSES = 200, 25, 2
+GRANTS = (4, NUM_CLIENTS)
+"""Uploads at once: as the runtime would allow by its buffer, and without a limit."""
+GOALS = {"down_gb_s": 0.5, "peak_mb": 300}
+_FORK = get_context("fork")
+_PATIENCE_S = 600.0
+
+
+def run(num_clients: int = NUM_CLIENTS, num_mb: int = NUM_MB) -> dict[str, Any]:
+    """GB/s down and up; MB of the server beyond the payload, at the peak of each, by the number of grants."""
+    found = {f"{grants} grants": _measure(num_clients, num_mb * 1_000_000, grants) for grants in GRANTS}
+    return {"clients": num_clients, "mb": num_mb, "goals": GOALS} | found
+
+
+def _measure(num_clients: int, num_bytes: int, grants: int) -> dict[str, float]:
+    authority = Authority()
+    barrier = _FORK.Barrier(NUM_PROCESSES + 1)
+    near, far = _FORK.Pipe()
+    server = _FORK.Process(target=_serve, args=(far, authority.server(), num_bytes, grants), daemon=True)
+    server.start()
+    port, idle_bytes = near.recv()
+    names = [f"client-{number}" for number in range(num_clients)]
+    own = [[authority.issue(name) for name in names[part::NUM_PROCESSES]] for part in range(NUM_PROCESSES)]
+    clients = [_FORK.Process(target=_join, args=(port, part, num_bytes, barrier), daemon=True) for part in own]
+    for each in clients:
+        each.start()
+    found: dict[str, float] = {}
+    assert server.pid is not None
+    barrier.wait(_PATIENCE_S)
+    for way in ("down", "up"):
+        with _peak(server.pid) as peak:
+            began, before_s = time.perf_counter(), _processor_s(server.pid)
+            barrier.wait(_PATIENCE_S)
+            barrier.wait(_PATIENCE_S)
+            seconds, processor_s = time.perf_counter() - began, _processor_s(server.pid) - before_s
+        found[f"{way}_gb_s"] = num_clients * num_bytes / seconds / 1e9
+        found[f"{way}_server_cpu_s"] = processor_s
+        for kind, value in peak.items():
+            found[f"{way}_{kind}_mb"] = value / 1e6
+            found[f"{way}_{kind}_beyond_idle_mb"] = (value - idle_bytes[kind]) / 1e6
+    for each in clients:
+        each.join(_PATIENCE_S)
+        assert each.exitcode == 0, "a client failed"
+    near.send(None)
+    server.join(_PATIENCE_S)
+    return found
+
+
+class LoadService:
+    """Gives every client the same payload, counts what they upload, and grants a few uploads at a time."""
+
+    def __init__(self, num_bytes: int, grants: int) -> None:
+        self._payload = memoryview(b"\1" * num_bytes)  # touched, so that it counts
+        self._grants = asyncio.Semaphore(grants)
+
+    async def session(self, peer: Peer, stream: ControlStream) -> None:
+        while await stream.receive() is not None:
+            await self._grants.acquire()
+            await stream.send(b"grant")
+
+    async def fetch(self, peer: Peer, token: str) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._payload), CHUNK_BYTES):
+            yield bytes(self._payload[start : start + CHUNK_BYTES])
+
+    async def upload(self, peer: Peer, token: str, chunks: AsyncIterator[bytes]) -> bytes:
+        num_bytes = 0
+        async for chunk in chunks:
+            num_bytes += len(chunk)
+        self._grants.release()
+        return str(num_bytes).encode()
+
+
+def _serve(pipe: Connection, credentials: Credentials, num_bytes: int, grants: int) -> None:
+    from fedge.net.grpc_server import serve  # after the fork
+
+    async def work() -> None:
+        server = await serve(LoadService(num_bytes, grants), "127.0.0.1", 0, credentials)
+        pipe.send((server.port, _memory(None)))
+        await asyncio.to_thread(pipe.recv)
+        await server.stop()
+
+    asyncio.run(work())
+
+
+def _join(port: int, credentials: list[Credentials], num_bytes: int, barrier: Barrier) -> None:
+    from fedge.net.grpc_client import GrpcSession, connect  # after the fork
+
+    piece = bytes(CHUNK_BYTES)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for start in range(0, num_bytes, CHUNK_BYTES):
+            yield piece[: num_bytes - start]
+
+    async def down(session: GrpcSession) -> None:
+        got = 0
+        async for chunk in session.fetch("task"):
+            got += len(chunk)
+        assert got == num_bytes
+
+    async def up(session: GrpcSession) -> None:
+        await session.send(b"finished")
+        assert await session.receive() == b"grant"
+        assert int(await session.upload("task", chunks())) == num_bytes
+
+    async def work() -> None:
+        sessions = [await connect("127.0.0.1", port, each) for each in credentials]
+        barrier.wait(_PATIENCE_S)
+        for phase in (down, up):
+            barrier.wait(_PATIENCE_S)
+            await asyncio.gather(*map(phase, sessions))
+            barrier.wait(_PATIENCE_S)
+        for session in sessions:
+            await session.close()
+
+    asyncio.run(work())
+
+
+@contextmanager
+def _peak(pid: int) -> Iterator[dict[str, int]]:
+    """Fill a dictionary with the most memory that a process has had meanwhile, looked at every 20 ms."""
+    found, over = _memory(pid), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            for kind, value in _memory(pid).items():
+                found[kind] = max(found[kind], value)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+
+
+def _memory(pid: int | None) -> dict[str, int]:
+    """Resident bytes, and proportional ones, which count pages shared with the parent in part."""
+    lines = Path(f"/proc/{pid or 'self'}/smaps_rollup").read_text().splitlines()[1:]
+    values = {line.split(":")[0].lower(): int(line.split()[1]) * 1024 for line in lines}
+    return {kind: values[kind] for kind in ("rss", "pss")}
+
+
+def _processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(*map(int, sys.argv[1:])), indent=2))

@@ -1,0 +1,76 @@
+"""Experiments side by side, for a terminal of any width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedge.report.tables import Row, grid
+
+_NAME_WIDTH = 10  # of the name's column at least; longer names are folded
+_GAP = 2  # between columns
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """One table, or several below each other with the names repeated, where the columns are wider than the terminal."""
+
+    rows: Sequence[Row]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        found = grid(self.rows)
+        columns = list(zip(found.head, *found.rows, strict=True))
+        parts = _fit([_GAP + _width(column, _wraps(column)) for column in columns[1:]], options.max_width - _NAME_WIDTH)
+        for number, part in enumerate(parts):
+            if number:
+                yield Text()
+            yield self._draw(columns[0], [columns[1 + i] for i in part], options.max_width)
+        if found.notes:
+            yield Text()
+            yield Text("\n".join(found.notes))
+
+    def _draw(self, names: Sequence[str], columns: Sequence[Sequence[str]], max_width: int) -> Table:
+        """A column whose cells wrap takes what is left beside the others, and the names what is left then."""
+        widths = [_width(column, _wraps(column)) for column in columns]
+        spare = max_width - _NAME_WIDTH - sum(widths) - _GAP * len(widths)
+        for i, column in enumerate(columns):
+            more = min(_width(column) - widths[i], max(0, spare))
+            widths[i], spare = widths[i] + more, spare - more
+        shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), pad_edge=False)
+        shown.add_column(names[0], width=min(_width(names), _NAME_WIDTH + max(0, spare)), overflow="fold")
+        for column, width in zip(columns, widths, strict=True):
+            shown.add_column(Text(column[0]), justify="right", width=width)
+        for row, name, *values in zip(self.rows, names[1:], *(column[1:] for column in columns), strict=True):
+            shown.add_row(_dim_rest(name) if row.unfinished else Text(name), *map(Text, values))
+        return shown
+
+
+def _fit(widths: Sequence[int], available: int) -> list[list[int]]:
+    """Return the columns in their order, in parts of which each is as narrow as available, or a single column."""
+    parts: list[list[int]] = [[]]
+    for i, width in enumerate(widths):
+        if parts[-1] and sum(widths[j] for j in parts[-1]) + width > available:
+            parts.append([])
+        parts[-1].append(i)
+    return parts
+
+
+def _width(column: Sequence[str], wraps: bool = False) -> int:
+    """Return the least width of a column in which no line, or of cells that wrap no word, is cut."""
+    return max(cell_len(line) for cell in column for line in (cell.split() if wraps else cell.split("\n")))
+
+
+def _wraps(column: Sequence[str]) -> bool:
+    """Whether the cells of a column are words that may stand below each other: "2/3 reached"."""
+    return column[0].startswith("rounds")
+
+
+def _dim_rest(name: str) -> Text:
+    label, _, rest = name.rpartition("\n")
+    return Text(label).append(f"\n{rest}", style="dim")
