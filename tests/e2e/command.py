@@ -123,8 +123,8 @@ class Process:
         return self._over or Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
     @property
-    def told(self) -> str:
-        """What it has written to stderr so far."""
+    def err(self) -> str:
+        """What it has written to its standard error so far."""
         return _outputs(self._output)[1].read_text()
 
     def wait(self) -> Ended:
