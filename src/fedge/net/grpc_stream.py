@@ -98,6 +98,15 @@ class MessageStream:
             raise LinkError(self._broken) from None
 
 
+def ping_after(silence_s: int, patience_s: int) -> tuple[tuple[str, int], ...]:
+    """Return options that end a connection if nothing came for so long, and then no answer to a ping for so long."""
+    return (
+        ("grpc.keepalive_time_ms", silence_s * 1000),
+        ("grpc.keepalive_timeout_ms", patience_s * 1000),
+        ("grpc.http2.ping_timeout_ms", patience_s * 1000),
+    )
+
+
 def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start a task whose failure is no news if nobody waits for it any longer."""
     task = asyncio.get_running_loop().create_task(work)
