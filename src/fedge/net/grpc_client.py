@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-import grpc
-
 from fedge.net.grpc_stream import (
     END,
     OPTIONS,
@@ -16,6 +14,7 @@ from fedge.net.grpc_stream import (
     SESSION_KEY,
     TOKEN_KEY,
     MessageStream,
+    grpc,
     in_background,
     ping_after,
 )

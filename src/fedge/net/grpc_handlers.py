@@ -10,11 +10,10 @@ from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-import grpc
 from cryptography import x509
 
 from fedge.net.certificates import common_name, fingerprint
-from fedge.net.grpc_stream import END, SESSION_KEY, TOKEN_KEY, MessageStream, in_background
+from fedge.net.grpc_stream import END, SESSION_KEY, TOKEN_KEY, MessageStream, grpc, in_background
 from fedge.net.transport import LinkError, Peer, RefusalError, Service, StreamLimits
 
 _log = logging.getLogger(__name__)

@@ -7,12 +7,9 @@ import logging
 import socket
 from typing import Any
 
-import grpc
-from grpc._cython import cygrpc
-
 from fedge.core.errors import NetworkError
 from fedge.net.grpc_handlers import ServiceHandlers
-from fedge.net.grpc_stream import OPTIONS, SERVICE, ping_after
+from fedge.net.grpc_stream import OPTIONS, SERVICE, grpc, ping_after
 from fedge.net.transport import Credentials, Service, StreamLimits
 
 _log = logging.getLogger(__name__)
@@ -97,7 +94,7 @@ class RunningServer:
 
 def _grpc_server(options: tuple[tuple[str, int], ...], handlers: dict[str, Any]) -> Any:
     server = grpc.aio.server(options=options)
-    if hasattr(cygrpc.AioServer, "_make_request_call_future"):
+    if hasattr(grpc._cython.cygrpc.AioServer, "_make_request_call_future"):
         server._server = _KnownMethods(server._loop, None, (), (), options, None)
         server.add_registered_method_handlers(SERVICE, handlers)
     else:  # another version of grpcio
@@ -105,7 +102,7 @@ def _grpc_server(options: tuple[tuple[str, int], ...], handlers: dict[str, Any])
     return server
 
 
-class _KnownMethods(cygrpc.AioServer):  # type: ignore[misc]  # which has no types
+class _KnownMethods(grpc._cython.cygrpc.AioServer):  # type: ignore[misc]  # which has no types
     """A server to which unknown methods do not get through.
 
     As of grpcio 1.85 one call of a method whose name is not UTF-8 ends the whole server.

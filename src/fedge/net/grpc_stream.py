@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-import grpc
-
+from fedge.core.errors import FedgeError
 from fedge.net.protocol import CHUNK_BYTES, MAX_CONTROL_BYTES
 from fedge.net.transport import LinkError
+
+try:
+    import grpc as grpc  # and no other module imports it, so that its absence has words
+except ImportError:
+    raise FedgeError("runs over a network need grpcio, which is not installed; pip install 'fedge[net]'") from None
 
 T = TypeVar("T")
 SERVICE = "fedge.v1"
