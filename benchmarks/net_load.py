@@ -22,12 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import pi, sin
 from multiprocessing import get_context
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,16 +82,23 @@ class Scene(NamedTuple):
     num_real: int
     width: int  # of the model's hidden layer: six parameters each
     rounds: int = 1
-    net: dict[str, Any] = {}
-    selection: dict[str, Any] = {"fraction": 1.0}
+    net: Mapping[str, Any] = MappingProxyType({})
+    selection: Mapping[str, Any] = MappingProxyType({"fraction": 1.0})
 
 
 SCENES = {
     "payload": Scene(200, 5, 25_000_000 // 4 // 6, rounds=1),
     "idle": Scene(2000, 0, 1000, net={"min_clients": 5000, "wait_s": 600.0}),
     "large": Scene(0, 3, 1_000_000_000 // 4 // 6, rounds=2),
-    "churn": Scene(200, 5, 100_000, rounds=100_000, net={"min_clients": 20, "lease_s": 5.0, "fraction": 0.7, "grace_s": 0.5}, selection={"count": 40}),
-}  # fmt: skip
+    "churn": Scene(
+        200,
+        5,
+        100_000,
+        rounds=100_000,
+        net={"min_clients": 20, "lease_s": 5.0, "fraction": 0.7, "grace_s": 0.5},
+        selection={"count": 40},
+    ),
+}
 
 
 class LoadClient:
@@ -197,7 +205,7 @@ class Stage:
             "data": {"name": "remote", "shape": [4], "outputs": 2, "test_fraction": 0.0},
             "model": {"name": f"{folder}/wide.py:build", "options": {"width": scene.width}},
             "algorithm": {"name": "fedavg", "local_steps": 1, "batch_size": 2},
-            "selection": scene.selection,
+            "selection": dict(scene.selection),
             "evaluate": {"every": 10**6, "at": "clients"},
             "net": {"min_clients": scene.num_load + scene.num_real, "linger_s": 30.0, **scene.net},
         }

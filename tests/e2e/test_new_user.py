@@ -43,11 +43,11 @@ def test_the_commands_of_the_page(heading: str, fedge: Fedge, tmp_path: Path) ->
             """Start it, and wait until it listens."""
             args = [*server, "--listen", f"127.0.0.1:{port}"]
             process = stack.enter_context(fedge.start(*args, folder=tmp_path))
-            wait_until(lambda: "listening on" in process.told or process.ended)
+            wait_until(lambda: "listening on" in process.err or process.ended)
             return process
 
         first = start_server(0)
-        (port,) = map(int, re.findall(r"^listening on 127\.0\.0\.1:(\d+)$", first.told, re.MULTILINE))
+        (port,) = map(int, re.findall(r"^listening on 127\.0\.0\.1:(\d+)$", first.err, re.MULTILINE))
         there = [[arg.replace(":8443", f":{port}") for arg in args] for args in clients]
         processes = [stack.enter_context(fedge.start(*args, folder=tmp_path)) for args in there]
         wait_until(lambda: len(unmeasured_records(run)) >= 3)

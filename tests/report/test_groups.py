@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from fedge.report.groups import Target, group_runs, varied
-from fedge.runs.read import find_runs
+from fedge.runs.files import REGISTRY
+from fedge.runs.read import Run, find_runs
 
 
 def test_seeds_of_one_configuration_are_a_group(make_run) -> None:
@@ -117,3 +118,11 @@ def test_runs_on_disk_have_what_a_report_needs(tmp_path: Path) -> None:
     assert group.label == "disk"
     assert [run.rounds[0]["accuracy"] for run in group.runs] == [0.5, 0.5]
     assert [run.summary for run in group.runs] == [None, None]
+
+
+def test_real_and_simulated_runs_are_no_repeats(make_run) -> None:
+    """Of one experiment file and one seed."""
+    simulated, real = make_run("x", 1), make_run("x", 1)
+    (real.path / REGISTRY).touch()
+    groups = group_runs([simulated, Run(real.path)])
+    assert [(group.label, len(group.runs)) for group in groups] == [("x (clock=-)", 1), ("x (clock=measured)", 1)]

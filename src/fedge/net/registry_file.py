@@ -45,12 +45,6 @@ CREATE TABLE certificate (
     first_seen REAL NOT NULL,
     PRIMARY KEY (fingerprint, client)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE attempt (
-    round INTEGER NOT NULL,
-    number INTEGER NOT NULL,
-    started REAL NOT NULL,
-    PRIMARY KEY (round, number)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE task (
     client INTEGER NOT NULL,
     token TEXT NOT NULL,

@@ -72,8 +72,12 @@ class Run:
 
     @cached_property
     def effective(self) -> dict[str, Any]:
-        """The configuration without the settings that do not affect results."""
-        return omit(self.config, self._config_and_mark[1].without_effect)
+        """The configuration without the settings that do not affect results.
+
+        A run with real clients has `clock = "measured"` beside them: its seconds share no mean with simulated ones.
+        """
+        found = omit(self.config, self._config_and_mark[1].without_effect)
+        return found | {"clock": "measured"} if (self.path / files.REGISTRY).is_file() else found
 
     @property
     def digest(self) -> str:
