@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from fedge.report.groups import Target, group_runs, varied
+from fedge.runs.directory import RunDirectory
 from fedge.runs.files import REGISTRY
 from fedge.runs.read import Run, find_runs
 
@@ -120,9 +121,11 @@ def test_runs_on_disk_have_what_a_report_needs(tmp_path: Path) -> None:
     assert [run.summary for run in group.runs] == [None, None]
 
 
-def test_real_and_simulated_runs_are_no_repeats(make_run) -> None:
+def test_real_and_simulated_runs_are_no_repeats(tmp_path: Path) -> None:
     """Of one experiment file and one seed."""
-    simulated, real = make_run("x", 1), make_run("x", 1)
-    (real.path / REGISTRY).touch()
-    groups = group_runs([simulated, Run(real.path)])
-    assert [(group.label, len(group.runs)) for group in groups] == [("x (clock=-)", 1), ("x (clock=measured)", 1)]
+    for name in ("simulated", "real"):
+        with RunDirectory.create(tmp_path / name, {"name": "x", "seed": 1, "rounds": 1}, {}) as directory:
+            directory.append({"round": 1, "accuracy": 0.5})
+    (tmp_path / "real" / REGISTRY).touch()
+    groups = group_runs([Run(tmp_path / "simulated"), Run(tmp_path / "real")])
+    assert [(group.label, len(group.runs)) for group in groups] == [("x (clock=simulated)", 1), ("x (clock=measured)", 1)]

@@ -74,10 +74,10 @@ class Run:
     def effective(self) -> dict[str, Any]:
         """The configuration without the settings that do not affect results.
 
-        A run with real clients has `clock = "measured"` beside them: its seconds share no mean with simulated ones.
+        Beside them it tells whether seconds are `simulated` or `measured`: the two share no mean.
         """
         found = omit(self.config, self._config_and_mark[1].without_effect)
-        return found | {"clock": "measured"} if (self.path / files.REGISTRY).is_file() else found
+        return found | {"clock": "measured" if (self.path / files.REGISTRY).is_file() else "simulated"}
 
     @property
     def digest(self) -> str:
