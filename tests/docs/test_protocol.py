@@ -50,7 +50,5 @@ def test_the_drawing_of_a_task() -> None:
 def test_the_table_of_messages() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (client|server) \| \S", PAGE, re.MULTILINE)
     sides = {"client": get_args(FromClient), "server": get_args(FromServer)}
-    assert sorted(rows) == sorted(
-        (kind.__struct_config__.tag, side) for side, kinds in sides.items() for kind in kinds
-    )
+    assert sorted(rows) == sorted((kind.__struct_config__.tag, side) for side, kinds in sides.items() for kind in kinds)
     assert f"(protocol number {PROTOCOL})" in PAGE

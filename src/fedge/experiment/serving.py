@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -102,6 +103,7 @@ def serve(
         part = config.data.server_part(seed)
         with noting_sources() as sources:
             setup = Setup.without_data(config, seed, _register(part, [], 1))
+        setup = replace(setup, sources=sources)
         opened = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
         with opened as directory:
             trained = Run(path).last("round") or 0
