@@ -62,7 +62,7 @@ def test_the_commands_of_the_page(heading: str, fedge: Fedge, tmp_path: Path) ->
     assert {name: ended.code for name, ended in told.items()} == dict.fromkeys(
         ("clients", "show", "plot", "run", "report"), 0
     ), told
-    members = json.loads(fedge("clients", "runs/real", "--format", "json", folder=tmp_path).out)
+    members = json.loads(fedge("clients", "runs/real", "--format", "json", folder=tmp_path).out)["clients"]
     assert [(member["number"], member["name"], member["rounds"]) for member in members] == [
         (number, name, 20) for number, name in enumerate("abc")
     ]

@@ -128,4 +128,7 @@ def test_real_and_simulated_runs_are_no_repeats(tmp_path: Path) -> None:
             directory.append({"round": 1, "accuracy": 0.5})
     (tmp_path / "real" / REGISTRY).touch()
     groups = group_runs([Run(tmp_path / "simulated"), Run(tmp_path / "real")])
-    assert [(group.label, len(group.runs)) for group in groups] == [("x (clock=simulated)", 1), ("x (clock=measured)", 1)]
+    assert [(group.label, len(group.runs)) for group in groups] == [
+        ("x (clock=simulated)", 1),
+        ("x (clock=measured)", 1),
+    ]
