@@ -122,6 +122,11 @@ class Process:
         """Whether it has ended, by itself or killed; Linux only."""
         return self._over or Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
+    @property
+    def err(self) -> str:
+        """What it has written to its standard error so far."""
+        return _outputs(self._output)[1].read_text()
+
     def wait(self) -> Ended:
         self._over, ended = True, self._fedge.reap(self.pid)
         out, err = (file.read_text() for file in _outputs(self._output))

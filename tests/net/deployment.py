@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +15,15 @@ from e2e.experiments import Settings, write
 from fedge.client.versions import StateDirectory
 from fedge.config import load
 from fedge.core.layout import Tree, pick
+from fedge.core.version import Version
 from fedge.experiment.setup import Setup
+from fedge.net import pki
 from fedge.net.events import read_events
+from fedge.net.identity import request_certificate
 from fedge.net.status import PublishedStatus, read_status
 from fedge.runs.checkpoint import load as load_checkpoint
 from fedge.runs.directory import RunDirectory
+from net import process_hooks
 
 Hook = tuple[str, str, dict[str, Any]]
 MEASURED = ("seconds", "clock", "energy_j")
@@ -35,26 +38,44 @@ def hook(function: Callable[..., None], **arguments: Any) -> Hook:
 class Deployment:
     """One experiment with a server and clients; as a context, all processes are over at the end."""
 
-    def __init__(self, fedge: Fedge, folder: Path, settings: Settings) -> None:
+    def __init__(
+        self, fedge: Fedge, folder: Path, settings: Settings, disk: Path | None = None, secure: bool = False
+    ) -> None:
+        """The server's runs are on `disk` if one is given; a secure one has certificates."""
         self.folder, self.settings = folder, settings
         self.file = write(folder, settings)
-        self.run = folder / "served" / settings["name"]
+        self.run = (disk or folder) / "served" / settings["name"]
+        self.pki = folder / "pki" if secure else None
+        if self.pki:
+            pki.init(self.pki)
         self.clients: dict[int, Process] = {}
         self.server: Process
         self.port = 0
         self._fedge, self._stack = fedge, ExitStack()
 
     def start_server(
-        self, *args: object, die_at: tuple[str, int] | None = None, hooks: tuple[Hook, ...] = (), **options: Any
+        self,
+        *args: object,
+        die_at: tuple[str, int] | None = None,
+        fill_at: tuple[str, int, str] | None = None,
+        hooks: tuple[Hook, ...] = (),
+        **options: Any,
     ) -> Process:
-        """Start the server, on the port that it had before, and wait until it listens."""
+        """Start the server, on the port that it had before, and wait until it listens; see `process_hooks.server`."""
         port_file = self.folder / "port"
         port_file.unlink(missing_ok=True)
-        told = {"secret_seed": self.settings["seed"], "port_file": str(port_file), "die_at": die_at}
-        serving = ("net.process_hooks", "server", {**told, "transitions_file": str(self.folder / "transitions")})
-        command = ["server", self.file, "--insecure", "--listen", f"127.0.0.1:{self.port}"]
+        serving = hook(
+            process_hooks.server,
+            secret_seed=self.settings["seed"],
+            port_file=str(port_file),
+            transitions_file=str(self.folder / "transitions"),
+            die_at=die_at,
+            fill_at=fill_at,
+        )
+        command = ["server", self.file, "--listen", f"127.0.0.1:{self.port}", "--runs", self.run.parent]
+        security = ["--pki", self.pki] if self.pki else ["--insecure"]
         self.server = self._stack.enter_context(
-            self._fedge.start(*command, "--runs", self.run.parent, *args, hooks=(serving, *hooks), **options)
+            self._fedge.start(*command, *security, *args, hooks=(serving, *hooks), **options)
         )
         wait_until(lambda: port_file.exists() or self.server.ended)
         assert port_file.exists(), self.server.wait().err
@@ -65,12 +86,22 @@ class Deployment:
         self, number: int, *args: object, port: int | None = None, hooks: tuple[Hook, ...] = (), **options: Any
     ) -> Process:
         """Start a client, or start it again, with the data of this number."""
-        command = ["client", "--server", f"127.0.0.1:{port or self.port}", "--insecure", "--name", f"c{number}"]
+        command = ["client", "--server", f"127.0.0.1:{port or self.port}", *self._identity(number)]
         data = ["--data", f"{self.file}#{number}", "--state", self.state(number), "--threads", 1]
-        self.clients[number] = self._stack.enter_context(
-            self._fedge.start(*command, *data, *args, hooks=hooks, **options)
-        )
+        self.clients[number] = self.start(*command, *data, *args, hooks=hooks, **options)
         return self.clients[number]
+
+    def start(self, *args: object, **options: Any) -> Process:
+        """Start any other command."""
+        return self._stack.enter_context(self._fedge.start(*args, **options))
+
+    def _identity(self, number: int) -> list[object]:
+        if self.pki is None:
+            return ["--insecure", "--name", f"c{number}"]
+        folder = self.folder / f"cert-{number}"
+        if not folder.exists():
+            pki.sign(self.pki, request_certificate(folder, f"c{number}").request)
+        return ["--cert", folder]
 
     def start_clients(self, *numbers: int) -> None:
         for number in numbers or range(self.num_clients):
@@ -101,6 +132,10 @@ class Deployment:
         """Wait until an event of this name was logged, with these fields."""
         wait_until(lambda: any(fields.items() <= event.items() for event in self.events(name)))
 
+    def wait_for_joins(self, client: int, number: int = 1) -> None:
+        """Wait until a client has joined for the n-th time."""
+        wait_until(lambda: sum(event["client"] == client for event in self.events("join")) >= number)
+
     def wait_for_rounds(self, number: int) -> None:
         """Wait until so many rounds are recorded."""
         wait_until(lambda: len(self.records()) >= number)
@@ -129,15 +164,20 @@ class Deployment:
 
     def private_state(self, number: int, setup: Setup) -> Tree:
         """Return the private state that a client has at the end of a run; its first one if it never changed."""
+        versions = self.versions(number)
+        assert len(versions) <= 1, versions
         with StateDirectory(self.state(number), f"c{number}") as state:
-            versions = state.versions()
-            assert len(versions) <= 1, versions
             found = state.read(versions[0]) if versions else None
         return setup.algorithm.keep(setup.network.variables) if found is None else found
 
-    def copy_state(self, number: int, to: Path) -> None:
-        """Make a back-up of a client's state directory."""
-        shutil.copytree(self.state(number), to)
+    def versions(self, number: int) -> list[Version]:
+        """Return the versions of private state that a client has, once it has ended."""
+        with StateDirectory(self.state(number), f"c{number}") as state:
+            return state.versions()
+
+    def committed_versions(self) -> list[Version]:
+        """Return the versions of clients' private state that the last checkpoint counts on."""
+        return [Version(*row) for row in _checkpoint(self.run)["world.versions"].tolist()]
 
     def __enter__(self) -> Self:
         return self
@@ -155,9 +195,7 @@ def unmeasured_records(run: Path) -> list[dict[str, Any]]:
 
 def server_state(run: Path) -> Tree:
     """Return the server's tensors in the last checkpoint."""
-    checkpoint = load_checkpoint(run / "checkpoint" / "state.safetensors")
-    assert checkpoint is not None
-    return pick("server", checkpoint.state)
+    return pick("server", _checkpoint(run))
 
 
 def private_state(run: Path, setup: Setup, num_clients: int) -> list[Tree]:
@@ -172,6 +210,12 @@ def assert_same(found: Tree, expected: Tree) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
+
+
+def _checkpoint(run: Path) -> Tree:
+    checkpoint = load_checkpoint(run / "checkpoint" / "state.safetensors")
+    assert checkpoint is not None
+    return checkpoint.state
 
 
 def _unmeasured(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:

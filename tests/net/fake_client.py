@@ -118,7 +118,7 @@ class FakeClient:
         """Say something, of which the last is refused, and return the refusal."""
         await self.say(*messages)
         while not isinstance(found := await self.hear(), Refused):
-            assert isinstance(found, Welcome | Withdraw | Joined), found
+            assert isinstance(found, Welcome | Withdraw | Joined | Offer), found
         return found
 
     async def fetch(self, token: str, kind: type[M]) -> tuple[M, Tree]:

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +41,31 @@ def wait_for(file: str) -> None:
 
 
 def server(
-    secret_seed: int, port_file: str, die_at: tuple[str, int] | None = None, transitions_file: str | None = None
+    secret_seed: int,
+    port_file: str,
+    transitions_file: str,
+    die_at: tuple[str, int] | None = None,
+    fill_at: tuple[str, int, str] | None = None,
 ) -> None:
-    """Serve with a known secret seed, and write the port to a file.
+    """Serve with a known secret seed, and write the port to a file; append the names of transitions to another.
 
-    `die_at`: the name of a transition, and at which of its occurrences the server dies. The names of all transitions
-    are appended to `transitions_file`.
+    `die_at`: the name of a transition, and at which of its occurrences the server dies. `fill_at`: when a disk fills,
+    and a folder on it.
     """
     from fedge.experiment import serving
 
     original = serving.serve
-    name, number = die_at or ("", 1)
-    dying = at_occurrence(number, die)
-    log = os.open(transitions_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    planned: dict[str, Callable[[], None]] = {}
+    if die_at:
+        planned[die_at[0]] = at_occurrence(die_at[1], die)
+    if fill_at:
+        planned[fill_at[0]] = at_occurrence(fill_at[1], lambda: fill_disk(fill_at[2]))
+    log = os.open(transitions_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def on_transition(transition: Any) -> None:
         os.write(log, f"{transition.name}\n".encode())
-        if transition.name == name:
-            dying()
+        if transition.name in planned:
+            planned[transition.name]()
 
     def on_port(port: int) -> None:
         part = Path(f"{port_file}.part")
@@ -65,29 +73,53 @@ def server(
         part.rename(port_file)
 
     def serve(*args: Any, **options: Any) -> Path:
-        return original(*args, **options, secret_seed=secret_seed, on_transition=on_transition, on_port=on_port)
+        told = {"secret_seed": secret_seed, "on_transition": on_transition, "on_port": on_port}
+        return original(*args, **{**options, **told})
 
     serving.serve = serve  # type: ignore[assignment]
 
 
 def die_while_writing(name: str, number: int) -> None:
-    """Die while a file of this name is being written for the n-th time: half of it is there, under another name."""
+    """Die while a file of this name is being written for the n-th time: a part is there, under another name."""
+    _at_first_piece(name, number, die)
+
+
+def disk_fills_before_writing(name: str, number: int, folder: str) -> None:
+    """Fill a disk when a file of this name is about to be written for the n-th time."""
+    _at_first_piece(name, number, lambda: fill_disk(folder))
+
+
+def _at_first_piece(name: str, number: int, do: Callable[[], None]) -> None:
+    """Do something after the first half of the first piece of a file that `write_atomic` writes for the n-th time."""
     from fedge.core import storage
 
     original = storage.write_all
-    dying = at_occurrence(number, die)
+    doing = at_occurrence(number, do)
 
     def write_all(file: int, data: Any) -> None:
-        if Path(os.readlink(f"/proc/self/fd/{file}")).name == f"{name}.part":
-            original(file, memoryview(data).cast("B")[: len(data) // 2])
-            dying()
-        original(file, data)
+        rest = memoryview(data).cast("B")
+        target = Path(os.readlink(f"/proc/self/fd/{file}"))
+        if target.name == f"{name}.part" and os.lseek(file, 0, os.SEEK_CUR) == 0:
+            original(file, rest[: len(rest) // 2])
+            doing()
+            rest = rest[len(rest) // 2 :]
+        original(file, rest)
 
     storage.write_all = write_all  # type: ignore[assignment]
 
 
+def fill_disk(folder: str) -> None:
+    """Write a file `ballast` until the disk has no room."""
+    file = os.open(Path(folder) / "ballast", os.O_WRONLY | os.O_CREAT, 0o600)
+    for size in (1 << 20, 1 << 12):
+        with suppress(OSError):
+            while True:
+                os.write(file, bytes(size))
+    os.close(file)
+
+
 def client_dies_at(activity: str, number: int = 1) -> None:
-    """Die when an offer comes ("offered"), or as the n-th task gets so far; "uploading": with the payload on its way."""
+    """Die when an offer comes ("offered"), or when the n-th task is so far; "uploading": with bytes on their way."""
     from fedge.experiment import joining
     from fedge.net import agent
 

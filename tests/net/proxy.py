@@ -55,6 +55,12 @@ class Proxy:
     def resume(self) -> None:
         self._held.set()
 
+    def forget(self) -> None:
+        """Move no more bytes of the present connections; later ones work."""
+        self._held.clear()
+        self._held = asyncio.Event()
+        self._held.set()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -80,13 +86,13 @@ class Proxy:
         far_writer: asyncio.StreamWriter,
     ) -> None:
         loop = asyncio.get_running_loop()
-        moved = loop.time()
+        moved, held = loop.time(), self._held
 
         async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, up: bool) -> None:
             nonlocal moved
             free_at = loop.time()  # when the bucket has room again
             while data := await source.read(_PIECE_BYTES):
-                await self._held.wait()
+                await held.wait()
                 moved = loop.time()
                 if self._rate:
                     free_at = max(free_at, moved) + len(data) / self._rate

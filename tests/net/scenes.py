@@ -30,9 +30,10 @@ MTFL = changed(
 )
 CE_FEDAVG = changed(
     FEDAVG,
-    algorithm={"name": "ce_fedavg", "local_steps": 2},
-    codec={"up": ["error_feedback", "sparsify(0.6)", "uniq", "golomb"], "down": ["fp16"]},
+    algorithm={"name": "fedavg_adam", "local_steps": 2},
+    codec={"up": ["error_feedback", "sparsify(0.6)", "uniq", "golomb"], "moments": ["expq"]},
     evaluate={"cosine_distance": True},
 )
+"""With error feedback, which `ce_fedavg` itself does not have."""
 DYNAVG = changed(FEDAVG, algorithm={"name": "dynavg", "delta": 0.001, "local_steps": 2}, rounds=4)
 SCENES = {"fedavg": FEDAVG, "scaffold": SCAFFOLD, "mtfl": MTFL, "ce_fedavg": CE_FEDAVG, "dynavg": DYNAVG}

@@ -29,7 +29,12 @@ ON_THE_WAY = (
     "round committing -> committed",
 )
 """What every round with several exchanges passes through if nothing goes wrong."""
-FOUR = ("task fetching -> working", "task uploading -> settled", "round closing -> reducing", "round committing -> committed")
+FOUR = (
+    "task fetching -> working",
+    "task uploading -> settled",
+    "round closing -> reducing",
+    "round committing -> committed",
+)
 
 
 def killed(deployment: Deployment) -> None:

@@ -41,8 +41,7 @@ class ClientLines:
     def connected(self, run: str, number: int) -> None:
         with self._lock:
             who = f"client {number} of run {run}"
-            if who != self._who:
-                self.notice(f"{self._server}: joined as {who}")
+            self.notice(f"{self._server}: {'connected again' if who == self._who else 'joined'} as {who}")
             self._who, self._activity = who, "idle"
 
     def task(self, offer: OfferFacts) -> None:

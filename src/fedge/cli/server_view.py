@@ -53,13 +53,15 @@ class ServerPicture(Bar):
         self._draw()
 
     def close(self) -> None:
+        if self._live is not None and self._now:
+            self._now = ""  # the moment has passed
+            self._draw()
         super().close()
         self._run = None  # what a server tells after the end is drawn below
 
     def _draw(self) -> None:
-        now = Text(f"  {self._now}", style="dim", no_wrap=True, overflow="ellipsis")
-        parts = [draw_run(self._run), now] if self._run else [now]
-        self._update(Group(*parts))
+        now = [Text(f"  {self._now}", style="dim", no_wrap=True, overflow="ellipsis")] if self._now else []
+        self._update(Group(*([draw_run(self._run)] if self._run else []), *now))
 
 
 class ServerLines(RunLines):

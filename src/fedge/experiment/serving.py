@@ -6,7 +6,8 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from fedge import config as configuration
 from fedge.client.evaluate import score
 from fedge.config import Config
 from fedge.core.effect import paths_without_effect
-from fedge.core.errors import RunError, VoidError
+from fedge.core.errors import RunError, StorageError, VoidError
 from fedge.core.layout import Tree, nest
 from fedge.core.message import NoMeta, Outgoing
 from fedge.core.progress import Progress
@@ -134,6 +135,7 @@ class _Server:
         self._credentials = None if identity is None else Credentials(identity.key, identity.certificate, identity.ca)
         self.notices = () if identity is None else identity.notices
         self._observer, self._on_transition = observer, on_transition
+        self._disk_problem = ""  # the last one
         self._registry = Registry.open(path / files.REGISTRY, config.net.max_clients)
         self._log = EventLog(path / EVENTS)
         spool = Spool(path / SPOOL)
@@ -203,7 +205,8 @@ class _Server:
                 self._loop.call(running.stop())
         finally:
             self._loop.stop()
-            self._registry.flush()
+            with suppress(StorageError):  # telemetry must not hide why the server ends
+                self._registry.flush()
             self._registry.close()
             self._log.close()
 
@@ -220,6 +223,7 @@ class _Server:
             raise VoidError(f"{error}\nThe run is kept: the same command resumes it") from None
         self._engine.committed()
         final = Outgoing(NoMeta(), training.model())
+        self._engine.waiting_for = f"waits up to {config.net.linger_s:g} s for all clients to hear that it is complete"
         self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
         StatusFile(self._directory.path / STATUS).write(self._status("done"))
 
@@ -330,16 +334,23 @@ class _Server:
             status = self._status()
             if self._observer:
                 self._observer.status(status)
-            try:
-                await asyncio.to_thread(file.write, status)
-            except Exception as error:  # a full disk: the rounds find out as well
-                self._log.append("disk", reason=str(error))
+            await self._try_to_write(partial(file.write, status))
             await asyncio.sleep(1.0)
 
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(_FLUSH_S)
-            await asyncio.to_thread(self._registry.flush)
+            await self._try_to_write(self._registry.flush)
+
+    async def _try_to_write(self, write: Callable[[], None]) -> None:
+        """Write what can wait: of a full disk, the rounds find out as well."""
+        try:
+            await asyncio.to_thread(write)
+            self._disk_problem = ""
+        except StorageError as error:
+            if str(error) != self._disk_problem:
+                self.append("disk", reason=str(error))
+            self._disk_problem = str(error)
 
 
 class _EveryRound:

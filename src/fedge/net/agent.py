@@ -325,9 +325,10 @@ class Agent:
             await self._deliver(task, answer)
         except Withdrawn:
             pass
-        except FedgeError as error:
-            self._view.settled("failed", str(error))
-            await self._try_to_send(Failed(token, str(error)[:1000]))
+        except Exception as error:  # the model's code may raise anything; the next task may be another one
+            reason = str(error) if isinstance(error, FedgeError) else f"{type(error).__name__}: {error}"
+            self._view.settled("failed", reason)
+            await self._try_to_send(Failed(token, reason[:1000]))
         finally:
             if self._task is task:
                 self._task = None

@@ -207,4 +207,6 @@ async def _failure(call: Any) -> LinkError:
         return DeniedError(details)
     if code is grpc.StatusCode.OK:
         return LinkError("the server has closed the stream")
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return LinkError(f"no connection to the server: {details}")
     return LinkError(f"{details} ({code.name.lower().replace('_', ' ')})")

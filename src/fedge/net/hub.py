@@ -67,6 +67,8 @@ IDLE_BEAT_S = 30.0
 MISSED = 3
 """Beats that a client may miss."""
 _TASK_IS_OVER = "this task no longer counts"
+_UNREAD = Upload(None, 0, changed=False)
+"""An answer that was rejected before it was read; it counts as rejected."""
 
 
 class Members(Protocol):
@@ -138,6 +140,7 @@ class _Active:
         self.deadline = deadline
         self.uploads: dict[int, Upload] = {}
         self.changed: set[int] = set()
+        self.failure: StorageError | None = None  # why it cannot be continued
         self.client_of = {task.token: client for client, task in collection.tasks.items()}
         self.wake = asyncio.Event()
 
@@ -207,7 +210,7 @@ class Hub:
         return True
 
     async def conduct(self, assignment: Assignment, opener: Opener, rules: Rules) -> Conducted:
-        """Ask the clients of an assignment, and return once it is closed."""
+        """Ask the clients of an assignment, and return once it is closed. Raises StorageError if the disk is full."""
         now = self._clock()
         tokens = {client: self._token(assignment, client) for client in assignment.clients}
         grants = Grants(self._options.buffer_bytes, min_rate=self._options.min_rate)
@@ -222,6 +225,9 @@ class Hub:
                     await active.wake.wait()
             except TimeoutError:
                 pass
+            if active.failure is not None:
+                self._active = None
+                raise active.failure
             self._carry_out(active, collection.tick(self._clock()))
         self._active = None
         return Conducted(collection.tasks, active.uploads, collection.closed)
@@ -303,7 +309,8 @@ class Hub:
         if terms.num_clients is not None and (hello.number or 0) >= terms.num_clients:
             raise RefusalError(f"expected a number below data.clients = {terms.num_clients}, got {hello.number}")
         number = await asyncio.to_thread(self._members.reserve, hello.name, hello.number)
-        session.send(Welcome(terms.run, number, terms.plan, terms.initial.num_bytes, IDLE_BEAT_S))
+        beat_s = min(IDLE_BEAT_S, self._options.lease_s)  # while working, a client beats several times as often
+        session.send(Welcome(terms.run, number, terms.plan, terms.initial.num_bytes, beat_s))
         ready = await session.receive(BUILD_S)
         if ready is None:
             raise LinkError("the client left before it was ready")
@@ -367,7 +374,7 @@ class Hub:
             return
         del self._sessions[number]
         self._members.seen(number, time.time(), "away")
-        self._log.append("leave", name=session.name, client=number)
+        self._log.append("leave", name=session.name, client=number, reason=session.farewell)
         if active := self._active:
             self._carry_out(active, active.collection.disconnected(number, self._clock()))
 
@@ -379,6 +386,7 @@ class Hub:
         while (message := await session.receive(IDLE_BEAT_S * MISSED)) is not None:
             self._members.seen(number, time.time(), message.activity if isinstance(message, Beat) else None)
             if isinstance(message, Goodbye):
+                session.farewell = message.reason
                 if active := self._active:
                     self._carry_out(active, active.collection.left(number, message.reason, self._clock()))
                 return
@@ -417,7 +425,10 @@ class Hub:
         most = active.assignment.max_bytes
         if message.size > most:
             reason = f"its answer has {message.size} bytes, expected at most {most}"
-            return active.collection.rejected(client, message.task, reason, now)
+            actions = active.collection.rejected(client, message.task, reason, now)
+            if ignored(actions) is None:
+                active.uploads[client] = _UNREAD
+            return actions
         if message.changed:
             active.changed.add(client)
         return active.collection.finished(client, message.task, message.size, now)
@@ -467,8 +478,9 @@ class Hub:
             raise
         except StorageError as error:
             self._log.append("disk", client=client, reason=str(error))
+            active.failure = error
             self._carry_out(active, collection.upload_broke(client, token, number, self._clock()))
-            raise RefusalError("the server's disk is full; try again later") from error
+            return Settled(token, "again", "the server's disk is full")
         if file is None:
             return self._keep_rejected(active, client, _settled(token, stopped))
         upload = Upload(file, task.num_bytes, client in active.changed)
@@ -493,7 +505,7 @@ class Hub:
     def _keep_rejected(self, active: _Active, client: int, settled: Settled) -> Settled:
         """Count an answer that was rejected before it was read."""
         if settled.verdict == "rejected":
-            active.uploads[client] = Upload(None, 0, changed=False)
+            active.uploads[client] = _UNREAD
         return settled
 
     # Actions

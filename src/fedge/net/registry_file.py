@@ -87,6 +87,9 @@ def open_for_writing(path: Path) -> Connection:
             if num_tables == 0:
                 connection.executescript(_TABLES)
             _check(path, connection)
+            ((verdict,),) = connection.execute("PRAGMA quick_check(1)")
+            if verdict != "ok":
+                raise damaged(path, verdict)
         except BaseException:
             connection.close()
             raise
@@ -155,9 +158,6 @@ def _check(path: Path, connection: Connection) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     if connection.execute("SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall():
         raise damaged(path, "it has views or triggers, which could run code")
-    ((verdict,),) = connection.execute("PRAGMA quick_check(1)")
-    if verdict != "ok":
-        raise damaged(path, verdict)
 
 
 def damaged(path: Path, reason: str) -> RunError:

@@ -58,7 +58,7 @@ class Spool:
         """
         file = self._folder / name
         try:
-            with writing(file, "free some space"):
+            with writing(file, "start the server again"):
                 descriptor = await asyncio.to_thread(os.open, file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 try:
                     async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Why a TLS connection fails, in words. gRPC has decided that it does; for most reasons it says "Socket closed"."""
+"""Why a connection fails, in words. gRPC has decided that it does; for most reasons it says "Socket closed"."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIMEOUT_S = 5.0
 
 
 def explain(host: str, port: int, credentials: Credentials | None, proxy: str | None) -> LinkError | None:
-    """Return what is wrong with the certificates at either end, or None if that is not why a connection fails.
+    """Return why the server cannot be reached, or what is wrong with the certificates at either end; None if unknown.
 
     Connects to the server once more, accepts any certificate to look at it, and sends nothing.
     """
@@ -31,8 +31,13 @@ def explain(host: str, port: int, credentials: Credentials | None, proxy: str | 
     try:
         with _reach(host, port, proxy) as link:
             return _handshake(link, host, f"{host}:{port}", credentials)
-    except OSError:  # nobody is there, which is for others to report
-        return None
+    except OSError as error:
+        through = f" through {proxy}" if proxy else ""
+        return LinkError(f"cannot reach {host}:{port}{through} ({_lower(error.strerror or str(error))})")
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _unusable(credentials: Credentials) -> str | None:
