@@ -88,12 +88,10 @@ def serve(
     secret_seed: int | None = None,
     on_transition: Observer = unobserved,
     on_port: Callable[[int], None] | None = None,
-    accept_code: bool = False,
 ) -> Path:
     """Run an experiment with clients that connect to `listen`, in a directory below `runs`; resume it if it is there.
 
     Without `pki`, anybody on this machine may connect. `secret_seed` is that of a new run, instead of a random one.
-    With `accept_code`, users' files may be others than those that the run was made with, which is recorded.
     """
     check_networked(config)
     path = runs / config.name
@@ -102,6 +100,7 @@ def serve(
         progress.notice(f"{path}: is complete already")
         return path
     identity = None if pki is None else load_server(pki)  # before anything is written
+    revoked = None if pki is None else RevocationList(pki)
     with one_thread(config.engine.matmul_precision):
         seed = config.seed or 0
         part = config.data.server_part(seed)
@@ -111,8 +110,7 @@ def serve(
         opened = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
         with opened as directory:
             trained = Run(path).last("round") or 0
-            directory.change_code(sources, accept_code, round=trained)
-            revoked = None if pki is None else RevocationList(pki)
+            directory.change_code(sources, accept=False, round=trained)
             server = _Server(setup, part, directory, listen, identity, revoked, observer, secret_seed, on_transition)
             with server.running(on_port):
                 directory.change(configuration.plain(config), paths_without_effect(config))
