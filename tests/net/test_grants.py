@@ -210,3 +210,20 @@ def test_every_upload_is_granted_and_finishes(
     assert grants.used_bytes == 0
     order = sorted(range(len(senders)), key=lambda client: (senders[client].asks_at, client))
     assert first_grants == order  # first come, first served
+
+
+def test_slow_uploads_leave_room_for_others() -> None:
+    """A stream at 100 kB/s buffers no 8 MiB: once that is known, others may upload as well."""
+    grants = Grants(16 << 20)
+    for client in range(4):
+        grants.request(client, 25_000_000, 0.0)
+    assert grants.granted == {0, 1}
+    assert grants.progress(0, 50_000, 0.5) == []
+    assert grants.used_bytes == 16 << 20
+    assert grants.progress(0, 50_000, 1.0) == []  # 8 MiB are not free yet
+    assert grants.progress(1, 100_000, 1.0) == [SendGrant(2)]
+    assert grants.used_bytes == (8 << 20) + 2 * (1 << 18)
+    assert grants.progress(0, 30_000_000, 2.0) == []  # it has become fast, and takes what is left of the buffer
+    assert grants.used_bytes == 16 << 20
+    assert grants.release(2, 2.0) == [SendGrant(3)]
+    assert grants.used_bytes == 16 << 20

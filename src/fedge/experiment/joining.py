@@ -28,7 +28,7 @@ from fedge.net.client_options import ClientOptions
 from fedge.net.grpc_client import connect
 from fedge.net.identity import load_client
 from fedge.net.plan import ClientPlan, digests, read_plan
-from fedge.net.protocol import Facts, Moments, Scaled
+from fedge.net.protocol import Facts, InputMoments, Scaled
 from fedge.net.transport import ClientStreams, Credentials
 from fedge.net.views import ClientView
 from fedge.runs.code import hash_code
@@ -103,8 +103,8 @@ class PlanBuilder:
         return replace(plan.model, name=f"{self._allow.find(reference, 'model.name')}:{function}")
 
 
-def _plain(moments: Tree) -> Moments:
-    return Moments(float(moments["count"]), moments["sum"].tolist(), moments["square"].tolist())
+def _plain(moments: Tree) -> InputMoments:
+    return InputMoments(float(moments["count"]), moments["sum"].tolist(), moments["square"].tolist())
 
 
 def _software() -> dict[str, str]:

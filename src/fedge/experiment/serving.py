@@ -44,7 +44,7 @@ from fedge.net.issued import RevocationList
 from fedge.net.loop_thread import LoopThread
 from fedge.net.plan import digests, encode_plan, plan_of
 from fedge.net.planned_round import RoundPlan
-from fedge.net.protocol import Facts, Moments, Scaled
+from fedge.net.protocol import Facts, InputMoments, Scaled
 from fedge.net.registry import Registry, TaskRow
 from fedge.net.spool import Spool
 from fedge.net.status import ServerStatus, StatusFile
@@ -244,7 +244,7 @@ class _Server:
 
     # Normalisation by the sums of the clients that are there when the first round begins
 
-    def _problem_of_moments(self, moments: Moments | None, facts: Facts) -> str | None:
+    def _problem_of_moments(self, moments: InputMoments | None, facts: Facts) -> str | None:
         if not self._part.plan.sums:
             return None
         if moments is None:
@@ -387,7 +387,7 @@ def _register(part: ServerPart, facts: list[Facts | None], num_clients: int) -> 
     )
 
 
-def _tree(moments: Moments) -> Tree:
+def _tree(moments: InputMoments) -> Tree:
     values = {"count": moments.count, "sum": moments.sum, "square": moments.square}
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 

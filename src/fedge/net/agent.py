@@ -47,8 +47,8 @@ from fedge.net.protocol import (
     Grant,
     Hello,
     Hold,
+    InputMoments,
     Joined,
-    Moments,
     Offer,
     Pulse,
     Ready,
@@ -80,7 +80,7 @@ class Built(NamedTuple):
     side: ClientSide
     digests: dict[str, str]
     facts: Facts
-    moments: Moments | None = None
+    moments: InputMoments | None = None
 
 
 class Builder(Protocol):
@@ -420,7 +420,7 @@ class Agent:
             except DeniedError as error:
                 raise NetworkError(str(error)) from None
             except LinkError:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(FIRST_PAUSE_S)
 
     async def _fetch(
         self,

@@ -7,17 +7,34 @@ from collections.abc import Iterator
 
 from fedge.net.actions import GrantAction, SendGrant, SendHold
 
-STREAM_BYTES = 2 << 20
+STREAM_BYTES = 8 << 20
+"""What a fast upload takes of a server's memory, as measured."""
+LEAST_BYTES = 1 << 18
+"""What any upload takes."""
 WINDOW_S = 10.0
+RATE_S = 1.0
+"""Over which the rate of an upload is measured; it buffers at most about as much as arrives meanwhile."""
 
 
 class _Upload:
     """A client with a grant. Its rate is measured over one window after another."""
 
-    def __init__(self, size: int, window_s: float, now: float) -> None:
-        self.size, self.window_s = size, window_s
+    def __init__(self, size: int, cost: int, window_s: float, now: float) -> None:
+        self.size, self.cost, self.window_s = size, cost, window_s
         self.since, self.num_bytes = now, 0  # of the present window
+        self._measured, self._arrived = now, 0  # of the present measurement of its rate
         self.slow = False  # in the last complete window
+
+    def measure(self, num_bytes: int, now: float) -> int | None:
+        """Count bytes; return how many arrive in `RATE_S`, whenever that is known anew."""
+        self.num_bytes += num_bytes
+        self._arrived += num_bytes
+        seconds = now - self._measured
+        if seconds < RATE_S:
+            return None
+        rate = int(self._arrived * RATE_S / seconds)
+        self._measured, self._arrived = now, 0
+        return rate
 
     def roll(self, min_rate: float, now: float) -> None:
         """Begin a new window if the present one is complete."""
@@ -29,7 +46,8 @@ class _Upload:
 class Grants:
     """The uploads of one exchange, first come, first served.
 
-    An upload takes min(its size, `stream_bytes`) of `buffer_bytes`; one is always allowed. A client that uploads less
+    An upload takes min(its size, `stream_bytes`) of `buffer_bytes`; a slow one takes what arrives in a second. One is
+    always allowed. A client that uploads less
     than `min_rate` bytes/s, or nothing, for a window of 10 s is held if others wait, and queued again behind them. Its
     next window is twice as long: two slow clients that take turns finish both.
     """
@@ -69,12 +87,13 @@ class Grants:
 
     def progress(self, client: int, num_bytes: int, now: float) -> list[GrantAction]:
         """Count bytes that have arrived from a client."""
-        if upload := self._granted.get(client):
-            upload.num_bytes += num_bytes
-            upload.roll(self._min_rate, now)
-            if upload.slow:
-                return self.tick(now)
-        return []
+        if (upload := self._granted.get(client)) is None:
+            return []
+        rate = upload.measure(num_bytes, now)
+        if rate is not None:
+            self._charge(upload, rate)
+        upload.roll(self._min_rate, now)
+        return self.tick(now) if rate is not None or upload.slow else []
 
     def release(self, client: int, now: float) -> list[GrantAction]:
         """Forget a client: its upload has arrived or ended, or it no longer waits."""
@@ -103,15 +122,23 @@ class Grants:
             if self._granted and self._used + self._cost(size) > self._buffer_bytes:
                 break
             del self._queue[client]
-            self._granted[client] = _Upload(size, WINDOW_S * 2.0 ** self._holds.get(client, 0), now)
+            window_s = WINDOW_S * 2.0 ** self._holds.get(client, 0)
+            self._granted[client] = _Upload(size, self._cost(size), window_s, now)
             self._used += self._cost(size)
             yield SendGrant(client)
 
     def _take_back(self, client: int) -> int:
         """End a grant, and return the size of the upload."""
-        size = self._granted.pop(client).size
-        self._used -= self._cost(size)
-        return size
+        upload = self._granted.pop(client)
+        self._used -= upload.cost
+        return upload.size
+
+    def _charge(self, upload: _Upload, rate: int) -> None:
+        """Charge an upload for what it buffers at this rate, as far as the buffer has room for more."""
+        most = max(upload.cost, self._buffer_bytes - self._used + upload.cost)
+        cost = min(self._cost(upload.size), max(LEAST_BYTES, rate), most)
+        self._used += cost - upload.cost
+        upload.cost = cost
 
     def next_wake(self) -> float:
         """Return when to call `tick` if nothing happens before; infinity if there is no need to."""

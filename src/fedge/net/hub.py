@@ -40,9 +40,9 @@ from fedge.net.protocol import (
     Grant,
     Hello,
     Hold,
+    InputMoments,
     Joined,
     Kind,
-    Moments,
     Offer,
     Pulse,
     Ready,
@@ -106,7 +106,7 @@ class Terms(NamedTuple):
     task: str
     num_clients: int | None  # numbers that data may name are below this; None: any
     is_revoked: Callable[[str], bool]  # by fingerprint
-    problem_of_moments: Callable[[Moments | None, Facts], str | None] = lambda moments, facts: None
+    problem_of_moments: Callable[[InputMoments | None, Facts], str | None] = lambda moments, facts: None
 
 
 class Assignment(NamedTuple):
@@ -167,7 +167,7 @@ class Hub:
         self._active: _Active | None = None
         self._arrived = asyncio.Event()
         self._final: tuple[Outgoing, Callable[[int], Named]] | None = None
-        self.moments: dict[int, Moments] = {}  # of the clients that have joined, if the plan asks for them
+        self.moments: dict[int, InputMoments] = {}  # of the clients that have joined, if the plan asks for them
         self.scaled: Scaled | None = None  # by what their inputs are normalised
         self.bytes_down, self.bytes_up = 0, 0  # of payloads
 

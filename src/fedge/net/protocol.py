@@ -49,7 +49,7 @@ class Facts(Struct, frozen=True, forbid_unknown_fields=True):
 Numbers = Annotated[list[float], Meta(max_length=1 << 15)]
 
 
-class Moments(Struct, frozen=True, forbid_unknown_fields=True):
+class InputMoments(Struct, frozen=True, forbid_unknown_fields=True):
     """Count, sum and sum of squares of a client's training inputs, by channel or feature."""
 
     count: float
@@ -72,7 +72,7 @@ class Ready(Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
 
     digests: Annotated[dict[Text, Text], Meta(max_length=64)]
     facts: Facts
-    moments: Moments | None = None  # if the plan asks for them
+    moments: InputMoments | None = None  # if the plan asks for them
 
 
 class Accept(Struct, frozen=True, forbid_unknown_fields=True, tag="accept"):
