@@ -2,12 +2,12 @@
 
 import json
 
-from benchmarks import algorithms, codecs, edge, growth, load, messages, speed, startup, sweep
+from benchmarks import algorithms, codecs, edge, growth, load, messages, net_transport, speed, startup, sweep
 from benchmarks.measure import save
 
 if __name__ == "__main__":
     results: dict[str, object] = {}
-    for part in (startup, speed, algorithms, growth, codecs, messages, edge, load, sweep):
+    for part in (startup, speed, algorithms, growth, codecs, messages, edge, load, sweep, net_transport):
         name = part.__name__.rpartition(".")[2]
         results[name] = part.run()
         print(f"{name}: {json.dumps(results[name], indent=2)}", flush=True)

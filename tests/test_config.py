@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from fedge.edge.client_values import Normal
 from fedge.edge.clock import ClockOptions, FixedClock
 from fedge.edge.selection import FedCS, Uniform
 from fedge.models import MODELS
+from fedge.models.dense import Logistic
 from fedge.runs.files import RunMark, encode_config
 
 SMALL: dict[str, Any] = {"data": "digits", "model": "logistic", "algorithm": "fedavg"}
@@ -173,6 +175,24 @@ def test_what_is_refused(changes: dict[str, Any], problem: str) -> None:
 def test_a_name_must_do_for_a_directory(name: str) -> None:
     (problem,) = problems(name=name)
     assert problem.startswith("name: expected ")
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: Config(**PARTS, rounds=-3), "rounds: expected int >= 1"),
+        (lambda: Config(**PARTS, rounds="5"), "rounds: expected int, got '5'"),
+        (lambda: Config(**PARTS, name="../../x"), "name: expected str matching regex"),
+        (lambda: Uniform(fraction=3), "fraction: expected float <= 1"),
+    ],
+)
+def test_options_made_in_python_are_checked(make: Callable[[], object], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert str(caught.value).startswith(expected)
+
+
+PARTS: dict[str, Any] = {"data": Digits(), "model": Logistic(), "algorithm": FedAvg()}
 
 
 def test_parts_that_must_be_given() -> None:

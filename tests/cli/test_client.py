@@ -72,6 +72,7 @@ def test_a_client_takes_part_and_says_so(fedge, networked, minimal, tmp_path):
         "server unreachable, trying again",
         "localhost:8443: joined as client 3 of run 5f3a",
         "round 4: received after 0:00",
+        "localhost:8443: connected again as client 3 of run 5f3a",
         "round 4, exchange 2, evaluation: declined after 0:00 (on",
         "battery)",
         "localhost:8443: the run is complete",

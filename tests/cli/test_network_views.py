@@ -82,6 +82,17 @@ def test_events_of_a_server(capsys: pytest.CaptureFixture[str], event: str, fiel
     assert bool(said) == bool(line)
 
 
+def test_a_client_that_fails_at_every_round_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = ServerWatch(ServerLines())
+    for client, reason in ((3, "state missing"), (3, "state missing"), (4, "state missing"), (3, "disk full")):
+        watch.event("fail", client=client, round=2, reason=reason)
+    assert capsys.readouterr().err.splitlines() == [
+        "client 3 could not do its task in round 2: state missing",
+        "client 4 could not do its task in round 2: state missing",
+        "client 3 could not do its task in round 2: disk full",
+    ]
+
+
 def test_lines_say_a_reason_to_wait_once_until_it_is_another(capsys: pytest.CaptureFixture[str]) -> None:
     watch = ServerWatch(ServerLines())
     for reason in ("", "waits for 3 more", "waits for 3 more", "waits for 2 more", "", "waits for 2 more"):
@@ -164,6 +175,28 @@ def test_a_client_on_a_terminal_says_what_matters_above_its_line(capsys: pytest.
     assert "the certificate ends in 3 days" in shown
     assert "round 4: received" not in shown  # it is counted in the line
     assert capsys.readouterr().out == "model: own/model.safetensors\n"
+
+
+def test_a_client_on_a_terminal_says_once_why_it_fails() -> None:
+    console = terminal()
+    view = ClientPicture("a.org:8443", console)
+    for verdict, reason in (("failed", "no state"), ("failed", "no state"), ("declined", "on battery")):
+        view.task(OFFER)
+        view.settled(verdict, reason)
+    view.close()
+    shown = drawn(console)
+    assert shown.count("failed after 0:00 (no state)") == 1
+    assert "on battery" not in shown
+
+
+def test_the_moment_is_not_left_on_the_terminal() -> None:
+    console = terminal()
+    screen = ServerPicture(console)
+    watch = ServerWatch(screen)
+    watch.begin("runs/first", 1, 3)
+    watch.status(moment(waiting_for="waits for 3 more"))
+    watch.end({})
+    assert drawn(console).rstrip().splitlines()[-1].count("waits") == 0
 
 
 @pytest.mark.parametrize("side", ["server", "client"])

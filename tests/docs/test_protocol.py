@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import get_args
 
+from fedge.net.protocol import PROTOCOL, FromClient, FromServer
 from fedge.net.round import ROUND_TRANSITIONS, RoundState
 from fedge.net.task import ENDS, TASK_TRANSITIONS, TaskState
 
@@ -43,3 +45,10 @@ def test_the_drawing_of_a_task() -> None:
     elsewhere = {(state, end) for state in states for end in ends} - {("offered", "late")}
     assert drawn == {("[*]", "offered"), *pairs(TASK_TRANSITIONS) - elsewhere, ("settled", "[*]")}
     assert elsewhere <= pairs(TASK_TRANSITIONS)
+
+
+def test_the_table_of_messages() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (client|server) \| \S", PAGE, re.MULTILINE)
+    sides = {"client": get_args(FromClient), "server": get_args(FromServer)}
+    assert sorted(rows) == sorted((kind.__struct_config__.tag, side) for side, kinds in sides.items() for kind in kinds)
+    assert f"(protocol number {PROTOCOL})" in PAGE

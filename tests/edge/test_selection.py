@@ -23,7 +23,7 @@ def everybody(num_clients: int) -> np.ndarray:
         ({"fraction": 0.1, "rounding": "down"}, 15, 1),
         ({"fraction": 0.1, "rounding": "down"}, 9, 1),  # 0.9 rounded down is 0, but somebody must be asked
         ({"fraction": 0.29, "rounding": "down"}, 100, 29),  # as floats, 0.29*100 is just below 29
-        ({"fraction": 0.55}, 20, 11),  # as floats, 0.55*20 is just above 11
+        ({"fraction": 0.55}, 100, 55),  # as floats, 0.55*100 is just above 55
         ({"fraction": 0.29}, 100, 29),  # as floats, 0.29*100 and 0.57*100 are just below 29 and 57
         ({"fraction": 0.57}, 100, 57),
         ({"fraction": 0.35}, 10, 4),
@@ -46,8 +46,8 @@ def test_how_many(options: dict[str, float], num_clients: int, number: int) -> N
         ({"rounding": "down"}, 11, 1),
         ({"rounding": "down"}, 9, 1),
         ({"rounding": "down"}, 0, 0),
-        ({"fraction": 0.3}, 10, 3),  # as floats, 0.3*10 is just above 3 and 0.55*20 just above 11
-        ({"fraction": 0.55}, 20, 11),
+        ({"fraction": 0.3}, 10, 3),
+        ({"fraction": 0.07}, 100, 7),  # as floats, 0.07*100 is just above 7
         ({"fraction": 0.01}, 3, 1),
         ({"fraction": 0.5}, 0, 0),
         ({"count": 4}, 7, 4),

@@ -118,15 +118,14 @@ def test_a_reader_misses_nothing_while_files_are_put_aside(path: Path) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    lengths = [0]
+    length = 0
     while thread.is_alive():
         found = numbers_in(path)
         assert found == list(range(len(found)))
-        lengths.append(len(found))
+        assert len(found) >= length
+        length = len(found)
     log.close()
     assert numbers_in(path) == list(range(1200))
-    assert lengths == sorted(lengths)
-    assert len(set(lengths)) > 3
 
 
 def test_full_disk(small_disk: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -350,3 +352,10 @@ async def test_a_certificate_of_another_ca_is_refused_though_its_owner_accepts_i
 async def test_a_server_with_useless_credentials_does_not_start(field: str) -> None:
     with pytest.raises(NetworkError, match="cannot be used"):
         await serve(EchoService(), HOST, 0, SERVER._replace(**{field: b"?"}))
+
+
+@pytest.mark.parametrize("module", ["grpc_server", "grpc_client"])
+def test_without_the_extra_there_are_words(module: str) -> None:
+    code = f"import sys; sys.modules['grpc'] = None; import fedge.net.{module}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "FedgeError: runs over a network need grpcio" in done.stderr

@@ -176,15 +176,6 @@ def test_tasks_of_rounds_that_were_not_committed_do_not_count(path: Path) -> Non
     registry.close()
 
 
-def test_attempts_are_counted_across_restarts(path: Path) -> None:
-    registry = Registry.open(path)
-    assert [registry.begin_attempt(1, 0.0), registry.begin_attempt(1, 0.0), registry.begin_attempt(2, 0.0)] == [1, 2, 1]
-    registry.close()
-    registry = Registry.open(path)
-    assert registry.begin_attempt(1, 0.0) == 3
-    registry.close()
-
-
 def test_durable_settings(path: Path) -> None:
     registry = Registry.open(path)
     connection = registry._connection

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from fedge.report.groups import Target, group_runs, varied
-from fedge.runs.read import find_runs
+from fedge.runs.directory import RunDirectory
+from fedge.runs.files import REGISTRY
+from fedge.runs.read import Run, find_runs
 
 
 def test_seeds_of_one_configuration_are_a_group(make_run) -> None:
@@ -117,3 +119,16 @@ def test_runs_on_disk_have_what_a_report_needs(tmp_path: Path) -> None:
     assert group.label == "disk"
     assert [run.rounds[0]["accuracy"] for run in group.runs] == [0.5, 0.5]
     assert [run.summary for run in group.runs] == [None, None]
+
+
+def test_real_and_simulated_runs_are_no_repeats(tmp_path: Path) -> None:
+    """Of one experiment file and one seed."""
+    for name in ("simulated", "real"):
+        with RunDirectory.create(tmp_path / name, {"name": "x", "seed": 1, "rounds": 1}, {}) as directory:
+            directory.append({"round": 1, "accuracy": 0.5})
+    (tmp_path / "real" / REGISTRY).touch()
+    groups = group_runs([Run(tmp_path / "simulated"), Run(tmp_path / "real")])
+    assert [(group.label, len(group.runs)) for group in groups] == [
+        ("x (clock=simulated)", 1),
+        ("x (clock=measured)", 1),
+    ]

@@ -90,11 +90,20 @@ STEP = {"name": "step", "factor": 10.0, "patience": 10, "tol": 0.0}
 @pytest.mark.parametrize("more", [[], ["rounds=6"]])
 def test_what_has_another_meaning_is_refused(run: Path, changes: Any, setting: str, more: list[str]) -> None:
     (run / "config.json").write_text(json.dumps(made(**changes)))
-    (run / "environment.json").write_text('{"fedge": "0.1.0"}')
+    (run / "environment.json").write_text('{"fedge": "0.0.9"}')
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match=rf"has format 1.*: {setting} has another meaning now.* with fedge 0\.1\.0$"):
+    with pytest.raises(RunError, match=rf"has format 1.*: {setting} has another meaning now.* with fedge 0\.0\.9$"):
         resume(run, more, Silent())
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_nobody_is_sent_to_the_version_in_use(run: Path) -> None:
+    """Format 1 and format 2 were both written by a fedge that calls itself 0.1.0."""
+    (run / "config.json").write_text(json.dumps(made(cluster={"count": 2})))
+    (run / "environment.json").write_text(json.dumps({"fedge": fedge.__version__}))
+    with pytest.raises(RunError, match=r"resume it with fedge of the version that wrote it$") as caught:
+        resume(run, [], Silent())
+    assert fedge.__version__ not in str(caught.value).removeprefix(str(run))
 
 
 def test_repeats_are_refused_before_a_seed_is_started(tmp_path: Path) -> None:

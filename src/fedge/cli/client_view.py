@@ -37,6 +37,7 @@ class ClientLines:
         self._began_s = clock()
         self._activity = "connecting"
         self._ended: Counter[str] = Counter()
+        self._reason = ""  # the last one told
 
     def connected(self, run: str, number: int) -> None:
         with self._lock:
@@ -57,11 +58,14 @@ class ClientLines:
     def settled(self, verdict: Verdict, reason: str = "") -> None:
         with self._lock:
             self._ended[verdict] += 1
-            self.ended(f"{self._task}: {verdict} after {self._passed()}" + (f" ({reason})" if reason else ""))
+            news = reason if reason != self._reason else ""  # the same one at every round is told once
+            self._reason = reason
+            told = f"{self._task}: {verdict} after {self._passed()}" + (f" ({news})" if news else "")
+            self.ended(told, matters=bool(news) and verdict in ("failed", "rejected"))
             self._task, self._activity = "", "idle"
 
-    def ended(self, text: str) -> None:
-        """Say how a task has ended."""
+    def ended(self, text: str, matters: bool) -> None:
+        """Say how a task has ended; what matters needs the owner's attention."""
         self.notice(text)
 
     def notice(self, text: str) -> None:
@@ -97,8 +101,9 @@ class ClientPicture(ClientLines):
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=_PER_SECOND, transient=True)
         self._live.start()
 
-    def ended(self, text: str) -> None:
-        pass  # it is counted in the line
+    def ended(self, text: str, matters: bool) -> None:
+        if matters:
+            self.notice(text)  # the others are counted in the line
 
     def notice(self, text: str) -> None:
         self._console.print(printable(text, "\n\t"), markup=False, highlight=False, soft_wrap=True)

@@ -25,6 +25,7 @@ _TOLD = {
     "leave": "left",
     "drop": "was given up",
     "reject": "sent an upload that was rejected",
+    "fail": "could not do its task",
     "refuse": "was refused",
 }
 """Events that a person is told of as they happen; `events.jsonl` has all."""
@@ -92,6 +93,7 @@ class ServerWatch(Watch):
         super().__init__(screen, clock)
         self._server_screen = screen
         self._lock = RLock()
+        self._failures: dict[Value, Value] = {}  # the last one of each client: the same at every round is told once
 
     def begin(self, title: str, first_round: int, num_rounds: int) -> None:
         with self._lock:
@@ -114,8 +116,14 @@ class ServerWatch(Watch):
             self._server_screen.moment(status)
 
     def event(self, event: str, **fields: Value) -> None:
-        if event in _TOLD:
-            self.notice(_describe_event(event, fields))
+        if event not in _TOLD:
+            return
+        if event == "fail":
+            who, why = fields.get("client"), fields.get("reason")
+            if self._failures.get(who) == why:
+                return
+            self._failures[who] = why
+        self.notice(_describe_event(event, fields))
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def check_settings(server: Mapping[str, Any], own: Mapping[str, Any], whose: str
         theirs, ours = _flat(server, "data"), _flat(own, "data")
     except RecursionError:
         raise DataError(f"{whose}: its data settings, or the server's, are nested too deep") from None
-    for path in sorted(theirs.keys() | ours.keys()):
+    for path in sorted(theirs.keys() | ours.keys(), key=lambda path: (path != "data.name", path)):
         if theirs.get(path) != ours.get(path):
             raise DataError(
                 printable(

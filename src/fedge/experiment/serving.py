@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from fedge.net.engine import NetEngine
 from fedge.net.events import EventLog
 from fedge.net.grpc_server import serve as listen_at
 from fedge.net.hub import Assignment, Conducted, Hub, Terms
-from fedge.net.identity import load_server
+from fedge.net.identity import TlsIdentity, load_server
 from fedge.net.issued import RevocationList
 from fedge.net.loop_thread import LoopThread
 from fedge.net.plan import digests, encode_plan, plan_of
@@ -98,16 +99,19 @@ def serve(
     if status == "complete":
         progress.notice(f"{path}: is complete already")
         return path
+    identity = None if pki is None else load_server(pki)  # before anything is written
+    revoked = None if pki is None else RevocationList(pki)
     with one_thread(config.engine.matmul_precision):
         seed = config.seed or 0
         part = config.data.server_part(seed)
         with noting_sources() as sources:
             setup = Setup.without_data(config, seed, _register(part, [], 1))
+        setup = replace(setup, sources=sources)
         opened = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
         with opened as directory:
             trained = Run(path).last("round") or 0
             directory.change_code(sources, accept=False, round=trained)
-            server = _Server(setup, part, directory, listen, pki, observer, secret_seed, on_transition)
+            server = _Server(setup, part, directory, listen, identity, revoked, observer, secret_seed, on_transition)
             with server.running(on_port):
                 directory.change(configuration.plain(config), paths_without_effect(config))
                 server.train(progress)
@@ -123,7 +127,8 @@ class _Server:
         part: ServerPart,
         directory: RunDirectory,
         listen: str,
-        pki: Path | None,
+        identity: TlsIdentity | None,
+        revoked: RevocationList | None,
         observer: ServerObserver | None,
         secret_seed: int | None,
         on_transition: Observer,
@@ -131,7 +136,6 @@ class _Server:
         config, path = setup.config, directory.path
         self._setup, self._part, self._directory = setup, part, directory
         self._address = read_address(listen, "net.listen", lowest_port=0)
-        identity = None if pki is None else load_server(pki)
         self._credentials = None if identity is None else Credentials(identity.key, identity.certificate, identity.ca)
         self.notices = () if identity is None else identity.notices
         self._observer, self._on_transition = observer, on_transition
@@ -144,7 +148,6 @@ class _Server:
         secret = _secret_seed(path / SECRET, secret_seed)
         network, server = setup.network, setup.server_side(on_bad="reject")
         plan = plan_of(config, part.plan, hash_code(setup.sources))
-        revoked = RevocationList(pki) if pki is not None else None
         run = Run(path).id
         assert run is not None
         self._run_id = run

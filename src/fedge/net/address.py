@@ -41,8 +41,9 @@ def resolve_loopback(address: Address, where: str) -> Address:
         raise NetworkError(f"{where}: there is no host {address.host} ({error})") from None
     others = [number for number in found if not ip_address(number).is_loopback]
     if others or not found:
+        numbers = f" ({', '.join(dict.fromkeys(others))})" if others and others != [address.host] else ""
         raise ConfigError(
-            f"{where}: --insecure works on this machine only, such as at 127.0.0.1 or localhost, and {address.host} is "
-            f"{', '.join(dict.fromkeys(others)) or 'nowhere'}; for other machines make certificates with `fedge pki`"
+            f"{where}: --insecure works on this machine only, such as at 127.0.0.1 or localhost, not at {address.host}"
+            f"{numbers}; for other machines make certificates with `fedge pki`"
         )
     return Address(found[0], address.port)

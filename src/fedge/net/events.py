@@ -159,7 +159,8 @@ def _open_all(path: Path, stack: ExitStack) -> list[BufferedReader]:
                 num_missing += 1
             else:
                 num_missing, status = 0, os.fstat(opened.fileno())
-                found.setdefault((status.st_dev, status.st_ino), opened)
+                found.pop((status.st_dev, status.st_ino), None)  # newer files may have come before it
+                found[status.st_dev, status.st_ino] = opened
         number += 1
     return list(found.values())
 

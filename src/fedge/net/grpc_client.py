@@ -7,9 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-import grpc
-
-from fedge.net.grpc_stream import END, OPTIONS, SERVICE, SESSION_KEY, TOKEN_KEY, MessageStream, in_background
+from fedge.net.grpc_stream import (
+    END,
+    OPTIONS,
+    SERVICE,
+    SESSION_KEY,
+    TOKEN_KEY,
+    MessageStream,
+    grpc,
+    in_background,
+    ping_after,
+)
 from fedge.net.tls_diagnosis import explain
 from fedge.net.transport import Credentials, DeniedError, LinkError
 
@@ -17,9 +25,9 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     *OPTIONS,
     ("grpc.use_local_subchannel_pool", 1),  # a connection of its own, and no back-off from earlier ones
     ("grpc.enable_retries", 0),
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
 )
+_SESSION_PINGS = ping_after(60, 20)
+_PAYLOAD_PINGS = ping_after(60, 300)  # a ping waits behind the payload; and the session's end is the payload's as well
 _FAREWELL_S = 2.0  # for the server to end a stream that was closed here
 _DENIALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
 
@@ -36,16 +44,16 @@ async def connect(
         options.append(("grpc.http_proxy", proxy))
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if credentials is None:
-        dial = partial(grpc.aio.insecure_channel, target, options)
+        dial = partial(grpc.aio.insecure_channel, target)
     else:
         tls = grpc.ssl_channel_credentials(credentials.ca, credentials.key, credentials.certificate)
-        dial = partial(grpc.aio.secure_channel, target, tls, options)
-    channel = dial()
+        dial = partial(grpc.aio.secure_channel, target, tls)
+    channel = dial(options=[*options, *_SESSION_PINGS])
     call = channel.stream_stream(f"/{SERVICE}/Session")()
     try:
         async with asyncio.timeout(timeout_s):
             if SESSION_KEY in dict(await call.initial_metadata() or ()):
-                return GrpcSession(channel, call, dial)
+                return GrpcSession(channel, call, partial(dial, options=[*options, *_PAYLOAD_PINGS]))
             error, unavailable = await _failure(call), await call.code() is grpc.StatusCode.UNAVAILABLE
     except TimeoutError:
         error, unavailable = LinkError(f"{target} did not answer within {timeout_s:g} s"), True
@@ -200,5 +208,5 @@ async def _failure(call: Any) -> LinkError:
     if code is grpc.StatusCode.OK:
         return LinkError("the server has closed the stream")
     if code is grpc.StatusCode.UNAVAILABLE:
-        return LinkError(f"no connection to the server: {details}")
+        return LinkError(f"the connection to the server broke ({details})")
     return LinkError(f"{details} ({code.name.lower().replace('_', ' ')})")

@@ -10,12 +10,10 @@ from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-import grpc
 from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.x509.oid import NameOID
 
-from fedge.net.grpc_stream import END, SESSION_KEY, TOKEN_KEY, MessageStream, in_background
+from fedge.net.certificates import common_name, fingerprint
+from fedge.net.grpc_stream import END, SESSION_KEY, TOKEN_KEY, MessageStream, grpc, in_background
 from fedge.net.transport import LinkError, Peer, RefusalError, Service, StreamLimits
 
 _log = logging.getLogger(__name__)
@@ -154,8 +152,7 @@ class ServiceHandlers:
         if pem is None:
             return Peer(None, None, address)
         certificate = x509.load_pem_x509_certificate(pem)
-        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        if len(names) != 1:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"expected one common name, got {len(names)}")
+        if (name := common_name(certificate.subject)) is None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "expected a certificate with one common name")
         expires_s = certificate.not_valid_after_utc.timestamp() - time.time()
-        return Peer(str(names[0].value), certificate.fingerprint(SHA256()).hex(), address, expires_s)
+        return Peer(name, fingerprint(certificate), address, expires_s)

@@ -7,12 +7,9 @@ import logging
 import socket
 from typing import Any
 
-import grpc
-from grpc._cython import cygrpc
-
 from fedge.core.errors import NetworkError
 from fedge.net.grpc_handlers import ServiceHandlers
-from fedge.net.grpc_stream import OPTIONS, SERVICE
+from fedge.net.grpc_stream import OPTIONS, SERVICE, grpc, ping_after
 from fedge.net.transport import Credentials, Service, StreamLimits
 
 _log = logging.getLogger(__name__)
@@ -25,9 +22,9 @@ _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server_max_unrequested_time_in_server", 600),  # seconds; calls are accepted one by one, and killed after 30
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 120_000),  # without any stream
-    # Clients beat every 30 s, so only the dead are pinged. What a client's own pings may cost is limited as well.
-    ("grpc.keepalive_time_ms", 120_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # Clients beat every 30 s, so only the dead are pinged; but over a very slow link a ping waits behind a payload.
+    # What a client's own pings may cost is limited as well.
+    *ping_after(120, 120),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
@@ -97,7 +94,7 @@ class RunningServer:
 
 def _grpc_server(options: tuple[tuple[str, int], ...], handlers: dict[str, Any]) -> Any:
     server = grpc.aio.server(options=options)
-    if hasattr(cygrpc.AioServer, "_make_request_call_future"):
+    if hasattr(grpc._cython.cygrpc.AioServer, "_make_request_call_future"):
         server._server = _KnownMethods(server._loop, None, (), (), options, None)
         server.add_registered_method_handlers(SERVICE, handlers)
     else:  # another version of grpcio
@@ -105,7 +102,7 @@ def _grpc_server(options: tuple[tuple[str, int], ...], handlers: dict[str, Any])
     return server
 
 
-class _KnownMethods(cygrpc.AioServer):  # type: ignore[misc]  # which has no types
+class _KnownMethods(grpc._cython.cygrpc.AioServer):  # type: ignore[misc]  # which has no types
     """A server to which unknown methods do not get through.
 
     As of grpcio 1.85 one call of a method whose name is not UTF-8 ends the whole server.

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-import grpc
-
+from fedge.core.errors import FedgeError
 from fedge.net.protocol import CHUNK_BYTES, MAX_CONTROL_BYTES
 from fedge.net.transport import LinkError
+
+try:
+    import grpc as grpc  # and no other module imports it, so that its absence has words
+except ImportError:
+    raise FedgeError("runs over a network need grpcio, which is not installed; pip install 'fedge[net]'") from None
 
 T = TypeVar("T")
 SERVICE = "fedge.v1"
@@ -96,6 +100,15 @@ class MessageStream:
         except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
             self.snap(f"the stream has ended: {error}"[:200])
             raise LinkError(self._broken) from None
+
+
+def ping_after(silence_s: int, patience_s: int) -> tuple[tuple[str, int], ...]:
+    """Return options that end a connection if nothing came for so long, and then no answer to a ping for so long."""
+    return (
+        ("grpc.keepalive_time_ms", silence_s * 1000),
+        ("grpc.keepalive_timeout_ms", patience_s * 1000),
+        ("grpc.http2.ping_timeout_ms", patience_s * 1000),
+    )
 
 
 def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -269,7 +269,9 @@ class Hub:
                 "refuse", name=session.name, client=session.number, address=peer.address, reason=str(error)
             )
         except LinkError as error:
-            self._log.append("drop", name=session.name, client=session.number, reason=str(error))
+            if session.number is None:
+                self._log.append("drop", name=session.name, reason=str(error))
+            session.farewell = str(error)
         except StorageError as error:
             session.send(Refused(f"the server's disk fails: {error}"[:1000], final=False))
         finally:

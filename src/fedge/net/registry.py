@@ -1,6 +1,6 @@
 """Who has joined a run under which number, and what became of each task: `registry.sqlite` in the run directory.
 
-A number is permanent and bound to a client's name. Numbers and attempts are durable when their calls return. All else
+A number is permanent and bound to a client's name. Numbers are durable when their calls return. All else
 is telemetry: it is collected in memory, and `flush` writes it in one transaction.
 """
 
@@ -212,13 +212,6 @@ class Registry:
         """Return the facts of all clients by number, up to the highest one; None where nobody has joined yet."""
         with self._busy:
             return [self._facts.get(number) for number in range(max(self._facts, default=-1) + 1)]
-
-    def begin_attempt(self, round: int, now: float) -> int:
-        """Return the number of a new attempt at a round, 1 for the first one, durably."""
-        with self._busy, transaction(self._path, self._connection) as do:
-            ((last,),) = do.execute("SELECT COALESCE(MAX(number), 0) FROM attempt WHERE round = ?", (round,))
-            do.execute("INSERT INTO attempt VALUES (?, ?, ?)", (round, last + 1, now))
-        return int(last) + 1
 
     def seen(self, client: int, now: float, state: str | None = None) -> None:
         """Note a sign of life, and the state of the client if that has changed. Does not touch the disk."""

@@ -45,12 +45,6 @@ CREATE TABLE certificate (
     first_seen REAL NOT NULL,
     PRIMARY KEY (fingerprint, client)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE attempt (
-    round INTEGER NOT NULL,
-    number INTEGER NOT NULL,
-    started REAL NOT NULL,
-    PRIMARY KEY (round, number)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE task (
     client INTEGER NOT NULL,
     token TEXT NOT NULL,
@@ -87,6 +81,9 @@ def open_for_writing(path: Path) -> Connection:
             if num_tables == 0:
                 connection.executescript(_TABLES)
             _check(path, connection)
+            ((verdict,),) = connection.execute("PRAGMA quick_check(1)")
+            if verdict != "ok":
+                raise damaged(path, verdict)
         except BaseException:
             connection.close()
             raise
@@ -155,9 +152,6 @@ def _check(path: Path, connection: Connection) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     if connection.execute("SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall():
         raise damaged(path, "it has views or triggers, which could run code")
-    ((verdict,),) = connection.execute("PRAGMA quick_check(1)")
-    if verdict != "ok":
-        raise damaged(path, verdict)
 
 
 def damaged(path: Path, reason: str) -> RunError:

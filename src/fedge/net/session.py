@@ -22,7 +22,7 @@ class Session:
         self.peer = peer
         self.name = ""  # once it has introduced itself
         self.number: int | None = None  # once it has joined
-        self.farewell: str | None = None  # why it leaves, once it says so
+        self.farewell: str | None = None  # why it has left, where that is known
         self._stream = stream
         self._outbox: asyncio.Queue[FromServer] = asyncio.Queue(MAX_WAITING)
         self._writer = asyncio.create_task(self._write())

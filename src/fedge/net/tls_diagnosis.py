@@ -6,17 +6,16 @@ import socket
 import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from cryptography.x509.oid import NameOID
 
 from fedge.core.printable import printable
+from fedge.net.certificates import common_name, host_names, is_issued_by
+from fedge.net.host_names import read_address
 from fedge.net.transport import Credentials, DeniedError, LinkError
 
 _TIMEOUT_S = 5.0
@@ -70,8 +69,12 @@ def _handshake(link: socket.socket, host: str, where: str, credentials: Credenti
     with tls:
         if not credentials:
             return DeniedError(f"{where} wants TLS: drop --insecure, and give --cert DIR")
-        der = tls.getpeercert(binary_form=True)
-        if der and (problem := _wrong_server(x509.load_der_x509_certificate(der), credentials.ca, host, where)):
+        try:
+            server = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
+            problem = _wrong_server(server, credentials.ca, host, where)
+        except (ValueError, TypeError) as error:
+            problem = f"the certificate of {where} cannot be read: {printable(str(error))[:200]}"
+        if problem:
             return DeniedError(problem)
         if tls.recv(1):
             return None
@@ -91,11 +94,11 @@ def _wrong_server(server: x509.Certificate, ca: bytes, host: str, where: str) ->
         )
     if problem := _wrong_time(server, f"the certificate of {where}", "`fedge pki init` on the server"):
         return problem
-    names = _hosts(server)
+    names = host_names(server)
     if not any(_matches(name, host) for name in names):
         return (
-            f"the certificate of {where} is not for {host}, but for {', '.join(names) or 'no host'}: connect to one of "
-            f"these names, or add it on the server with `fedge pki init --host {host}`"
+            f"the certificate of {where} is not for {host}, but for {printable(', '.join(names[:20])) or 'no host'}: "
+            f"connect to one of these, or renew it on the server with `fedge pki init --host {host}`"
         )
     return None
 
@@ -112,36 +115,17 @@ def _wrong_time(certificate: x509.Certificate, whose: str, renew: str) -> str | 
     return None
 
 
-def _hosts(certificate: x509.Certificate) -> list[str]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    names = [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
-    return [printable(name)[:100] for name in names[:20]]
-
-
 def _matches(name: str, host: str) -> bool:
-    try:
-        return ip_address(name) == ip_address(host)
-    except ValueError:
-        name, host = name.lower(), host.lower().rstrip(".")
-        return name == host or (name.startswith("*.") and name[1:] == host[host.find(".") :])
+    address = read_address(host)
+    return name.lower() == host.lower().rstrip(".") if address is None else read_address(name) == address
 
 
 def _name(name: x509.Name) -> str:
-    found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return printable(str(found[0].value))[:100] if found else "without a name"
+    return printable(common_name(name) or "without a name")[:100]
 
 
 def _issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
-    for authority in authorities:
-        try:
-            certificate.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature):
-            continue
-        return True
-    return False
+    return any(is_issued_by(certificate, authority) for authority in authorities)
 
 
 def _context(credentials: Credentials | None) -> ssl.SSLContext:

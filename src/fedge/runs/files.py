@@ -25,6 +25,7 @@ JSON knows no NaN and no infinity: both are stored as null.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -218,9 +219,13 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def name_version(path: Path) -> str:
-    """Return the version of fedge that wrote a run, or words for it."""
+    """Return the version of fedge that wrote a run, or words for it.
+
+    Between releases the number stays the same while formats change: a user is not sent to the version in use.
+    """
     version = read_environment(path).get("fedge")
-    return version if isinstance(version, str) else "of the version that wrote it"
+    own = getattr(sys.modules["fedge"], "__version__", None)
+    return version if isinstance(version, str) and version != own else "of the version that wrote it"
 
 
 def _plain(value: object) -> object:

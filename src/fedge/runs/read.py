@@ -72,8 +72,12 @@ class Run:
 
     @cached_property
     def effective(self) -> dict[str, Any]:
-        """The configuration without the settings that do not affect results."""
-        return omit(self.config, self._config_and_mark[1].without_effect)
+        """The configuration without the settings that do not affect results.
+
+        Beside them it tells whether seconds are `simulated` or `measured`: the two share no mean.
+        """
+        found = omit(self.config, self._config_and_mark[1].without_effect)
+        return found | {"clock": "measured" if (self.path / files.REGISTRY).is_file() else "simulated"}
 
     @property
     def digest(self) -> str:
