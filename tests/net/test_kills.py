@@ -92,7 +92,12 @@ def test_a_server_killed_with_each_algorithm(fedge: Fedge, tmp_path: Path, scene
     run_with_kills(fedge, tmp_path, changed(SCENES[scene], rounds=4), [(name, 2) for name in FOUR])
 
 
-@pytest.mark.parametrize("number", [1, 2])
+def test_a_server_killed_after_the_last_commit(fedge: Fedge, tmp_path: Path) -> None:
+    """Started again, it tells the clients of the end; then the run is complete."""
+    run_with_kills(fedge, tmp_path, FEDAVG, [("round committing -> committed", FEDAVG["rounds"])])
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_a_server_killed_while_it_writes_a_commit(fedge: Fedge, tmp_path: Path, number: int) -> None:
     with Deployment(fedge, tmp_path, FEDAVG) as deployment:
         dying = hook(process_hooks.die_while_writing, name="state.safetensors", number=number)

@@ -9,6 +9,7 @@ from fedge import config as configuration
 from fedge.config import Config
 from fedge.core.errors import RunError
 from fedge.experiment.changed_settings import check_same_run
+from fedge.net.status import DONE, read_status
 from fedge.runs import files
 from fedge.runs.read import Run
 
@@ -40,4 +41,10 @@ def server_run_status(path: Path, config: Config) -> ServerRunStatus:
     before = configuration.parse(run.config)
     check_same_run(before, config)
     same = configuration.effective(before) == configuration.effective(config)
-    return "complete" if same and run.status == "complete" else "unfinished"
+    return "complete" if same and run.status == "complete" and _told(path) else "unfinished"
+
+
+def _told(path: Path) -> bool:
+    """Return whether clients were told of the end; a server that was killed before has to be started again for that."""
+    status = read_status(path / files.STATUS)
+    return status is None or status.state == DONE

@@ -47,7 +47,7 @@ from fedge.net.planned_round import RoundPlan
 from fedge.net.protocol import Facts, InputMoments, Scaled
 from fedge.net.registry import Registry, TaskRow
 from fedge.net.spool import Spool
-from fedge.net.status import ServerStatus, StatusFile
+from fedge.net.status import DONE, ServerStatus, StatusFile
 from fedge.net.task import Observer, Transition, unobserved
 from fedge.net.transport import Credentials
 from fedge.net.views import ServerObserver, Value
@@ -57,7 +57,7 @@ from fedge.runs.code import hash_code
 from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
 
-EVENTS, STATUS, SPOOL, SECRET = "events.jsonl", "status.json", "spool", "secret-seed"
+EVENTS, SPOOL, SECRET = "events.jsonl", "spool", "secret-seed"
 SCALED = "checkpoint/scaled.json"
 _FLUSH_S = 2.0
 _EVENT_OF = {
@@ -140,6 +140,8 @@ class _Server:
         self.notices = () if identity is None else identity.notices
         self._observer, self._on_transition = observer, on_transition
         self._disk_problem = ""  # the last one
+        self._told = False  # whether clients know that the run is complete
+        self._status_file, self._writing_status = StatusFile(path / files.STATUS), asyncio.Lock()
         self._registry = Registry.open(path / files.REGISTRY, config.net.max_clients)
         self._log = EventLog(path / EVENTS)
         spool = Spool(path / SPOOL)
@@ -228,7 +230,8 @@ class _Server:
         final = Outgoing(NoMeta(), training.model())
         self._engine.waiting_for = f"waits up to {config.net.linger_s:g} s for all clients to hear that it is complete"
         self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
-        StatusFile(self._directory.path / STATUS).write(self._status("done"))
+        self._told = True
+        self._loop.call(self._write_status())
 
     def _begin(self, round: int) -> RegisteredClients:
         num_clients = self._engine.begin(round, self._population)
@@ -311,12 +314,13 @@ class _Server:
             )
             self._registry.record(row)
 
-    def _status(self, state: str | None = None) -> ServerStatus:
+    def _status(self) -> ServerStatus:
         hub, engine = self._hub, self._engine
+        state = "waiting" if engine.waiting_for else str(engine.machine.state)
         asked, accepted, received = hub.progress
         return ServerStatus(
             run=self._run_id,
-            state=state or ("waiting" if engine.waiting_for else str(engine.machine.state)),
+            state=DONE if self._told else state,
             round=engine.round_number,
             num_rounds=self._setup.config.rounds,
             exchange=max(0, engine.machine.exchange - 1),
@@ -332,13 +336,16 @@ class _Server:
         )
 
     async def _publish(self) -> None:
-        file = StatusFile(self._directory.path / STATUS)
         while True:
+            await self._write_status()
+            await asyncio.sleep(1.0)
+
+    async def _write_status(self) -> None:
+        async with self._writing_status:
             status = self._status()
             if self._observer:
                 self._observer.status(status)
-            await self._try_to_write(partial(file.write, status))
-            await asyncio.sleep(1.0)
+            await self._try_to_write(partial(self._status_file.write, status))
 
     async def _flush(self) -> None:
         while True:

@@ -336,7 +336,6 @@ class Agent:
     async def _compute(self, task: _Task) -> Outgoing:
         """Fetch what was offered, do the work, keep the private state, and return the answer."""
         offer = task.offer
-        self._state.trim({version for version in (offer.durable, offer.base) if version is not None})
         task.activity = "fetching"
         self._view.activity("fetching")
         meta, down = await self._fetch_again(task)
@@ -348,6 +347,9 @@ class Agent:
 
         def work() -> Response:
             response = respond(side, self._number, meta, down, observe)
+            if task.withdrawn:
+                raise Withdrawn
+            self._state.trim({version for version in (offer.durable, offer.base) if version is not None})
             if response.kept is not None and offer.kind == "work":
                 self._state.write(offer.version, response.kept)
             return response

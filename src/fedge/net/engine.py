@@ -77,6 +77,9 @@ class NetEngine:
         else:
             least = options.min_clients
             enough = self._wait(lambda there: len(there) >= least, f"net.min_clients = {least} clients")
+            if not enough:
+                reason = f"{len(self._hub.connected())} of {least} clients were connected after {options.wait_s:g} s"
+                self.machine.advance(RoundState.VOID, time.monotonic(), reason)
             self.attempt, self._num_clients = 1, population()
         self._world.begin(self._num_clients, resumed, enough)
         return self._num_clients

@@ -164,6 +164,7 @@ class Hub:
         self._terms, self._options, self._members, self._log, self._spool = terms, options, members, log, spool
         self._clock = clock
         self._sessions: dict[int, Session] = {}  # the newest of each client that has joined
+        self._expected: set[int] = set()  # clients that have joined, and have not said goodbye
         self._active: _Active | None = None
         self._arrived = asyncio.Event()
         self._final: tuple[Outgoing, Callable[[int], Named]] | None = None
@@ -233,12 +234,12 @@ class Hub:
         return Conducted(collection.tasks, active.uploads, collection.closed)
 
     async def finish(self, final: Outgoing, named: Callable[[int], Named], linger_s: float) -> None:
-        """Tell all clients that the run is complete, and stay for those that have not heard of it."""
+        """Tell all clients that the run is complete, and stay for those that have not said goodbye."""
         self._final = final, named
         for session in self._sessions.values():
             self._send_done(session)
         end = self._clock() + linger_s
-        while self._sessions and self._clock() < end:
+        while self._expected and self._clock() < end:
             await asyncio.sleep(min(0.05, max(0.0, end - self._clock())))
 
     async def scale(self, scaled: Scaled) -> None:
@@ -341,6 +342,7 @@ class Hub:
         if (before := self._sessions.pop(number, None)) is not None:
             before.cut()
         self._sessions[number] = session
+        self._expected.add(number)
         session.send(Joined())
         if ready.moments is not None:
             self.moments[number] = ready.moments
@@ -543,9 +545,11 @@ class Hub:
         try:
             self._check_revoked(session.peer)
         except RefusalError as error:
-            session.send(Refused(str(error)))
+            session.dismiss(str(error))
+            self._log.append("refuse", name=session.name, client=task.client, reason=str(error))
             self._carry_out(active, active.collection.withdraw(task.client, str(error), self._clock()))
-            session.cut()
+            self._expected.discard(task.client)
+            self._leave(session)
             return
         assignment, payload = active.assignment, active.assignment.payload
         durable, base = assignment.named(task.client)

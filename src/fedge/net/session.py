@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from fedge.net.protocol import FromClient, FromServer, encode, read_client
+from fedge.net.protocol import FromClient, FromServer, Refused, encode, read_client
 from fedge.net.transport import ControlStream, LinkError, Peer, RefusalError
 
 MAX_WAITING = 256
@@ -64,10 +64,15 @@ class Session:
             pass
         self.cut()
 
+    def dismiss(self, reason: str) -> None:
+        """Tell the client that a person has to act, and end the stream as `close` does, without waiting for it."""
+        self.send(Refused(reason[:1000]))
+        self._closing = asyncio.create_task(self.close())
+
     def cut(self) -> None:
         """End the stream without waiting."""
         self._writer.cancel()
-        self._closing = asyncio.create_task(self._stream.close())  # kept, so that it is not collected
+        self._cutting = asyncio.create_task(self._stream.close())  # kept, so that it is not collected
 
     async def _write(self) -> None:
         while True:

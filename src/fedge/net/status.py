@@ -19,6 +19,8 @@ from fedge.core.storage import write_atomic, writing
 from fedge.net.events import utc
 from fedge.runs import files
 
+DONE = "done"
+"""The state of a run of which all clients know that it is complete, or that was kept long enough for them."""
 _NUM_MOMENTS = 11  # over which throughput is measured: ten seconds, at one a second
 
 
