@@ -181,7 +181,7 @@ def test_a_name_must_do_for_a_directory(name: str) -> None:
     ("changes", "what"),
     [
         ({"schedule": {"learning_rate": "step"}}, "the schedule step"),
-        ({"schedule": {"local_steps": {"name": "product", "rules": ["exp", "step"]}}}, "the schedule step"),
+        ({"schedule": {"local_steps": {"name": "product", "rules": ["fixed", "step"]}}}, "the schedule step"),
         ({"target": {"patience": 3}}, "target.patience"),
         ({"target": {"metric": "validation_loss", "value": 1.0}}, "target.metric"),
     ],
