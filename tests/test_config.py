@@ -178,6 +178,22 @@ def test_a_name_must_do_for_a_directory(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"schedule": {"learning_rate": "step"}}, "the schedule step"),
+        ({"schedule": {"local_steps": {"name": "product", "rules": ["fixed", "step"]}}}, "the schedule step"),
+        ({"target": {"patience": 3}}, "target.patience"),
+        ({"target": {"metric": "validation_loss", "value": 1.0}}, "target.metric"),
+    ],
+)
+def test_what_looks_at_the_validation_split_needs_one(changes: dict[str, Any], what: str) -> None:
+    raw = SMALL | {"algorithm": {"name": "fedavg", "local_steps": 4}} | changes
+    with pytest.raises(ConfigError, match=rf"^{what} looks at the validation split, .* set data\.validation = 0\.1"):
+        parse(raw)
+    assert parse(raw | {"data": {"name": "digits", "validation": 0.1}}).data.validation == 0.1
+
+
+@pytest.mark.parametrize(
     ("make", "expected"),
     [
         (lambda: Config(**PARTS, rounds=-3), "rounds: expected int >= 1"),

@@ -39,6 +39,7 @@ def numbers(samples: Samples) -> list[float]:
         (1, 0.9, 0),  # the only one is trained on
         (2, 0.1, 1),  # 0.2, but at least 1 of 2
         (10, 0.25, 2),  # 2.5 rounded down
+        (10, 0.29, 2),  # and 2.9
         (29, 0.25, 7),  # 7.25
         (100, 0.29, 29),  # 28.999999999999996 in floating point
         (3, 0.9999999999, 2),  # one is always left
