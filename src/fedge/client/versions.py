@@ -101,11 +101,12 @@ class StateDirectory:
     def begin(self, run: str, number: int) -> None:
         """Take part in a run under a number. A run that the client does not know starts without private state.
 
-        Raises StreamError for an id that no server makes, RunError if the client has another number in this run.
+        Raises StreamError for an id that no server makes, RunError if the client has private state under another number
+        of this run. Without any it had not joined yet, and the number may have become another client's.
         """
         if not _RUN_ID.match(run):
             raise StreamError(f"expected the id of a run, up to 64 letters and digits, got {run[:100]!r}")
-        if run == self._mark.run and number != self._mark.number:
+        if run == self._mark.run and number != self._mark.number and self._folder.exists() and self.versions():
             raise RunError(
                 f"{self.path} belongs to client {self._mark.number} of run {run}, but the server now says {number}; "
                 "if the server has lost its registry, start the client with --reset-state"

@@ -312,6 +312,7 @@ class Hub:
         if terms.num_clients is not None and (hello.number or 0) >= terms.num_clients:
             raise RefusalError(f"expected a number below data.clients = {terms.num_clients}, got {hello.number}")
         number = await asyncio.to_thread(self._members.reserve, hello.name, hello.number)
+        session.has_reserved = True
         beat_s = min(IDLE_BEAT_S, self._options.lease_s)  # while working, a client beats several times as often
         session.send(Welcome(terms.run, number, terms.plan, terms.initial.num_bytes, beat_s))
         ready = await session.receive(BUILD_S)
@@ -328,7 +329,7 @@ class Hub:
         if problem := terms.problem_of_moments(ready.moments, ready.facts):
             raise RefusalError(f"the moments of the client's inputs cannot be: {problem}")
         self._check_revoked(peer)
-        await asyncio.to_thread(
+        joined = await asyncio.to_thread(
             self._members.join,
             hello.name,
             peer.fingerprint,
@@ -338,6 +339,8 @@ class Hub:
             peer.address,
             peer.expires_s,
         )
+        if joined != number:  # another session under this name has released the number, and somebody else took it
+            raise StreamError(f"expected client number {number} to be free, got {joined} instead; try again")
         session.number = number
         if (before := self._sessions.pop(number, None)) is not None:
             before.cut()
@@ -372,7 +375,7 @@ class Hub:
 
     def _leave(self, session: Session) -> None:
         number = session.number
-        if number is None and session.name:
+        if number is None and session.has_reserved:
             self._members.release(session.name)
         if number is None or self._sessions.get(number) is not session:
             return
@@ -440,6 +443,7 @@ class Hub:
     # Payloads
 
     def _payload(self, peer: Peer, token: str) -> tuple[Outgoing, _Active | None, int]:
+        self._check_revoked(peer)
         if token == INITIAL:
             return self._terms.initial, None, -1
         if token == FINAL and self._final is not None:
@@ -459,6 +463,7 @@ class Hub:
         return (active, client) if client >= 0 else (None, -1)
 
     async def _upload(self, peer: Peer, token: str, chunks: AsyncIterator[bytes]) -> Settled:
+        self._check_revoked(peer)
         active, client = self._find(peer, token)
         if active is None:
             return Settled(token, "late", _TASK_IS_OVER)

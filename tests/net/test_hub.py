@@ -1,0 +1,132 @@
+"""The hub alone: sessions are queues, and nothing travels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec import Raw
+
+from fedge.core.message import NoMeta, Outgoing
+from fedge.core.net_options import NetOptions
+from fedge.net.hub import Hub, Terms
+from fedge.net.protocol import FINAL, INITIAL, PROTOCOL, Facts, Hello, Ready, encode, read_server
+from fedge.net.registry import Registry
+from fedge.net.spool import Spool
+from fedge.net.transport import Peer, RefusalError
+from fedge.net.world import Named
+from net.echo import in_chunks, in_loop
+
+FACTS = Facts((2,), 3, "classes", 5)
+
+
+class QueueStream:
+    """A control stream of which a test is the other end."""
+
+    def __init__(self) -> None:
+        self.said: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def receive(self) -> bytes | None:
+        return await self.said.get()
+
+    async def send(self, data: bytes) -> None:
+        self.heard.put_nowait(data)
+
+    async def close(self) -> None:
+        self.said.put_nowait(None)
+
+
+class Quiet:
+    def append(self, event: str, **fields: object) -> None: ...
+
+
+class Client:
+    """One session with a hub."""
+
+    def __init__(self, hub: Hub, name: str, certified: str | None = None) -> None:
+        self._stream = QueueStream()
+        self.name = name
+        self.ended = asyncio.create_task(hub.session(Peer(certified or name, name, "here"), self._stream))
+
+    async def ask(self, message: Hello | Ready) -> Any:
+        self._stream.said.put_nowait(encode(message))
+        return read_server(await self._stream.heard.get())
+
+    async def greet(self) -> Any:
+        return await self.ask(Hello(PROTOCOL, self.name))
+
+    async def join(self) -> Any:
+        return await self.ask(Ready({}, FACTS))
+
+    async def leave(self) -> None:
+        await self._stream.close()
+        await self.ended
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[[set[str]], Hub]]:
+    registry = Registry.open(tmp_path / "registry.sqlite")
+
+    def made(revoked: set[str]) -> Hub:
+        initial = Outgoing(NoMeta(), {"x": torch.ones(4)})
+        terms = Terms(
+            "run", Raw(b"\xc0"), initial, {}, FACTS.shape, FACTS.num_outputs, FACTS.task, None, revoked.__contains__
+        )
+        return Hub(terms, NetOptions(), registry, Quiet(), Spool(tmp_path / "spool"))
+
+    yield made
+    registry.close()
+
+
+@in_loop
+async def test_a_revoked_client_gets_no_payload(make: Callable[[set[str]], Hub]) -> None:
+    """Whoever has a certificate of the CA reaches the streams beside the session."""
+    hub = make({"bob"})
+    await hub.finish(Outgoing(NoMeta(), {"x": torch.ones(4)}), lambda client: Named(), 0.0)
+    for token in (INITIAL, FINAL):
+        assert [chunk async for chunk in hub.fetch(Peer("alice", "alice", "here"), token)]
+        with pytest.raises(RefusalError, match="certificate of 'bob' is revoked"):
+            assert not [chunk async for chunk in hub.fetch(Peer("bob", "bob", "here"), token)]
+    with pytest.raises(RefusalError, match="certificate of 'bob' is revoked"):
+        await hub.upload(Peer("bob", "bob", "here"), "w1-0-1-0-00", in_chunks(b"data"))
+
+
+@in_loop
+async def test_a_number_that_somebody_else_got_meanwhile_is_not_shared(make: Callable[[set[str]], Hub]) -> None:
+    """A client's broken session ends while its next one joins: that releases the number."""
+    hub = make(set())
+    broken, alice = Client(hub, "alice"), Client(hub, "alice")
+    await broken.greet()
+    assert (await alice.greet()).number == 0
+    await broken.leave()
+    bob = Client(hub, "bob")
+    assert (await bob.greet()).number == 0
+    await bob.join()
+    refused = await alice.join()
+    assert (refused.final, hub.connected()) == (False, [0])
+    await alice.leave()
+    again = Client(hub, "alice")
+    assert (await again.greet()).number == 1
+    await again.join()
+    assert hub.connected() == [0, 1]
+    for client in (bob, again):
+        await client.leave()
+
+
+@in_loop
+async def test_a_foreign_name_releases_nobodys_number(make: Callable[[set[str]], Hub]) -> None:
+    hub = make(set())
+    alice = Client(hub, "alice")
+    assert (await alice.greet()).number == 0
+    mallory = Client(hub, "alice", certified="mallory")
+    assert "its certificate is of 'mallory'" in (await mallory.greet()).reason
+    await mallory.leave()
+    bob = Client(hub, "bob")
+    assert (await bob.greet()).number == 1
+    for client in (alice, bob):
+        await client.leave()
