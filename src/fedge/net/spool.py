@@ -37,10 +37,11 @@ class Spool:
         self.clear()
 
     def clear(self) -> None:
-        """Delete all uploads."""
+        """Delete all uploads. Late ones may still be arriving: so the folder stays."""
         with writing(self._folder, "start the server again"):
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(parents=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for file in self._folder.iterdir():
+                file.unlink(missing_ok=True)
 
     def check_space(self, num_bytes: int) -> None:
         """Raise a StorageError if the disk has no room for this much."""

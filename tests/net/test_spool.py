@@ -1,0 +1,36 @@
+"""Uploads on disk."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from fedge.net.spool import Spool
+from net.echo import in_chunks, in_loop
+
+
+def test_what_an_earlier_server_left_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "w1-0-1-0.1").write_bytes(b"half")
+    Spool(tmp_path / "spool")
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+@in_loop
+async def test_an_upload_that_arrives_while_the_others_are_deleted(tmp_path: Path) -> None:
+    """The exchange has closed, and the main thread deletes its uploads: a late one costs nothing but itself."""
+    spool, ended = Spool(tmp_path / "spool"), threading.Event()
+
+    def clear() -> None:
+        while not ended.is_set():
+            spool.clear()
+
+    with ThreadPoolExecutor(1) as others:
+        clearing = others.submit(clear)
+        try:
+            for number in range(300):
+                await spool.take(f"w1-0-1-0.{number}", in_chunks(b"data"), lambda num_bytes: False)
+        finally:
+            ended.set()
+        clearing.result()
