@@ -2,9 +2,11 @@
 
 import pytest
 
+from fedge.core.net_options import NetOptions
 from fedge.net.actions import Close, Ignore, SendGrant, SendHold, SendOffer, SendWithdraw, ignored
 from fedge.net.closing import Rules
 from fedge.net.collection import AnswerCollection
+from fedge.net.engine import evaluation_rules
 from fedge.net.grants import Grants
 from fedge.net.task import TaskState
 
@@ -116,6 +118,15 @@ def test_grace_begins_again_when_more_clients_accept() -> None:
     collection.beat(1, token(1), 50.0)
     assert collection.tick(60.0) == []
     assert bring(collection, 1, "settled", 70.0) == [Close("all tasks have ended")]
+
+
+def test_an_evaluation_waits_for_clients_that_have_not_accepted_yet() -> None:
+    collection = collect(2, evaluation_rules(NetOptions(evaluate_s=50.0, lease_s=60.0)))
+    assert bring(collection, 0, "settled", 1.0) == []
+    assert collection.tick(2.0) == []
+    bring(collection, 1, "accepted", 3.0)
+    assert collection.tick(49.0) == []
+    assert collection.tick(50.0)[-1] == Close("the deadline of 50 s has passed")
 
 
 def test_rejected_answers_are_not_received() -> None:

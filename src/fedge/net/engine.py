@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 
 import numpy as np
 
@@ -197,7 +198,7 @@ class NetEngine:
             MAX_SUMS_BYTES,
             _examine_sums,
         )
-        rules = Rules(1.0, 0.0, self._options.evaluate_s, self._options.lease_s)
+        rules = evaluation_rules(self._options)
         conducted = self._loop.call(self._hub.conduct(assignment, AnswerCollection, rules))
         self._record(assignment, conducted)
         uploads = sorted(conducted.uploads.items())
@@ -209,6 +210,11 @@ class NetEngine:
         if self._test is None:
             raise ConfigError('evaluate.at: the server has no test set; set evaluate.at = "clients"')
         return self._test(variables)
+
+
+def evaluation_rules(options: NetOptions) -> Rules:
+    """Return when an evaluation closes: not before all that were asked have ended, however late some accept."""
+    return Rules(1.0, inf, options.evaluate_s, options.lease_s)
 
 
 def _phases(tasks: Sequence[ClientTask]) -> Phases:

@@ -56,6 +56,7 @@ class MeasuredWorld:
         self._num_clients = 1
         self._plan: PlannedRound | None = None
         self._enough = True
+        self._planned = 0  # answers that are wanted of the last cohort
         self._durable: dict[int, Version] = {}
         self._base: dict[int, Version] = {}
 
@@ -82,18 +83,20 @@ class MeasuredWorld:
 
     def planned(self, num_asked: int) -> int:
         """Return how many answers close an exchange with so many clients: with over-selection, fewer."""
-        return min(num_asked, ceil(num_asked / self._over - 1e-9))
+        return min(num_asked, self._planned)
 
     def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
         if not self._enough:
             return []
+        wanted = self._selection.number(self._num_clients)
         if self._plan is not None and self._plan.round == round:
             asked = self._plan.cohort
         else:
             able = np.array([client for client in self._connected() if client < self._num_clients], np.int64)
-            number = ceil(self._selection.number(self._num_clients) * self._over - 1e-9)
+            number = ceil(wanted * self._over - 1e-9)
             chosen = able if everyone else self._selection.select(able, number, self._seed, round, 0)
             asked = tuple(chosen.tolist())
+        self._planned = len(asked) if everyone else min(len(asked), wanted)
         return [Cohort(0, asked, asked)] if asked else []
 
     def admit(self, round: int, cells: Sequence[int]) -> Admission | None:
