@@ -146,6 +146,8 @@ class Agent:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._kept = BaseVersion(state)
         self._built: tuple[str, Built] | None = None  # and for which run
+        self._plan = b""  # by which it was built
+        self._scaled: Scaled | None = None  # by what its inputs are normalised
         self._number = -1
         self._task: _Task | None = None
         self._stream: ClientStreams | None = None  # while joined
@@ -179,6 +181,8 @@ class Agent:
                 if await self._take_part(stream):
                     return
             except DeniedError:
+                if self._task is not None:
+                    self._task.withdrawn = True  # else the main thread would train to the end
                 raise
             except LinkError as error:
                 if not silent:
@@ -195,12 +199,14 @@ class Agent:
         known = self._built[0] if self._built else self._state.run
         await stream.send(encode(Hello(PROTOCOL, self._name, known, self._named, self._software)))
         welcome = await self._answer(stream, Welcome)
-        if self._built is None or self._built[0] != welcome.run or welcome.number != self._number:
-            await self._abandon("the server begins another run")
+        known_as = self._built and (self._built[0], self._number, self._plan)
+        if self._built is None or known_as != (welcome.run, welcome.number, bytes(welcome.plan)):
+            await self._abandon("the server has another plan")
             initial = (await self._fetch(stream, INITIAL, NoMeta, welcome.initial_bytes))[1]
             self._state.begin(welcome.run, welcome.number)
             built = await self._in_main(lambda: self._build(welcome.plan, welcome.number, initial, self._kept))
             self._built, self._number = (welcome.run, built), welcome.number
+            self._plan, self._scaled = bytes(welcome.plan), None
             self._kept.first = built.side.algorithm.keep(built.side.network.variables)
         self._beat_s = min(max(welcome.beat_s, 1.0), 600.0)
         built = self._built[1]
@@ -254,9 +260,7 @@ class Agent:
                         await self._finish(stream, found)
                         return True
                     case Scaled():
-                        assert self._built is not None
-                        run, built = self._built
-                        self._built = run, await self._in_main(partial(self._build.scale, built, found))
+                        await self._scale(found)
                     case Pulse():
                         pass
                     case _:
@@ -264,19 +268,30 @@ class Agent:
         finally:
             beats.cancel()
 
+    async def _scale(self, scaled: Scaled) -> None:
+        """Normalise the inputs; after a reconnection they are, and a main thread that trains must not be waited for."""
+        if scaled != self._scaled:
+            assert self._built is not None
+            run, built = self._built
+            self._built = run, await self._in_main(partial(self._build.scale, built, scaled))
+            self._scaled = scaled
+
     async def _beat(self, stream: ClientStreams) -> None:
+        silent = 0
         while True:
-            task = self._task
-            busy = task is not None and task.accepted
-            await asyncio.sleep(self._beat_s / BUSY_BEATS if busy else self._beat_s)
+            await asyncio.sleep(self._beat_s / BUSY_BEATS)  # also while idle: work may begin meanwhile
+            silent += 1
             task = self._task
             try:
                 if task is not None and task.accepted:
                     await stream.send(encode(Beat(task.offer.task, task.activity)))
-                else:
+                elif silent >= BUSY_BEATS:
                     await stream.send(encode(Beat()))
+                else:
+                    continue
             except LinkError:
                 return  # whoever receives finds out as well
+            silent = 0
 
     async def _finish(self, stream: ClientStreams, done: Done) -> None:
         await self._abandon("the run is complete")
@@ -381,6 +396,7 @@ class Agent:
             except DeniedError as error:
                 raise NetworkError(str(error)) from None
             except LinkError:
+                await asyncio.sleep(FIRST_PAUSE_S)
                 await self._try_to_send(Finished(token, task.size, task.changed))
                 continue
             if not isinstance(settled, Settled):

@@ -1,0 +1,123 @@
+"""A client's agent alone: its sessions are scripts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fedge.client.versions import StateDirectory
+from fedge.core.message import NoMeta, Outgoing
+from fedge.net import agent as agents
+from fedge.net.agent import Agent, Built
+from fedge.net.chunks import in_chunks
+from fedge.net.policy import read_policies
+from fedge.net.protocol import (
+    Beat,
+    Facts,
+    FromClient,
+    FromServer,
+    Joined,
+    Offer,
+    Scaled,
+    Welcome,
+    encode,
+    read_client,
+)
+from fedge.net.transport import DeniedError
+from net.contract_client import Quiet
+from net.echo import in_loop
+
+INITIAL = Outgoing(NoMeta(), {})
+SCALED = Scaled([1.0], [2.0])
+
+
+class Script:
+    """A session in which a server says this, whatever it hears, and hangs up."""
+
+    def __init__(self, *said: FromServer) -> None:
+        self._said = list(said)
+        self.heard: list[FromClient] = []
+
+    async def receive(self) -> bytes | None:
+        return encode(self._said.pop(0)) if self._said else None
+
+    async def send(self, data: bytes) -> None:
+        self.heard.append(read_client(data))
+
+    async def close(self) -> None: ...
+
+    async def fetch(self, token: str) -> AsyncIterator[bytes]:
+        for chunk in in_chunks(INITIAL):
+            yield chunk
+
+
+class CountingBuilder:
+    def __init__(self) -> None:
+        self.plans: list[bytes] = []
+        self.num_scaled = 0
+
+    def __call__(self, plan: Raw, *given: object) -> Built:
+        self.plans.append(bytes(plan))
+        side: Any = SimpleNamespace(
+            algorithm=SimpleNamespace(keep=lambda variables: {}), network=SimpleNamespace(variables={})
+        )
+        return Built(side, {}, Facts((2,), 3, "classes", 5))
+
+    def scale(self, built: Built, scaled: Scaled) -> Built:
+        self.num_scaled += 1
+        return built
+
+
+def make(state: StateDirectory, builder: Any, *sessions: Script) -> Agent:
+    left = list(sessions)
+
+    async def connect() -> Any:
+        if not left:
+            raise DeniedError("the script is over")
+        return left.pop(0)
+
+    return Agent("c0", None, connect, state, builder, read_policies(()), Quiet(), {})  # type: ignore[arg-type]
+
+
+def test_another_plan_is_built_and_the_same_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may be started again with other options of the algorithm; its clients go on."""
+    monkeypatch.setattr(agents, "FIRST_PAUSE_S", 0.0)
+    one, other = (Welcome("run", 0, Raw(plan), INITIAL.num_bytes, 30.0) for plan in (b"\xa1a", b"\xa1b"))
+    builder = CountingBuilder()
+    with StateDirectory(tmp_path / "state", "c0") as state, pytest.raises(DeniedError, match="the script is over"):
+        make(state, builder, *(Script(welcome, Joined(), SCALED) for welcome in (one, one, other))).run()
+    assert builder.plans == [b"\xa1a", b"\xa1b"]
+    assert builder.num_scaled == 2
+
+
+@in_loop
+async def test_the_first_beat_of_work_does_not_wait_for_an_idle_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that begins just after a beat would else be silent for as long as a lease may last."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:  # accepted just after the sleep has begun
+            task = agents._Task(Offer("w1", "work", 1, 0, 1, 0, 0, 60.0, None, None))
+            task.accepted = True
+            agent._task = task
+        if script.heard:
+            raise asyncio.CancelledError
+
+    script = Script()
+    with StateDirectory(tmp_path / "state", "c0") as state:
+        agent = make(state, CountingBuilder())
+        agent._beat_s = 30.0
+        monkeypatch.setattr(agents.asyncio, "sleep", sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await agent._beat(script)  # type: ignore[arg-type]
+    assert script.heard == [Beat("w1", "idle")]
+    assert slept[0] == 10.0
