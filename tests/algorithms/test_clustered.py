@@ -237,6 +237,16 @@ def test_too_few_for_a_division_train_undivided() -> None:
     assert federation.state["members"].tolist() == [0, 1, 0, 1]  # b = 0 and 0.5 are below, 3 and 4 above
 
 
+def test_too_few_answers_for_a_division_are_no_error() -> None:
+    """On a network all may be asked, and all but one be late."""
+    federation = four(when=1)
+    federation.engine = Losing(federation.engine, lambda work, info: {0, 1, 3} if info.round == 1 else set())
+    federation.round()
+    assert federation.state["members"].tolist() == [0]
+    federation.round()
+    assert federation.state["members"].tolist() == [0, 1, 0, 1]
+
+
 # ---------------------------------------------------------------- what it cannot do
 
 

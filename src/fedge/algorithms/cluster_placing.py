@@ -24,7 +24,7 @@ def split(algorithm: Algorithm, state: Tree, info: Info, count: int) -> Generato
     before = pick("0", state)
     exchange = first_exchange(algorithm, before, info)
     reply = yield exchange._replace(reduce=Collect)
-    if len(reply.ids) < count and len(info.cohort) < info.num_clients:
+    if len(reply.ids) < min(count, info.num_clients):  # others were not asked, or did not answer
         whole = members_only(algorithm, exchange, reply, np.arange(len(reply.ids)))
         return {**state, **nest("0", tell(algorithm, before, info, whole))}
     changes = updates(algorithm, exchange, reply)
