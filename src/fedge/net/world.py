@@ -56,7 +56,7 @@ class MeasuredWorld:
         self._num_clients = 1
         self._plan: PlannedRound | None = None
         self._enough = True
-        self._planned = 0  # answers that are wanted of the last cohort
+        self._planned: int | None = None  # answers that are wanted of the cohort that was gathered; None: all
         self._durable: dict[int, Version] = {}
         self._base: dict[int, Version] = {}
 
@@ -83,7 +83,7 @@ class MeasuredWorld:
 
     def planned(self, num_asked: int) -> int:
         """Return how many answers close an exchange with so many clients: with over-selection, fewer."""
-        return min(num_asked, self._planned)
+        return num_asked if self._planned is None else min(num_asked, self._planned)
 
     def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
         if not self._enough:
