@@ -97,7 +97,7 @@ class Honest(FakeClient):
         assert settled.verdict == "received", settled
 
 
-class SessionOver(Exception):
+class SessionOverError(Exception):
     """The server has ended the session."""
 
 
@@ -121,7 +121,7 @@ class Fuzzer(FakeClient):
                     if self.offer is not None:
                         await self.campaign.started.wait()
                         await self._spoil(self.offer)
-                except SessionOver:
+                except SessionOverError:
                     await self._enter_again()
             await self.say(Goodbye("over"))
         finally:
@@ -158,12 +158,12 @@ class Fuzzer(FakeClient):
             while not isinstance(found := await self.hear(), Withdraw) or found.task != marker:
                 if isinstance(found, Refused):
                     self.campaign.note(kind, Outcome("refused", found.reason))
-                    raise SessionOver
+                    raise SessionOverError
                 self._take_in(found)
                 answers.append(type(found).__name__ + getattr(found, "reason", ""))
         except (LinkError, AssertionError) as error:
             self.campaign.note(kind, Outcome("cut", str(error)))
-            raise SessionOver from None
+            raise SessionOverError from None
         self.campaign.note(kind, Outcome("answered" if answers else "accepted", " ".join(answers)))
 
     async def _talk(self, phase: str, task: str) -> None:
@@ -207,14 +207,14 @@ class Fuzzer(FakeClient):
             await self.say(Finished(offer.task, max(0, len(data) + lie), self.rng.random() < 0.5))
             while not isinstance(found := await self.hear(), Grant):
                 if isinstance(found, Refused):
-                    raise SessionOver
+                    raise SessionOverError
                 self._take_in(found)
                 if self.offer is None or self._done:
                     return True
                 if isinstance(found, Offer):
                     return False
         except (LinkError, AssertionError):
-            raise SessionOver from None
+            raise SessionOverError from None
         match self.rng.randrange(6):
             case 0:
                 await self._break_off(offer.task, data)

@@ -39,8 +39,9 @@ class Spool:
     def clear(self) -> None:
         """Delete all uploads."""
         with writing(self._folder, "start the server again"):
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(parents=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for file in self._folder.iterdir():  # the folder stays: a late upload may be about to begin
+                file.unlink(missing_ok=True)
 
     def check_space(self, num_bytes: int) -> None:
         """Raise a StorageError if the disk has no room for this much."""
