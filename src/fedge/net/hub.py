@@ -166,7 +166,7 @@ class Hub:
         self._terms, self._options, self._members, self._log, self._spool = terms, options, members, log, spool
         self._clock = clock
         self._sessions: dict[int, Session] = {}  # the newest of each client that has joined
-        self._expected: set[int] = set()  # clients that have joined, and have not said goodbye
+        self.expected: set[int] = set()  # clients that have joined, and have not said goodbye
         self._joining: Counter[str] = Counter()  # sessions that may join, by name
         self._active: _Active | None = None
         self._arrived = asyncio.Event()
@@ -243,7 +243,7 @@ class Hub:
         for session in self._sessions.values():
             self._send_done(session)
         end = self._clock() + linger_s
-        while self._expected and self._clock() < end:
+        while self.expected and self._clock() < end:
             await asyncio.sleep(min(0.05, max(0.0, end - self._clock())))
 
     async def scale(self, scaled: Scaled) -> None:
@@ -365,7 +365,7 @@ class Hub:
         if (before := self._sessions.pop(number, None)) is not None:
             before.cut()
         self._sessions[number] = session
-        self._expected.add(number)
+        self.expected.add(number)
         session.send(Joined())
         if ready.moments is not None:
             self.moments[number] = ready.moments
@@ -412,6 +412,7 @@ class Hub:
             self._members.seen(number, time.time(), message.activity if isinstance(message, Beat) else None)
             if isinstance(message, Goodbye):
                 session.farewell = message.reason
+                self.expected.discard(number)
                 if active := self._active:
                     self._carry_out(active, active.collection.left(number, message.reason, self._clock()))
                 return
@@ -584,7 +585,7 @@ class Hub:
             session.dismiss(str(error))
             self._log.append("refuse", name=session.name, client=task.client, reason=str(error))
             self._carry_out(active, active.collection.withdraw(task.client, str(error), self._clock()))
-            self._expected.discard(task.client)
+            self.expected.discard(task.client)
             self._leave(session)
             return
         assignment, payload = active.assignment, active.assignment.payload
