@@ -49,9 +49,9 @@ def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> N
         assert "names the number 0, which client 'c0' has" in said
         said = refused(join("c0", f"{deployment.file}#1", tmp_path / "state-8"), 9)
         assert "client 'c0' has the number 0 in this run, but its data names 1" in said
-        other = write(tmp_path / "other", changed(FEDAVG, data={"clients": 5}))
+        other = write(tmp_path / "other", changed(FEDAVG, data={"name": "synthetic", "clients": 3}))
         said = refused(join("c1", f"{other}#1", tmp_path / "state-9"), 3)
-        print("SAID", said)
+        assert f"data.name: the server has 'digits', {other} has 'synthetic'" in said
 
         deployment.start_clients(1, 2)
         deployment.finish()
@@ -175,6 +175,7 @@ def test_a_client_that_is_revoked_meanwhile(fedge: Fedge, tmp_path: Path) -> Non
         deployment.wait_for_joins(1)
         deployment.start_client(0, hooks=(hook(process_hooks.client_works_after, file=str(go_on), number=3),))
         deployment.start_client(2)
+        deployment.wait_for_joins(2)
         deployment.wait_for_event("fetch", client=1, round=3)
         assert deployment.pki is not None
         pki.revoke(deployment.pki, "c1")

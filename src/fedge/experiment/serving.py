@@ -164,6 +164,7 @@ class _Server:
             self._problem_of_moments,
         )
         self._hub = Hub(terms, config.net, self._registry, self, spool)
+        self._hub.expected.update(self._registry.names())  # those of the server before a restart
         self._loop = LoopThread("network")
         self._world = MeasuredWorld(
             config.selection, secret, config.net.over_selection, self._hub.connected, config.edge.joules

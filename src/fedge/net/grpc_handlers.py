@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine
@@ -14,6 +15,7 @@ from cryptography import x509
 
 from fedge.net.certificates import common_name, fingerprint
 from fedge.net.grpc_stream import END, SESSION_KEY, TOKEN_KEY, MessageStream, grpc, in_background
+from fedge.net.protocol import MAX_TOKEN, TOKEN_PATTERN
 from fedge.net.transport import LinkError, Peer, RefusalError, Service, StreamLimits
 
 _log = logging.getLogger(__name__)
@@ -142,8 +144,9 @@ class ServiceHandlers:
 
     async def _token(self, data: bytes | str, context: Any) -> str:
         text = data.decode("ascii", "replace") if isinstance(data, bytes) else data
-        if not 0 < len(text) <= 100 or not text.isascii():
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected a token of 1 to 100 ASCII characters")
+        if not 0 < len(text) <= MAX_TOKEN or not re.match(TOKEN_PATTERN, text):
+            expected = f"expected a token of 1 to {MAX_TOKEN} letters, digits, dots and hyphens"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, expected)
         return text
 
     async def _peer(self, context: Any) -> Peer:

@@ -10,8 +10,9 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import Raw
 
@@ -59,6 +60,7 @@ from fedge.net.task import ClientTask, TaskState
 from fedge.net.transport import ControlStream, LinkError, Peer, RefusalError
 from fedge.net.world import Named
 
+T = TypeVar("T")
 HELLO_S = 20.0
 """Seconds for a client's first message."""
 BUILD_S = 3600.0
@@ -164,7 +166,8 @@ class Hub:
         self._terms, self._options, self._members, self._log, self._spool = terms, options, members, log, spool
         self._clock = clock
         self._sessions: dict[int, Session] = {}  # the newest of each client that has joined
-        self._expected: set[int] = set()  # clients that have joined, and have not said goodbye
+        self.expected: set[int] = set()  # clients that have joined, and have not said goodbye
+        self._joining: Counter[str] = Counter()  # sessions that may join, by name
         self._active: _Active | None = None
         self._arrived = asyncio.Event()
         self._final: tuple[Outgoing, Callable[[int], Named]] | None = None
@@ -231,7 +234,8 @@ class Hub:
                 raise active.failure
             self._carry_out(active, collection.tick(self._clock()))
         self._active = None
-        return Conducted(collection.tasks, active.uploads, collection.closed)
+        # A copy: uploads that end from now on change nothing for the thread that reads it.
+        return Conducted(collection.tasks, dict(active.uploads), collection.closed)
 
     async def finish(self, final: Outgoing, named: Callable[[int], Named], linger_s: float) -> None:
         """Tell all clients that the run is complete, and stay for those that have not said goodbye."""
@@ -239,7 +243,7 @@ class Hub:
         for session in self._sessions.values():
             self._send_done(session)
         end = self._clock() + linger_s
-        while self._expected and self._clock() < end:
+        while self.expected and self._clock() < end:
             await asyncio.sleep(min(0.05, max(0.0, end - self._clock())))
 
     async def scale(self, scaled: Scaled) -> None:
@@ -279,14 +283,14 @@ class Hub:
             await session.close()
 
     async def fetch(self, peer: Peer, token: str) -> AsyncIterator[bytes]:
-        payload, active, client = self._payload(peer, token)
+        payload, active, client = self._logged(peer, lambda: self._payload(peer, token))
         if active is not None:
             self._tell(active, active.collection.fetching(client, token, self._clock()))
         for chunk in in_chunks(payload):
             yield chunk
             self.bytes_down += len(chunk)
             if active is not None:
-                active.collection.beat(client, token, self._clock())
+                self._carry_out(active, active.collection.beat(client, token, self._clock()))
                 self._members.count_bytes(client, down=len(chunk))
         if active is not None:
             self._carry_out(active, active.collection.fetched(client, token, self._clock()))
@@ -300,7 +304,7 @@ class Hub:
         hello = await session.receive(HELLO_S)
         if not isinstance(hello, Hello):
             raise RefusalError("expected a hello as the first message")
-        peer, terms = session.peer, self._terms
+        peer = session.peer
         session.name = hello.name
         if hello.protocol != PROTOCOL:
             raise RefusalError(
@@ -309,10 +313,26 @@ class Hub:
         if peer.name is not None and peer.name != hello.name:
             raise RefusalError(f"the client calls itself {hello.name!r}, but its certificate is of {peer.name!r}")
         self._check_revoked(peer)
+        with self._reserving(hello.name):
+            await self._admit(session, hello)
+
+    @contextmanager
+    def _reserving(self, name: str) -> Iterator[None]:
+        """Keep the number that is reserved for a name as long as any of its sessions may still join."""
+        self._joining[name] += 1
+        try:
+            yield
+        finally:
+            self._joining[name] -= 1
+            if not self._joining[name]:
+                del self._joining[name]
+                self._members.release(name)
+
+    async def _admit(self, session: Session, hello: Hello) -> None:
+        peer, terms = session.peer, self._terms
         if terms.num_clients is not None and (hello.number or 0) >= terms.num_clients:
             raise RefusalError(f"expected a number below data.clients = {terms.num_clients}, got {hello.number}")
         number = await asyncio.to_thread(self._members.reserve, hello.name, hello.number)
-        session.has_reserved = True
         beat_s = min(IDLE_BEAT_S, self._options.lease_s)  # while working, a client beats several times as often
         session.send(Welcome(terms.run, number, terms.plan, terms.initial.num_bytes, beat_s))
         ready = await session.receive(BUILD_S)
@@ -345,7 +365,7 @@ class Hub:
         if (before := self._sessions.pop(number, None)) is not None:
             before.cut()
         self._sessions[number] = session
-        self._expected.add(number)
+        self.expected.add(number)
         session.send(Joined())
         if ready.moments is not None:
             self.moments[number] = ready.moments
@@ -375,8 +395,6 @@ class Hub:
 
     def _leave(self, session: Session) -> None:
         number = session.number
-        if number is None and session.has_reserved:
-            self._members.release(session.name)
         if number is None or self._sessions.get(number) is not session:
             return
         del self._sessions[number]
@@ -394,6 +412,7 @@ class Hub:
             self._members.seen(number, time.time(), message.activity if isinstance(message, Beat) else None)
             if isinstance(message, Goodbye):
                 session.farewell = message.reason
+                self.expected.discard(number)
                 if active := self._active:
                     self._carry_out(active, active.collection.left(number, message.reason, self._clock()))
                 return
@@ -408,6 +427,7 @@ class Hub:
         token = message.task or ""
         active = self._active
         if active is None or active.client_of.get(token) != client:
+            self._log.append("ignore", name=session.name, client=client, reason=_TASK_IS_OVER)
             if not isinstance(message, Decline):
                 session.send(Withdraw(token, _TASK_IS_OVER))
             return
@@ -462,10 +482,19 @@ class Hub:
             raise RefusalError("this is the task of another client")
         return (active, client) if client >= 0 else (None, -1)
 
+    def _logged(self, peer: Peer, find: Callable[[], T]) -> T:
+        """Return what is found for a peer; a refusal is logged."""
+        try:
+            return find()
+        except RefusalError as error:
+            self._log.append("refuse", name=peer.name, address=peer.address, reason=str(error))
+            raise
+
     async def _upload(self, peer: Peer, token: str, chunks: AsyncIterator[bytes]) -> Settled:
-        self._check_revoked(peer)
-        active, client = self._find(peer, token)
+        self._logged(peer, lambda: self._check_revoked(peer))
+        active, client = self._logged(peer, lambda: self._find(peer, token))
         if active is None:
+            self._log.append("ignore", name=peer.name, address=peer.address, reason=_TASK_IS_OVER)
             return Settled(token, "late", _TASK_IS_OVER)
         collection, task = active.collection, active.collection.tasks[client]
         if found := self._tell(active, collection.upload_began(client, token, self._clock())):
@@ -482,7 +511,8 @@ class Hub:
 
         try:
             file = await self._spool.take(f"{token}.{number}", chunks, count)
-        except LinkError:
+        except LinkError as error:
+            self._log.append("drop", client=client, reason=f"its upload broke: {error}")
             self._carry_out(active, collection.upload_broke(client, token, number, self._clock()))
             raise
         except StorageError as error:
@@ -496,18 +526,20 @@ class Hub:
         if task.num_bytes < task.size:
             reason: str | None = f"its answer is cut short: expected {task.size} bytes, got {task.num_bytes}"
         else:
-            reason = await asyncio.to_thread(active.assignment.examine, client, upload)
+            try:
+                reason = await asyncio.to_thread(active.assignment.examine, client, upload)
+            except FileNotFoundError:  # the exchange has closed meanwhile, and its uploads are deleted
+                reason = _TASK_IS_OVER
         if reason is not None:
             found = self._tell(active, collection.rejected(client, token, reason, self._clock()))
             if found is None:
                 active.uploads[client] = upload
                 return Settled(token, "rejected", reason[:1000])
         else:
-            active.uploads[client] = upload  # before the exchange may close
             found = self._tell(active, collection.received(client, token, number, self._clock()))
             if found is None:
+                active.uploads[client] = upload  # `conduct` cannot have run since
                 return Settled(token, "received")
-            del active.uploads[client]
         file.unlink(missing_ok=True)
         return _settled(token, found)
 
@@ -553,7 +585,7 @@ class Hub:
             session.dismiss(str(error))
             self._log.append("refuse", name=session.name, client=task.client, reason=str(error))
             self._carry_out(active, active.collection.withdraw(task.client, str(error), self._clock()))
-            self._expected.discard(task.client)
+            self.expected.discard(task.client)
             self._leave(session)
             return
         assignment, payload = active.assignment, active.assignment.payload

@@ -26,7 +26,9 @@ FINAL = "final"
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
 Text = Annotated[str, Meta(max_length=1000)]
-Token = Annotated[str, Meta(max_length=100, pattern=r"^[A-Za-z0-9.-]*\Z")]
+MAX_TOKEN = 100  # characters
+TOKEN_PATTERN = r"^[A-Za-z0-9.-]*\Z"
+Token = Annotated[str, Meta(max_length=MAX_TOKEN, pattern=TOKEN_PATTERN)]
 Size = Annotated[int, Meta(ge=0, lt=1 << 53)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Kind = Literal["work", "question"]

@@ -21,7 +21,6 @@ class Session:
     def __init__(self, peer: Peer, stream: ControlStream) -> None:
         self.peer = peer
         self.name = ""  # once it has introduced itself
-        self.has_reserved = False  # a number, to join under
         self.number: int | None = None  # once it has joined
         self.farewell: str | None = None  # why it has left, where that is known
         self._stream = stream
