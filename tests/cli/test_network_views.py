@@ -177,6 +177,15 @@ def test_a_client_on_a_terminal_says_what_matters_above_its_line(capsys: pytest.
     assert capsys.readouterr().out == "model: own/model.safetensors\n"
 
 
+def test_a_client_that_reconnects_while_it_works() -> None:
+    view = ClientLines("a.org:8443", FakeClock())
+    view.connected("5f", 3)
+    view.task(OFFER)
+    view.activity("working")
+    view.connected("5f", 3)
+    assert view.line() == "a.org:8443: client 3 of run 5f: round 4, working, 0:00"
+
+
 def test_a_client_on_a_terminal_says_once_why_it_fails() -> None:
     console = terminal()
     view = ClientPicture("a.org:8443", console)

@@ -43,7 +43,9 @@ class ClientLines:
         with self._lock:
             who = f"client {number} of run {run}"
             self.notice(f"{self._server}: {'connected again' if who == self._who else 'joined'} as {who}")
-            self._who, self._activity = who, "idle"
+            self._who = who
+            if not self._task:
+                self._activity = "idle"
 
     def task(self, offer: OfferFacts) -> None:
         with self._lock:

@@ -188,6 +188,8 @@ class Agent:
                 if not silent:
                     self._view.notice(f"{error}; trying again")
                 silent = True
+                if self._task is None:
+                    self._view.activity("not connected")
             finally:
                 self._stream = None
                 if stream is not None:

@@ -208,5 +208,5 @@ async def _failure(call: Any) -> LinkError:
     if code is grpc.StatusCode.OK:
         return LinkError("the server has closed the stream")
     if code is grpc.StatusCode.UNAVAILABLE:
-        return LinkError(f"the connection to the server broke ({details})")
+        return LinkError("the connection to the server broke")
     return LinkError(f"{details} ({code.name.lower().replace('_', ' ')})")
