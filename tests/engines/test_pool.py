@@ -38,6 +38,7 @@ from fedge.engines.blocks import disjoint
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.pool import Pool
+from mutations import watched
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
 NUM_ROWS = 2
@@ -234,7 +235,9 @@ def test_stopped_workers_are_reported_and_replaced(
     at: Sequence[int], tmp_path: Path, pooled: Callable[..., Federation]
 ) -> None:
     notices: list[str] = []
-    found = pooled(BUILDS["scaffold"], Trapped(stop, at, tmp_path), notice=notices.append, stall_s=0.4).rounds(1)
+    made = pooled(BUILDS["scaffold"], Trapped(stop, at, tmp_path), notice=notices.append, stall_s=0.4)
+    with watched():  # a stopped worker would be waited for without an end
+        found = made.rounds(1)
     assert_same(found.everything(), federation(BUILDS["scaffold"]).rounds(1).everything())
     # On a busy machine others may seem silent too.
     assert sum("does not run at clients" in notice for notice in notices) >= len(at)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from fedge.config import change
 from fedge.core.errors import RunError
@@ -121,6 +122,23 @@ def test_repeats_have_one_program(raw: dict[str, Any], tmp_path: Path) -> None:
         resume(path, [], Silent())
     resume(path, [], Silent(), accept_code=True)
     assert Run(seed_path(path, 1)).code != Run(seed_path(path, 2)).code
+
+
+def test_changes_from_python_start_at_the_working_directory(
+    raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir(), there.mkdir()
+    (here / "t.csv").write_text("\n".join(["x,y", *(f"{row},{row % 2}" for row in range(40))]))
+    (there / "mine.py").write_text(MINE.replace("784", "1"))
+    data = {"name": "table", "file": "no.csv", "target": "y", "clients": 2}
+    (there / "helper.py").write_text(HELPER)
+    (there / "x.toml").write_text(tomli_w.dumps(raw | {"model": "mine.py:build", "data": data}))
+    monkeypatch.chdir(here)
+    found = run(there / "x.toml", runs=tmp_path / "runs", **{"data.file": "t.csv"})
+    assert isinstance(found, Run)
+    assert found.config["data"]["file"] == str(here / "t.csv")
+    assert found.config["model"]["name"].startswith(str(there / "mine.py"))
 
 
 def test_files_and_data_are_found_from_another_folder(
