@@ -160,12 +160,12 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "NO_COLOR": "1"}
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
+def wait_until(happened: Callable[[], bool], pause_s: float = 0.002) -> None:
     """Look again and again."""
     deadline = time.monotonic() + PATIENCE_S
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.002)
+        time.sleep(pause_s)
 
 
 def _outputs(stem: Path) -> tuple[Path, Path]:

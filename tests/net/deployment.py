@@ -28,6 +28,7 @@ from net import process_hooks
 Hook = tuple[str, str, dict[str, Any]]
 MEASURED = ("seconds", "clock", "energy_j")
 """Fields of records in which a real run differs from a simulated one, beside those that begin with sim_."""
+_PAUSE_S = 0.02  # between two looks at a file, which others need the processor to write
 
 
 def hook(function: Callable[..., None], **arguments: Any) -> Hook:
@@ -130,15 +131,15 @@ class Deployment:
 
     def wait_for_event(self, name: str, **fields: Any) -> None:
         """Wait until an event of this name was logged, with these fields."""
-        wait_until(lambda: any(fields.items() <= event.items() for event in self.events(name)))
+        wait_until(lambda: any(fields.items() <= event.items() for event in self.events(name)), _PAUSE_S)
 
     def wait_for_joins(self, client: int, number: int = 1) -> None:
         """Wait until a client has joined for the n-th time."""
-        wait_until(lambda: sum(event["client"] == client for event in self.events("join")) >= number)
+        wait_until(lambda: sum(event["client"] == client for event in self.events("join")) >= number, _PAUSE_S)
 
     def wait_for_rounds(self, number: int) -> None:
         """Wait until so many rounds are recorded."""
-        wait_until(lambda: len(self.records()) >= number)
+        wait_until(lambda: len(self.records()) >= number, _PAUSE_S)
 
     def status(self) -> PublishedStatus | None:
         return read_status(self.run / "status.json")

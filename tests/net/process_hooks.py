@@ -128,9 +128,10 @@ def client_dies_at(activity: str, number: int = 1) -> None:
         stream = agent._stream
 
         async def half(answer: Any) -> AsyncIterator[bytes]:
+            for_the_first_chunk = at_occurrence(1, dying)
             async for chunk in stream(answer):
                 yield chunk
-                dying()
+                for_the_first_chunk()
 
         agent._stream = half
         return

@@ -27,6 +27,7 @@ class Proxy:
         self._open: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, asyncio.StreamWriter | None]] = {}
         self._held = asyncio.Event()
         self._held.set()
+        self._forgotten: list[asyncio.Event] = []
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -53,11 +54,13 @@ class Proxy:
         self._held.clear()
 
     def resume(self) -> None:
-        self._held.set()
+        for held in (self._held, *self._forgotten):
+            held.set()
 
     def forget(self) -> None:
         """Move no more bytes of the present connections; later ones work."""
         self._held.clear()
+        self._forgotten.append(self._held)
         self._held = asyncio.Event()
         self._held.set()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from e2e.command import Fedge, wait_until
+from e2e.command import Fedge
 from e2e.experiments import Settings, changed
 from fedge.config import load
 from fedge.experiment.setup import Setup
@@ -72,7 +72,7 @@ def test_rounds_close_without_a_killed_client(fedge: Fedge, tmp_path: Path, acti
         assert "the lease of 1.5 s has expired" in lease[0]["reason"]
         assert deployment.records()[2]["reported"] < deployment.records()[2]["cohort"]
         deployment.start_client(VICTIM)
-        wait_until(lambda: len([event for event in deployment.events("join") if event["client"] == VICTIM]) == 2)
+        deployment.wait_for_joins(VICTIM, 2)
         go_on.touch()
         deployment.finish()
         assert [record["round"] for record in deployment.records()] == list(range(1, 9))
