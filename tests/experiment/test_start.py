@@ -92,7 +92,7 @@ def test_a_run_from_before_is_told_what_has_no_effect_when_it_is_resumed(tmp_pat
     file = found.path / "config.json"
     file.write_text(json.dumps(found.config | {"format": 1}))
     old = Run(found.path)
-    assert (old.id, old.effective) == (None, old.config)
+    assert (old.id, old.effective) == (None, old.config | {"clock": "simulated"})
     resume(found.path, ["rounds=2"], Silent())
     new = Run(found.path)
     assert new.id is not None

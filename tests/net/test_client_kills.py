@@ -43,8 +43,7 @@ def test_a_killed_client_that_comes_back_loses_nothing(fedge: Fedge, tmp_path: P
 @pytest.mark.parametrize(
     ("activity", "settings"),
     [
-        ("uploading", SCAFFOLD),
-        *(pytest.param(activity, SCAFFOLD, marks=pytest.mark.full) for activity in ACTIVITIES[:-1]),
+        *(pytest.param(activity, SCAFFOLD, marks=pytest.mark.full) for activity in ACTIVITIES),
         *(pytest.param(activity, MTFL, marks=pytest.mark.full) for activity in ACTIVITIES),
     ],
 )

@@ -60,6 +60,7 @@ def run_with_kills(fedge: Fedge, folder: Path, settings: Settings, moments: list
         deployment.assert_equals_simulation()
 
 
+@pytest.mark.full
 def test_a_server_killed_at_every_transition(fedge: Fedge, tmp_path: Path) -> None:
     """One run of dynamic averaging, in which the server dies at each of them; at some in a later exchange."""
     moments = [(name, 2 if name.startswith("task") else 1) for name in ON_THE_WAY]

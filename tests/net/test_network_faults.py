@@ -94,6 +94,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(fedge: Fedge, tmp_path: Path
         assert len(tokens) <= 2  # it has not begun again after both cuts; the first may have come while it fetched
 
 
+@pytest.mark.full
 def test_a_cut_longer_than_the_lease_drops_the_client(fedge: Fedge, tmp_path: Path) -> None:
     settings = changed(SCAFFOLD, rounds=4, selection={"fraction": 1.0}, evaluate={"every": 4}, net={"lease_s": 1.0})
     with one_behind_a_proxy(fedge, tmp_path, settings) as (deployment, proxy, go_on):
@@ -109,6 +110,7 @@ def test_a_cut_longer_than_the_lease_drops_the_client(fedge: Fedge, tmp_path: Pa
         assert reported == [3, 2, 3, 3]
 
 
+@pytest.mark.full
 def test_an_idle_connection_that_is_cut_keeps_its_task(fedge: Fedge, tmp_path: Path) -> None:
     """As by a NAT, which forgets connections on which nothing moves; here, sooner than the client beats."""
     with one_behind_a_proxy(fedge, tmp_path, FEDAVG, idle_s=1.0) as (deployment, proxy, go_on):
@@ -136,6 +138,7 @@ def test_a_connection_that_is_forgotten_silently_is_replaced(fedge: Fedge, tmp_p
         deployment.assert_equals_simulation()
 
 
+@pytest.mark.full
 def test_a_straggler_does_not_delay_the_deadline(fedge: Fedge, tmp_path: Path) -> None:
     """It shows that it lives, but does not finish; the exchange closes at the deadline, by the machine's own clock."""
     settings = changed(FEDAVG, net={"deadline_s": 3.0, "grace_s": 100.0, "lease_s": 2.0})

@@ -7,6 +7,8 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
+
 from e2e.command import Fedge, Process, wait_until
 from e2e.experiments import changed, snapshot, write
 from fedge.net import pki
@@ -68,6 +70,7 @@ def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> N
         assert snapshot(deployment.run) == before
 
 
+@pytest.mark.full
 def test_too_few_clients(fedge: Fedge, tmp_path: Path) -> None:
     """The wait is bounded and explained; rounds without clients are void, and too many of them end the run."""
     settings = changed(FEDAVG, net={"wait_s": 1.5, "min_clients": 2}, edge={"max_void_rounds": 3})
@@ -101,6 +104,7 @@ def test_a_run_in_which_no_round_counted_is_not_complete(fedge: Fedge, tmp_path:
         assert Run(deployment.run).status != "complete"
 
 
+@pytest.mark.full
 def test_a_run_that_is_deleted_and_begun_again(fedge: Fedge, tmp_path: Path) -> None:
     """Clients that wait take part in the new run, with fresh private state."""
     with Deployment(fedge, tmp_path, SCAFFOLD) as deployment:
@@ -165,6 +169,7 @@ def test_an_unreachable_server_is_reported_once(fedge: Fedge, tmp_path: Path) ->
             deployment.finish()
 
 
+@pytest.mark.full
 def test_a_client_that_is_revoked_meanwhile(fedge: Fedge, tmp_path: Path) -> None:
     """It is refused at the next offer, and rounds go on without it."""
     settings = changed(FEDAVG, rounds=5, net={"min_clients": 2})

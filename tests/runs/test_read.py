@@ -43,14 +43,14 @@ def test_identity_and_effect(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / path, own, {}, ["data.dir", "trace"]).close()
     first, second = Run(tmp_path / "a"), Run(tmp_path / "b")
     assert first.config == config
-    assert first.effective == second.effective == {"name": "a", "data": {"name": "digits"}}
-    assert first.digest == second.digest == digest({"name": "a", "data": {"name": "digits"}})
+    assert first.effective == second.effective == {"name": "a", "data": {"name": "digits"}, "clock": "simulated"}
+    assert first.digest == second.digest == digest(first.effective)
     assert first.id != second.id
 
     old = Run(tmp_path / "old")  # from before there were ids
     old.path.mkdir()
     (old.path / "config.json").write_text(json.dumps(config | {"format": 1}))
-    assert (old.id, old.config, old.effective) == (None, config, config)
+    assert (old.id, old.config, old.effective) == (None, config, config | {"clock": "simulated"})
 
 
 def test_unfinished(tmp_path: Path) -> None:

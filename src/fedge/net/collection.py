@@ -85,8 +85,8 @@ class AnswerCollection:
 
     def disconnected(self, client: int, now: float) -> list[Action]:
         """Give a waiting client's grant to others; its lease and its upload go on."""
-        actions = self._pass(now)
         self._connected.discard(client)
+        actions = self._pass(now)
         task = self.tasks.get(client)
         if task is not None and task.state == TaskState.WAITING:
             actions += self._release(client, now)
