@@ -1,7 +1,7 @@
 """Small federations for tests: data by hand, every algorithm, every engine."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -387,3 +387,11 @@ PLAIN = tuple(_plain())
 
 BUILDS = _builds()
 """Every algorithm and every wrapper around it."""
+
+SAMPLE = {*PLAIN, *{name.partition("(")[0]: name for name in reversed(BUILDS) if name not in PLAIN}.values()}
+"""Every algorithm, and every wrapper around one of them."""
+
+
+def sampled(names: Iterable[str] = BUILDS) -> list[Any]:
+    """These builds as parameters of a test; what is beyond the sample is left to the full tests."""
+    return [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.full]) for name in names]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from federation import BUILDS, ENGINES, PLAIN, Federation, mixed
+from federation import BUILDS, ENGINES, PLAIN, SAMPLE, Federation, mixed, sampled
 from fedge.core.algorithm import Algorithm, Build, Work
 from fedge.core.layout import Layout, Tree, nest, pick
 from fedge.runs.directory import RunDirectory
@@ -18,9 +18,13 @@ ROUNDED = [name for name in BUILDS if "ce_fedavg" not in name and "codec" not in
 
 
 def every(*variants: str) -> list[Any]:
-    """Every build with each variant; of what is wrapped, all but the last variant are left to the full tests."""
+    """Every build with each variant; the full tests have all, the default ones a sample and, if wrapped, the last."""
     return [
-        pytest.param(name, variant, marks=[pytest.mark.full] if name not in PLAIN and variant != variants[-1] else [])
+        pytest.param(
+            name,
+            variant,
+            marks=[] if name in PLAIN or (name in SAMPLE and variant == variants[-1]) else pytest.mark.full,
+        )
         for name in BUILDS
         for variant in variants
     ]
@@ -37,7 +41,7 @@ def test_engines_agree(name: str, amount: str) -> None:
         _assert_close(loop, block, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize("name", sampled(ROUNDED))
 def test_engines_agree_in_float32(name: str) -> None:
     loop, block = (
         Federation(BUILDS[name], mixed(), engine, dtype=torch.float32).rounds(1).everything()
@@ -73,7 +77,7 @@ def test_order_of_cohort_does_not_matter(name: str, engine: str) -> None:
     _assert_same(one.everything(), other.everything())
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", sampled())
 def test_state_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
     undisturbed = Federation(BUILDS[name], mixed()).rounds(3)
     first = Federation(BUILDS[name], mixed())
@@ -93,7 +97,7 @@ def test_state_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
         _assert_same(undisturbed.everything(), second.everything())
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", sampled())
 def test_engines_agree_when_clients_join(name: str) -> None:
     """Two rounds of three clients, then one with two more."""
     federations = [Federation(BUILDS[name], mixed((6, 9, 9, 1, 5)), engine, num_clients=3) for engine in ENGINES]
@@ -106,7 +110,7 @@ def test_engines_agree_when_clients_join(name: str) -> None:
         _assert_close(loop, block, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", sampled())
 def test_growing_in_steps_is_growing_at_once(name: str) -> None:
     federation = Federation(BUILDS[name], mixed((6, 9, 9)))
     grow, fresh = federation.clients.algorithm.grow, federation.state

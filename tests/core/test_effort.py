@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation import BUILDS, Federation, dense, mixed, normed
+from federation import BUILDS, SAMPLE, Federation, dense, mixed, normed
 from fedge.algorithms.fedavg import FedAvg
 from fedge.client.perform import perform
 from fedge.core.algorithm import Exchange, Info, Work
@@ -98,7 +98,12 @@ class Watched(Federation):
 
 @pytest.mark.parametrize("amount", [{"steps": 3}, {"epochs": 2}], ids=["steps", "epochs"])
 @pytest.mark.parametrize(
-    ("name", "model"), [(name, "normed") for name in BUILDS] + [(name, "dense") for name in WITHOUT_NORM]
+    ("name", "model"),
+    [
+        pytest.param(name, model, marks=[] if name in SAMPLE else pytest.mark.full)
+        for model, names in (("normed", list(BUILDS)), ("dense", WITHOUT_NORM))
+        for name in names
+    ],
 )
 def test_the_most_is_what_clients_do(name: str, model: str, amount: dict[str, int]) -> None:
     """Batches of 4: of 9 samples the last has one, which a model with BatchNorm drops; of 6, it is short."""

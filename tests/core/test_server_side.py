@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from federation import BUILDS, Federation, mixed
+from federation import BUILDS, Federation, mixed, sampled
 from fedge.client.perform import perform
 from fedge.core.algorithm import Algorithm, Context, Exchange, Info
 from fedge.core.codecs.codec import RESIDUAL
@@ -16,7 +16,7 @@ def test_clients_without_samples_are_not_asked() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", sampled())
 def test_a_rehearsal_shows_the_forms_of_real_uploads(name: str, dtype: torch.dtype) -> None:
     """In every exchange of two rounds; what a codec takes out of an upload is among them."""
     made, compared = Federation(BUILDS[name], mixed(), dtype=dtype), []
