@@ -16,6 +16,7 @@ from fedge.core.message import NoMeta, Outgoing
 from fedge.net import agent as agents
 from fedge.net.agent import Agent, Built
 from fedge.net.chunks import in_chunks
+from fedge.net.offered_work import OfferedTask
 from fedge.net.policy import read_policies
 from fedge.net.protocol import (
     Beat,
@@ -106,9 +107,9 @@ async def test_the_first_beat_of_work_does_not_wait_for_an_idle_one(
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 1:  # accepted just after the sleep has begun
-            task = agents._Task(Offer("w1", "work", 1, 0, 1, 0, 0, 60.0, None, None))
+            task = OfferedTask(Offer("w1", "work", 1, 0, 1, 0, 0, 60.0, None, None))
             task.accepted = True
-            agent._task = task
+            agent._work.task = task
         if script.heard:
             raise asyncio.CancelledError
 
