@@ -5,6 +5,7 @@ The nursery calls these functions in the new process, before the command runs; s
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -169,3 +170,20 @@ def client_works_after(file: str, number: int = 1) -> None:
         return original(*args)
 
     offered_work.respond = respond
+
+
+def client_reconnects_after(file: str) -> None:
+    """Connect once, and again only after the test has made a file."""
+    from fedge.experiment import joining
+
+    original = joining.connect
+    first = True
+
+    async def connect(*args: Any) -> Any:
+        nonlocal first
+        if not first:
+            await asyncio.to_thread(wait_for, file)
+        first = False
+        return await original(*args)
+
+    joining.connect = connect

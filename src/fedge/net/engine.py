@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 
@@ -64,7 +64,8 @@ class NetEngine:
     def begin(self, round: int, population: Callable[[], int]) -> int:
         """Wait until a round can start; return among how many clients it takes place.
 
-        A round that was begun before a restart asks the same clients, and waits for exactly them.
+        After a restart it waits for the clients that were connected before: who is asked in this round, or answers
+        the next evaluation, must not depend on who reconnects first. A round that was begun asks the same clients.
         """
         options = self._options
         self._settle(RoundState.COMMITTED)
@@ -72,14 +73,17 @@ class NetEngine:
         self.machine = RoundMachine(time.monotonic(), self._observer)
         resumed = self._plan.resumed(round)
         if resumed is not None:
-            wanted = set(resumed.cohort)
-            self._wait(lambda there: wanted <= set(there), f"the clients of the interrupted round {round}")
+            wanted = {*resumed.cohort, *resumed.connected}
+            self._wait(wanted.issubset, f"the clients of the interrupted round {round}: {_listed(wanted)}")
             self.attempt, self._num_clients = resumed.attempt + 1, resumed.num_clients
             enough = True
         else:
-            least = options.min_clients
-            enough = self._wait(lambda there: len(there) >= least, f"net.min_clients = {least} clients")
-            if not enough:
+            least, before = options.min_clients, self._world.awaited
+            what = f"net.min_clients = {least} clients"
+            if before:
+                what += f", and for those that were connected before the restart: {_listed(before)}"
+            self._wait(lambda there: len(there) >= least and before.issubset(there), what)
+            if not (enough := len(self._hub.connected()) >= least):
                 reason = f"{len(self._hub.connected())} of {least} clients were connected after {options.wait_s:g} s"
                 self.machine.advance(RoundState.VOID, time.monotonic(), reason)
             self.attempt, self._num_clients = 1, population()
@@ -128,7 +132,8 @@ class NetEngine:
         clients = server.present(exchange)
         if number == 0:
             cohort = tuple(sorted(info.cohort))
-            self._plan.store(PlannedRound(info.round, self.attempt, self._num_clients, cohort))
+            there = tuple(self._hub.connected())
+            self._plan.store(PlannedRound(info.round, self.attempt, self._num_clients, cohort, there))
         planned = self._world.planned(len(clients)) if len(clients) == len(info.cohort) else len(clients)
         answer_bytes = sum(each.nbytes for each in server.rehearse(exchange, info).upload.values())
         self._spool.check_space(answer_bytes * planned)
@@ -216,6 +221,13 @@ class NetEngine:
 def evaluation_rules(options: NetOptions) -> Rules:
     """Return when an evaluation closes: not before all that were asked have ended, however late some accept."""
     return Rules(1.0, inf, options.evaluate_s, options.lease_s)
+
+
+def _listed(clients: Iterable[int]) -> str:
+    """Return the numbers of clients, the first ten of them."""
+    numbers = sorted(clients)
+    more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+    return ", ".join(map(str, numbers[:10])) + more
 
 
 def _phases(tasks: Sequence[ClientTask]) -> Phases:
