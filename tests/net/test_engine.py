@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,15 @@ class ScriptedHub:
         self._there: list[int] = []
         self.engine: NetEngine
         self.heard: list[str] = []
+        self.seconds_left: float | None = None  # of an exchange: there is none
+        self.left: float | None = None
 
     def connected(self) -> list[int]:
         return sorted(self._there)
 
     async def wait_until(self, enough: Callable[[Sequence[int]], bool], timeout_s: float) -> bool:
         self.heard.append(self.engine.waiting_for)
+        self.left = self.engine.seconds_left
         while not enough(self.connected()) and self._arrivals:
             self._there.append(self._arrivals.pop(0))
         return enough(self.connected())
@@ -47,7 +51,8 @@ def restarted(folder: Path, hub: ScriptedHub, before: Sequence[int]) -> tuple[Ne
     world = MeasuredWorld(Uniform(count=1), 7, 1.0, hub.connected, lambda phases: phases.up)
     world.restore(old.state())
     given: Any = (None, hub, ThisThread(), world, NetOptions(min_clients=2, wait_s=60.0), RoundPlan(folder), None, None)
-    hub.engine = NetEngine(*given)
+    times = iter(count(100))  # every look at the clock takes a second
+    hub.engine = NetEngine(*given, clock=lambda: float(next(times)))
     return hub.engine, world
 
 
@@ -66,6 +71,14 @@ def test_a_new_round_after_a_restart_waits_for_those_that_were_there(folder: Pat
     assert "connected before the restart: 0, 1" in hub.heard[0]
     engine.begin(3, lambda: 4)
     assert hub.connected() == [0, 1, 3]  # nobody is waited for twice
+
+
+def test_what_is_left_of_a_wait_is_shown(folder: Path) -> None:
+    hub = ScriptedHub(0, 1)
+    engine, _ = restarted(folder, hub, [])
+    engine.begin(2, lambda: 4)
+    assert (hub.heard, hub.left) == (["waits for net.min_clients = 2 clients"], 59.0)
+    assert (engine.waiting_for, engine.seconds_left) == ("", None)
 
 
 def test_clients_that_do_not_come_back_cost_one_wait_and_no_round(folder: Path) -> None:

@@ -9,7 +9,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import Raw, Struct
@@ -23,7 +25,7 @@ from fedge.core.message import NoMeta
 from fedge.net.fetching import fetch_payload
 from fedge.net.loop_thread import LoopThread
 from fedge.net.main_thread import MainThread
-from fedge.net.offered_work import FIRST_PAUSE_S, OfferedWork
+from fedge.net.offered_work import FIRST_PAUSE_S, OfferedWork, describe_failure
 from fedge.net.policy import Policy
 from fedge.net.protocol import (
     FINAL,
@@ -153,9 +155,14 @@ class Agent:
         if self._built is None or known_as != (welcome.run, welcome.number, bytes(welcome.plan)):
             await self._work.abandon("the server has another plan")
             initial = (await fetch_payload(stream, INITIAL, NoMeta, welcome.initial_bytes))[1]
-            self._state.begin(welcome.run, welcome.number)
             kept = self._work.kept
-            built = await self._main.call(lambda: self._build(welcome.plan, welcome.number, initial, kept))
+            try:
+                self._state.begin(welcome.run, welcome.number)
+                built = await self._main.call(lambda: self._build(welcome.plan, welcome.number, initial, kept))
+            except Exception as error:  # files, data and the model's code may fail in any way
+                with suppress(LinkError):
+                    await stream.send(encode(Goodbye(describe_failure(error))))
+                raise
             self._built, self._work.side, self._work.number = (welcome.run, built), built.side, welcome.number
             self._plan, self._scaled = bytes(welcome.plan), None
             kept.first = built.side.algorithm.keep(built.side.network.variables)
@@ -248,11 +255,15 @@ class Agent:
         await self._work.abandon("the run is complete")
         assert self._built is not None
         _, variables = await fetch_payload(stream, FINAL, NoMeta, done.final_bytes)
-        weights = self._build.name_weights(self._built[1], variables)
-        path = self._state.write_model(weights, {"run": self._built[0]})
-        self._state.trim([done.durable] if done.durable else [])
+        path = await asyncio.to_thread(self._keep_results, self._built, variables, done)  # a slow disk delays no beat
         await stream.send(encode(Goodbye("the run is complete")))
         self._view.done(path)
+
+    def _keep_results(self, built: tuple[str, Built], variables: Tree, done: Done) -> Path:
+        run, side = built
+        path = self._state.write_model(self._build.name_weights(side, variables), {"run": run})
+        self._state.trim([done.durable] if done.durable else [])
+        return path
 
     async def _say_goodbye(self, reason: str) -> None:
         await self._work.try_to_send(Goodbye(reason))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import inf
 
@@ -50,14 +51,16 @@ class NetEngine:
         test: Callable[[Tree], Sums] | None,
         observer: Observer = unobserved,
         record: Callable[[Assignment, Conducted], None] = lambda assignment, conducted: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server, self._hub, self._loop, self._world = server, hub, loop, world
         self._options, self._plan, self._spool, self._test = options, plan, spool, test
-        self._observer, self._record = observer, record
+        self._observer, self._record, self._clock = observer, record, clock
         self.attempt, self._num_clients = 1, 0
         self.round_number = 0
         self.machine = RoundMachine(time.monotonic(), observer)
         self.waiting_for = ""  # why nothing happens, for people
+        self._waiting_until = 0.0
 
     # The state of the round
 
@@ -114,11 +117,22 @@ class NetEngine:
             self.machine.advance(state, time.monotonic())
 
     def _wait(self, enough: Callable[[Sequence[int]], bool], what: str) -> bool:
-        self.waiting_for = f"waits up to {self._options.wait_s:g} s for {what}"
-        try:
+        with self.waiting(what, self._options.wait_s):
             return self._loop.call(self._hub.wait_until(enough, self._options.wait_s))
+
+    @contextmanager
+    def waiting(self, what: str, seconds: float) -> Iterator[None]:
+        """Show meanwhile for what the server waits, and how long it still will."""
+        self._waiting_until, self.waiting_for = self._clock() + seconds, f"waits for {what}"
+        try:
+            yield
         finally:
             self.waiting_for = ""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the wait ends, or the exchange on its way closes; None if there is neither."""
+        return max(0.0, self._waiting_until - self._clock()) if self.waiting_for else self._hub.seconds_left
 
     # Exchanges
 

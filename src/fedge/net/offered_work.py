@@ -17,6 +17,7 @@ from fedge.core import message
 from fedge.core.errors import FedgeError, NetworkError
 from fedge.core.layout import Tree
 from fedge.core.message import Outgoing
+from fedge.core.printable import printable
 from fedge.core.version import Version
 from fedge.net.chunks import in_chunks
 from fedge.net.fetching import fetch_payload
@@ -120,9 +121,9 @@ class OfferedWork:
         except Withdrawn:
             pass
         except Exception as error:  # the model's code may raise anything; the next task may be another one
-            reason = str(error) if isinstance(error, FedgeError) else f"{type(error).__name__}: {error}"
+            reason = describe_failure(error)
             self._view.settled("failed", reason)
-            await self.try_to_send(Failed(token, reason[:1000]))
+            await self.try_to_send(Failed(token, reason))
         finally:
             if self.task is task:
                 self.task = None
@@ -216,6 +217,12 @@ class OfferedWork:
                 raise NetworkError(str(error)) from None
             except LinkError:
                 await asyncio.sleep(FIRST_PAUSE_S)
+
+
+def describe_failure(error: Exception) -> str:
+    """Return why a client cannot do something, as the server is told."""
+    reason = str(error) if isinstance(error, FedgeError) else f"{type(error).__name__}: {error}"
+    return printable(reason)[:1000]
 
 
 async def _stream(answer: Outgoing) -> AsyncIterator[bytes]:
