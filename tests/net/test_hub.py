@@ -13,7 +13,8 @@ from msgspec import Raw
 
 from fedge.core.message import NoMeta, Outgoing
 from fedge.core.net_options import NetOptions
-from fedge.net.hub import Hub, Terms
+from fedge.net.admission import Terms
+from fedge.net.hub import Hub
 from fedge.net.protocol import FINAL, INITIAL, PROTOCOL, Facts, Hello, Ready, encode, read_server
 from fedge.net.registry import Registry
 from fedge.net.spool import Spool

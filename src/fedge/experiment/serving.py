@@ -35,10 +35,12 @@ from fedge.experiment.server_run import server_run_status
 from fedge.experiment.setup import Setup
 from fedge.experiment.start import create_run, one_thread
 from fedge.net.address import read_address
+from fedge.net.admission import Terms
+from fedge.net.assignment import Assignment, Conducted
 from fedge.net.engine import NetEngine
 from fedge.net.events import EventLog
 from fedge.net.grpc_server import serve as listen_at
-from fedge.net.hub import Assignment, Conducted, Hub, Terms
+from fedge.net.hub import Hub
 from fedge.net.identity import TlsIdentity, load_server
 from fedge.net.issued import RevocationList
 from fedge.net.loop_thread import LoopThread
