@@ -15,7 +15,7 @@ from fedge.core.message import NoMeta, Outgoing
 from fedge.core.net_options import NetOptions
 from fedge.net.admission import Terms
 from fedge.net.hub import Hub
-from fedge.net.protocol import FINAL, INITIAL, PROTOCOL, Facts, Hello, Ready, encode, read_server
+from fedge.net.protocol import FINAL, INITIAL, PROTOCOL, Facts, Goodbye, Hello, Ready, encode, read_server
 from fedge.net.registry import Registry
 from fedge.net.spool import Spool
 from fedge.net.transport import Peer, RefusalError
@@ -57,6 +57,9 @@ class Client:
     async def ask(self, message: Hello | Ready) -> Any:
         self._stream.said.put_nowait(encode(message))
         return read_server(await self._stream.heard.get())
+
+    def say(self, message: Goodbye) -> None:
+        self._stream.said.put_nowait(encode(message))
 
     async def greet(self) -> Any:
         return await self.ask(Hello(PROTOCOL, self.name))
@@ -125,3 +128,22 @@ async def test_a_foreign_name_releases_nobodys_number(make: Callable[[set[str]],
     assert (await bob.greet()).number == 1
     for client in (alice, bob):
         await client.leave()
+
+
+@in_loop
+async def test_a_client_that_cannot_build_its_side_tells_why(make: Callable[[set[str]], Hub]) -> None:
+    """Clients may be hostile: their reasons are bounded, and safe to print."""
+    hub = make(set())
+    for number in range(30):
+        client = Client(hub, f"c{number}")
+        await client.greet()
+        client.say(Goodbye("no file\x1b[2J" + 980 * "x"))
+        await client.leave()
+    assert list(hub.problems) == [f"c{number}" for number in range(10, 30)]
+    assert hub.problems["c29"].startswith("the client cannot take part: no file\\u001b[2Jxxx")
+    assert {len(reason) for reason in hub.problems.values()} == {300}
+    again = Client(hub, "c29")
+    await again.greet()
+    await again.join()
+    assert "c29" not in hub.problems
+    await again.leave()

@@ -41,7 +41,7 @@ class AnswerIntake:
         most = active.assignment.max_bytes
         if message.size > most:
             reason = f"its answer has {message.size} bytes, expected at most {most}"
-            actions = active.collection.rejected(client, message.task, reason, self._clock())
+            actions = active.collection.rejected_unseen(client, message.task, reason, self._clock())
             if ignored(actions) is None:
                 active.uploads[client] = _UNREAD
             return actions
@@ -85,7 +85,7 @@ class AnswerIntake:
             except FileNotFoundError:  # the exchange has closed meanwhile, and its uploads are deleted
                 reason = TASK_IS_OVER
         if reason is not None:
-            found = self._tell(active, collection.rejected(client, token, reason, self._clock()))
+            found = self._tell(active, collection.rejected(client, token, number, reason, self._clock()))
             if found is None:
                 active.uploads[client] = upload
                 return Settled(token, "rejected", reason[:1000])
