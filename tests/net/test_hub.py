@@ -43,7 +43,13 @@ class QueueStream:
 
 
 class Quiet:
-    def append(self, event: str, **fields: object) -> None: ...
+    """A log that is kept, and not written."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def append(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
 
 
 class Client:
@@ -147,3 +153,15 @@ async def test_a_client_that_cannot_build_its_side_tells_why(make: Callable[[set
     await again.join()
     assert "c29" not in hub.problems
     await again.leave()
+
+
+@in_loop
+async def test_a_client_that_closes_its_session_is_logged_with_that_reason(make: Callable[[set[str]], Hub]) -> None:
+    hub = make(set())
+    alice = Client(hub, "alice")
+    await alice.greet()
+    await alice.join()
+    await alice.leave()
+    log: Any = hub._log
+    (left,) = [fields for event, fields in log.events if event == "leave"]
+    assert left == {"name": "alice", "client": 0, "reason": "the client has closed its session"}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from fedge.core.errors import StorageError
-from fedge.net.actions import Action, Ignore, ignored
+from fedge.net.actions import Action, Ignore, SendWithdraw, ignored
 from fedge.net.assignment import ActiveAssignment
 from fedge.net.protocol import Finished, Settled
 from fedge.net.spool import Spool, Upload
@@ -44,6 +44,7 @@ class AnswerIntake:
             actions = active.collection.rejected_unseen(client, message.task, reason, self._clock())
             if ignored(actions) is None:
                 active.uploads[client] = _UNREAD
+                actions.append(SendWithdraw(client, reason))  # else the client would wait for a grant
             return actions
         if message.changed:
             active.changed.add(client)

@@ -267,6 +267,7 @@ class Hub:
                 raise RefusalError("the client has joined already")
             if not (isinstance(message, Beat) and message.task is None):
                 self._handle(session, number, message)
+        session.farewell = "the client has closed its session"
 
     def _handle(self, session: Session, client: int, message: FromClient) -> None:
         """Pass what a client says of a task to the state machine; of a task that is over, tell the client."""
