@@ -170,6 +170,7 @@ class Hub:
         self._joining: Counter[str] = Counter()  # sessions that may join, by name
         self._active: _Active | None = None
         self._arrived = asyncio.Event()
+        self._examining = asyncio.Lock()
         self._final: tuple[Outgoing, Callable[[int], Named]] | None = None
         self.moments: dict[int, InputMoments] = {}  # of the clients that have joined, if the plan asks for them
         self.scaled: Scaled | None = None  # by what their inputs are normalised
@@ -525,7 +526,8 @@ class Hub:
             reason: str | None = f"its answer is cut short: expected {task.size} bytes, got {task.num_bytes}"
         else:
             try:
-                reason = await asyncio.to_thread(active.assignment.examine, client, upload)
+                async with self._examining:  # one answer at a time is in memory
+                    reason = await asyncio.to_thread(active.assignment.examine, client, upload)
             except FileNotFoundError:  # the exchange has closed meanwhile, and its uploads are deleted
                 reason = _TASK_IS_OVER
         if reason is not None:
