@@ -1,4 +1,4 @@
-"""Memory of the process that trains."""
+"""What a process does with memory that it has freed."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _BYTES)
         mallopt(_TRIM_THRESHOLD, _BYTES)
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system now, where glibc would keep it for later.
+
+    Buffers of several threads lie among one another, so that glibc itself gives back only what is at the end.
+    """
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

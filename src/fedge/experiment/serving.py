@@ -29,6 +29,7 @@ from fedge.core.storage import write_atomic, writing
 from fedge.core.userfile import noting_sources
 from fedge.data.clients import Samples, ServerPart
 from fedge.data.normalise import Scaling, combine, normaliser_of, problem_of_moments
+from fedge.engines.memory import return_freed_memory
 from fedge.experiment.networked_check import check_networked
 from fedge.experiment.rounds import Surroundings, TrainingRun
 from fedge.experiment.server_run import server_run_status
@@ -352,6 +353,7 @@ class _Server:
         while True:
             await asyncio.sleep(_FLUSH_S)
             await self._try_to_write(self._registry.flush)
+            await asyncio.to_thread(return_freed_memory)  # of the payloads
 
     async def _try_to_write(self, write: Callable[[], None]) -> None:
         """Write what can wait: of a full disk, the rounds find out as well."""
