@@ -14,9 +14,11 @@ from msgspec import Raw
 
 from fedge.core.message import NoMeta, Outgoing
 from fedge.core.net_options import NetOptions
+from fedge.net.admission import Terms
+from fedge.net.assignment import Assignment
 from fedge.net.closing import Rules
 from fedge.net.collection import AnswerCollection
-from fedge.net.hub import Assignment, Hub, Terms
+from fedge.net.hub import Hub
 from fedge.net.protocol import (
     FINAL,
     INITIAL,

@@ -36,10 +36,12 @@ from fedge.experiment.server_run import server_run_status
 from fedge.experiment.setup import Setup
 from fedge.experiment.start import create_run, one_thread
 from fedge.net.address import read_address
+from fedge.net.admission import Terms
+from fedge.net.assignment import Assignment, Conducted
 from fedge.net.engine import NetEngine
 from fedge.net.events import EventLog
 from fedge.net.grpc_server import serve as listen_at
-from fedge.net.hub import Assignment, Conducted, Hub, Terms
+from fedge.net.hub import Hub
 from fedge.net.identity import TlsIdentity, load_server
 from fedge.net.issued import RevocationList
 from fedge.net.loop_thread import LoopThread
@@ -49,7 +51,7 @@ from fedge.net.protocol import Facts, InputMoments, Scaled
 from fedge.net.registry import Registry, TaskRow
 from fedge.net.spool import Spool
 from fedge.net.status import DONE, ServerStatus, StatusFile
-from fedge.net.task import Observer, Transition, unobserved
+from fedge.net.task import ClientTask, Observer, TaskState, Transition, unobserved
 from fedge.net.transport import Credentials
 from fedge.net.views import ServerObserver, Value
 from fedge.net.world import MeasuredWorld
@@ -65,6 +67,8 @@ _EVENT_OF = {
     "accepted": "accept",
     "declined": "decline",
     "fetching": "fetch",
+    "working": "work",
+    "waiting": "finish",
     "uploading": "upload",
     "settled": "receive",
     "rejected": "reject",
@@ -232,7 +236,7 @@ class _Server:
         final = Outgoing(NoMeta(), training.model())
         self._engine.waiting_for = f"waits up to {config.net.linger_s:g} s for all clients to hear that it is complete"
         self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
-        self._told = True
+        self._told, self._engine.waiting_for = True, ""
         self._loop.call(self._write_status())
 
     def _begin(self, round: int) -> RegisteredClients:
@@ -288,11 +292,11 @@ class _Server:
             self._observer.event(event, **told)
 
     def _note_transition(self, transition: Transition) -> None:
-        event = _EVENT_OF.get(transition.after)
+        event, client = _EVENT_OF.get(transition.after), transition.client
         if event is not None:
-            exchange = self._engine.machine.exchange - 1
-            reason = transition.reason or None
-            self.append(event, client=transition.client, exchange=max(exchange, 0), reason=reason)
+            exchange = max(self._engine.machine.exchange - 1, 0)
+            spent = {} if client is None else _size_and_seconds(self._hub.task_of(client))
+            self.append(event, client=client, exchange=exchange, **spent, reason=transition.reason or None)
         self._on_transition(transition)
 
     def _record(self, assignment: Assignment, conducted: Conducted) -> None:
@@ -395,6 +399,19 @@ def _register(part: ServerPart, facts: list[Facts | None], num_clients: int) -> 
         sizes("test_size"),
         sizes("validation_size"),
     )
+
+
+def _size_and_seconds(task: ClientTask | None) -> dict[str, Value]:
+    """Return the bytes of an answer that has arrived, and how long the client took."""
+    if task is None or task.state not in (TaskState.SETTLED, TaskState.REJECTED):
+        return {}
+    spent = task.seconds()
+    return {
+        "bytes": task.num_bytes,
+        "down_s": round(spent.down, 6),
+        "compute_s": round(spent.compute, 6),
+        "up_s": round(spent.up, 6),
+    }
 
 
 def _tree(moments: InputMoments) -> Tree:

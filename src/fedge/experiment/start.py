@@ -20,7 +20,7 @@ from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
-from fedge.experiment.changed_settings import changed_config
+from fedge.experiment.changed_settings import changed_config, check_takes_effect, settings_without_rounds
 from fedge.experiment.setup import Setup
 from fedge.experiment.simulation import Simulation
 from fedge.runs.code import agree_on_code, check_code, forget_code, hash_code
@@ -137,13 +137,16 @@ def _begin(setup: Setup, path: Path, progress: Progress, group: Path | None = No
 
 def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> None:
     found = Run(path)
-    if found.status == "complete" and configuration.parse(found.config) == config:
+    before, done = configuration.parse(found.config), found.last("round") or 0
+    of_others = group is not None and settings_without_rounds(before, config, done)  # other seeds may still use them
+    if found.status == "complete" and (before == config or of_others):
         progress.notice(f"{path}: is complete already")
         return
     with RunDirectory.open(path) as directory:
         trained = found.last("round") or 0
         if config.rounds < min(trained, found.config["rounds"]):
             raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
+        check_takes_effect(before, config, trained)
         with _training(config.engine.matmul_precision):
             setup = Setup.of(config, _seeds(config)[0])
             directory.change_code(setup.sources, accept_code, trained)

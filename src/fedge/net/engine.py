@@ -19,9 +19,10 @@ from fedge.core.question import Question, Sums
 from fedge.core.reduction import Reduction
 from fedge.core.server_side import ServerSide
 from fedge.core.version import Version
+from fedge.net.assignment import Assignment, Conducted
 from fedge.net.closing import Rules
 from fedge.net.collection import AnswerCollection
-from fedge.net.hub import Assignment, Conducted, Hub
+from fedge.net.hub import Hub
 from fedge.net.loop_thread import LoopThread
 from fedge.net.planned_round import PlannedRound, RoundPlan
 from fedge.net.round import RoundMachine, RoundState
