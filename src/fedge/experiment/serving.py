@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -223,6 +224,7 @@ class _Server:
 
     def train(self, progress: Progress) -> None:
         """Run the rounds, and tell all clients when they are over."""
+        import_module("torch._dynamo")  # for arithmetic on the meta device: else the first round would wait for it
         config = self._setup.config
         for notice in self.notices:
             progress.notice(notice)
@@ -354,10 +356,14 @@ class _Server:
             await self._try_to_write(partial(self._status_file.write, status))
 
     async def _flush(self) -> None:
+        before = 0
         while True:
             await asyncio.sleep(_FLUSH_S)
             await self._try_to_write(self._registry.flush)
-            await asyncio.to_thread(return_freed_memory)  # of the payloads
+            moved = self._hub.bytes_down + self._hub.bytes_up
+            if moved != before:  # what is freed are the buffers of payloads
+                await asyncio.to_thread(return_freed_memory)
+            before = moved
 
     async def _try_to_write(self, write: Callable[[], None]) -> None:
         """Write what can wait: of a full disk, the rounds find out as well."""
