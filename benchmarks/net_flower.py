@@ -12,7 +12,8 @@ node to node, since Flower stores equal chunks once. A few processes have all no
 Flower's FedAvg, started by `flwr run`; it is a process beside the SuperLink, and both count.
 
 Every node pulls before any pushes, so that both ways are timed apart, as in `net_load`. But at most TOGETHER nodes of a
-process transfer at once: each has several copies of its answer, and 200 of them would not fit beside the server.
+process transfer at once: each has several copies of its answer, and 200 of them would not fit beside the server. Down
+is timed from the first node that is told of a message; nodes ask every three seconds.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Counters(NamedTuple):
     """How far all nodes are."""
 
     joined: Any
+    begun: Any
     pulled: Any
     pushed: Any
 
@@ -176,6 +178,7 @@ def _node(link: SuperLink, counters: Counters, num_nodes: int, num_values: int, 
                 time.sleep(POLL_S)
                 continue
             message, tree = received
+            _count(counters.begun)
             run = message.metadata.run_id
             ids = [each.object_id for each in iterate_object_tree(tree)]
             with turn:
@@ -214,7 +217,7 @@ def _run_nodes(number: int, link: SuperLink, counters: Counters, num_nodes: int,
 @contextmanager
 def _joined(num_nodes: int, num_values: int) -> Iterator[tuple[SuperLink, Counters]]:
     with _superlink() as link, ExitStack() as stack:
-        counters = Counters(*(_FORK.Value("q", 0) for _ in range(3)))
+        counters = Counters(*(_FORK.Value("q", 0) for _ in range(4)))
         _wait(link.listens, "the SuperLink to listen", counters)
         for number in range(NUM_PROCESSES):
             arguments = number, link, counters, num_nodes, num_values
@@ -229,7 +232,7 @@ def _wait(reached: Callable[[], bool], what: str, counters: Counters) -> float:
     end = time.perf_counter() + _PATIENCE_S
     while not reached():
         state = [counter.value for counter in counters]
-        assert time.perf_counter() < end, f"waited for {what}; joined, pulled, pushed: {state}"
+        assert time.perf_counter() < end, f"waited for {what}; joined, begun, pulled, pushed: {state}"
         time.sleep(0.02)
     return time.perf_counter()
 
@@ -249,7 +252,7 @@ def payload(num_nodes: int = 200, num_mb: int = 25) -> dict[str, float]:
         watching = threading.Thread(target=watch, daemon=True)
         watching.start()
         link.run_app(num_nodes, num_mb * 250_000)
-        began = _wait(lambda: counters.pulled.value > 0, "the first node to pull", counters)
+        began = _wait(lambda: counters.begun.value > 0, "the first node to begin", counters)
         pulled = _wait(lambda: counters.pulled.value >= num_nodes, "all nodes to pull", counters)
         pushed = _wait(lambda: counters.pushed.value >= num_nodes, "all nodes to push", counters)
         processor = processor_s(link.process.pid)

@@ -59,6 +59,8 @@ async def _all(number: int, clients: list[LoadClient]) -> None:
 def payload(**changes: Any) -> dict[str, Any]:
     """GB/s down and up of all load clients, and the server's memory.
 
+    Down is timed from the first offer until the last load client has the model, up from then until the server has
+    accepted the last answer of a load client. What the real clients fetch and send meanwhile is not counted.
     `peak_mb` are peaks beyond the server that waits for its first client and has its model: while clients join and
     fetch, while they upload, and from then to the end. `peak_beyond_mb` is the greatest, without the running mean in
     float64 of the last part; the temporary vectors of the reduction and the new state count.
@@ -68,7 +70,7 @@ def payload(**changes: Any) -> dict[str, Any]:
         before, real = _rss_mb(stage.pid), stage.start_real()
         with peak_memory(stage.pid) as down:
             stage.start_load(_all)
-            began = stage.wait(given.fetched, 1)
+            began = stage.wait(given.begun, 1)
             fetched = stage.wait(given.fetched, num_load)
         with peak_memory(stage.pid) as up:
             sent = stage.wait(given.sent, num_load)

@@ -127,6 +127,7 @@ class LoadClient:
         while True:
             match read_server(await _next(stream)):
                 case Offer() as offer:
+                    _count(self._given.begun)
                     await stream.send(encode(Accept(offer.task)))
                     async for _ in stream.fetch(offer.task):
                         pass
@@ -161,6 +162,7 @@ class Given(NamedTuple):
     upload: dict[str, torch.Tensor]
     num_together: int  # uploads begin once so many have fetched, in order to tell the two ways apart
     joined: Synchronized[int]
+    begun: Synchronized[int]  # fetches
     fetched: Synchronized[int]
     sent: Synchronized[int]
 
@@ -211,6 +213,10 @@ class Stage:
             "net": {"min_clients": scene.num_load + scene.num_real, "linger_s": 30.0, **scene.net},
         }
         self.config = parse(raw)
+        near, far = _FORK.Pipe()
+        self.seconds_open = _FORK.Queue()  # of each exchange that has closed
+        self.server = _FORK.Process(target=self._run_server, args=(far,), daemon=True)
+        self.server.start()  # before this process has a model as well
         part = self.config.data.server_part(1)
         registered = RegisteredClients((4,), 2, "classes", np.array([4]), np.zeros(0, np.int64))
         with noting_sources() as sources:
@@ -222,14 +228,10 @@ class Stage:
             Facts((4,), 2, "classes", 4),
             {"y": variables["x"], "stats": variables["stats"]},
             scene.num_load if scene.apart else 0,
-            *(_FORK.Value("q", 0) for _ in range(3)),
+            *(_FORK.Value("q", 0) for _ in range(4)),
         )
         self._processes: list[Any] = []
         self._real: list[subprocess.Popen[bytes]] = []
-        near, far = _FORK.Pipe()
-        self.seconds_open = _FORK.Queue()  # of each exchange that has closed
-        self.server = _FORK.Process(target=self._run_server, args=(far,), daemon=True)
-        self.server.start()
         self.port: int = near.recv()
         assert self.server.pid is not None
         self.pid = self.server.pid
