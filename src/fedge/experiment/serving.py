@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from fedge.core.registered import RegisteredClients
 from fedge.core.storage import write_atomic, writing
 from fedge.core.userfile import noting_sources
 from fedge.data.clients import ServerPart
+from fedge.engines.memory import return_freed_memory
 from fedge.experiment.input_scaling import InputScaling
 from fedge.experiment.networked_check import check_networked
 from fedge.experiment.rounds import Surroundings, TrainingRun
@@ -241,6 +243,7 @@ class _Server:
 
     def train(self, progress: Progress) -> None:
         """Run the rounds, and tell all clients when they are over."""
+        import_module("torch._dynamo")  # for arithmetic on the meta device: else the first round would wait for it
         config = self._setup.config
         for notice in self.notices:
             progress.notice(notice)
@@ -335,9 +338,14 @@ class _Server:
             await self._try_to_write(partial(self._status_file.write, status))
 
     async def _flush(self) -> None:
+        before = 0
         while True:
             await asyncio.sleep(_FLUSH_S)
             await self._try_to_write(self._registry.flush)
+            moved = self._hub.bytes_down + self._hub.bytes_up
+            if moved != before:  # what is freed are the buffers of payloads
+                await asyncio.to_thread(return_freed_memory)
+            before = moved
 
     async def _try_to_write(self, write: Callable[[], None]) -> None:
         """Write what can wait: of a full disk, the rounds find out as well."""

@@ -35,6 +35,7 @@ class AnswerIntake:
         clock: Callable[[], float],
     ) -> None:
         self._spool, self._log, self._tell, self._count_bytes, self._clock = spool, log, tell, count_bytes, clock
+        self._examining = asyncio.Lock()
 
     def announce(self, active: ActiveAssignment, client: int, message: Finished) -> list[Action]:
         """Note that a client has an answer; one that is too large is rejected."""
@@ -82,7 +83,8 @@ class AnswerIntake:
             reason: str | None = f"its answer is cut short: expected {task.size} bytes, got {task.num_bytes}"
         else:
             try:
-                reason = await asyncio.to_thread(active.assignment.examine, client, upload)
+                async with self._examining:  # one answer at a time is in memory
+                    reason = await asyncio.to_thread(active.assignment.examine, client, upload)
             except FileNotFoundError:  # the exchange has closed meanwhile, and its uploads are deleted
                 reason = TASK_IS_OVER
         if reason is not None:
