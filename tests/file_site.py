@@ -15,6 +15,8 @@ class Site:
 
     content: bytes
     ranges: bool = True
+    shift: int = 0  # of the place that it says an answer begins at
+    says_length: bool = True
     cuts: list[int] = field(default_factory=list)  # after how many bytes the next answers break off
     before: Callable[[Site], None] = lambda site: None  # is called before each answer
     redirect: str = ""
@@ -48,8 +50,11 @@ def serving(content: bytes) -> Iterator[Site]:
                 return
             self.send_response(206 if start else 200)
             if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(found.content) - 1}/{len(found.content)}")
-            self.send_header("Content-Length", str(len(found.content) - start))
+                self.send_header(
+                    "Content-Range", f"bytes {start + found.shift}-{len(found.content) - 1}/{len(found.content)}"
+                )
+            if found.says_length:
+                self.send_header("Content-Length", str(len(found.content) - start))
             self.end_headers()
             cut = found.cuts.pop(0) if found.cuts else None
             self.wfile.write(found.content[start:][:cut])

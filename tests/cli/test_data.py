@@ -91,7 +91,8 @@ def test_all_data_sets_are_checked(fedge, files, tmp_path):
     result = fedge("data", "check", "--dir", tmp_path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0] == f"data directory {tmp_path}"
-    assert "missing  cifar10         `fedge data get cifar10` gets it" in result.stdout
+    assert "missing  mnist           `fedge data get mnist` gets it" in result.stdout
+    assert "missing  cifar10         `fedge data get cifar10` says how to get it" in result.stdout
     assert "digits" not in result.stdout
     (tmp_path / "set").mkdir()
     (tmp_path / "set/a.bin").write_bytes(b"a")  # b.bin is not needed

@@ -117,6 +117,21 @@ def test_more_than_expected_is_refused(site: Site, tmp_path: Path) -> None:
         fetch(wanted(site), tmp_path / "a.bin")
 
 
+def test_more_than_expected_is_refused_of_an_unknown_length_too(site: Site, tmp_path: Path) -> None:
+    site.says_length = False
+    assert fetch(wanted(site), tmp_path / "a.bin").read_bytes() == CONTENT
+    site.content = CONTENT * 2
+    with pytest.raises(DataError, match=r"expected at most 257,000 bytes, got more; it is another file"):
+        fetch(wanted(site), tmp_path / "b.bin")
+    assert (tmp_path / "b.bin.part").read_bytes() == b""
+
+
+def test_an_answer_from_another_place_is_not_appended(site: Site, tmp_path: Path) -> None:
+    site.shift, site.cuts = 7, [1000]
+    assert fetch(wanted(site), tmp_path / "a.bin").read_bytes() == CONTENT
+    assert site.asked == [None, "bytes=1000-", None]
+
+
 def test_zipped_content_is_compared_unzipped(site: Site, tmp_path: Path) -> None:
     site.content = gzip.compress(CONTENT, compresslevel=1)
     download = wanted(site)

@@ -127,7 +127,8 @@ def _check_all(root: Path, format: str) -> None:
         name = str(tag(kind))
         found = _findings(sources, root)
         if all(finding.status == "missing" for _, finding in found):
-            listed.append({"name": name, "status": "missing", "files": []})
+            can = all(source.download for collection in sources for source in collection.files)
+            listed.append({"name": name, "status": "missing", "downloadable": can, "files": []})
             continue
         problems = _problems(found)
         bad += [name] if problems else []
@@ -138,10 +139,10 @@ def _check_all(root: Path, format: str) -> None:
     else:
         say(f"data directory {root}")
         for entry in listed:
-            said = f"`fedge data get {entry['name']}` gets it" if entry["status"] == "missing" else ""
-            if entry["status"] == "wrong":
-                said = f"`fedge data check {entry['name']}` lists its files"
-            say(f"{entry['status']:8} {entry['name']:15} {said}".rstrip())
+            get, check = (f"`fedge data {command} {entry['name']}`" for command in ("get", "check"))
+            ways = {"missing": f"{get} {'gets it' if entry.get('downloadable') else 'says how to get it'}"}
+            ways["wrong"] = f"{check} lists its files"
+            say(f"{entry['status']:8} {entry['name']:15} {ways.get(entry['status'], '')}".rstrip())
     if bad:
         raise DataError(f"missing or wrong files of {', '.join(bad)}; `fedge data check {bad[0]}` lists them")
 
