@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +22,13 @@ from fedge.core.effect import paths_without_effect
 from fedge.core.errors import RunError, StorageError, VoidError
 from fedge.core.layout import Tree, nest
 from fedge.core.message import NoMeta, Outgoing
+from fedge.core.parts import noting_parts
 from fedge.core.progress import Progress
 from fedge.core.question import Sums
 from fedge.core.registered import RegisteredClients
 from fedge.core.storage import write_atomic, writing
-from fedge.core.userfile import noting_sources
 from fedge.data.clients import ServerPart
+from fedge.engines.memory import return_freed_memory
 from fedge.experiment.input_scaling import InputScaling
 from fedge.experiment.networked_check import check_networked
 from fedge.experiment.rounds import Surroundings, TrainingRun
@@ -49,12 +51,11 @@ from fedge.net.protocol import Facts
 from fedge.net.registry import Registry
 from fedge.net.spool import Spool
 from fedge.net.status import DONE, ServerStatus, StatusFile
-from fedge.net.task import Observer, Transition, unobserved
+from fedge.net.task import ClientTask, Observer, TaskState, Transition, unobserved
 from fedge.net.transport import Credentials
 from fedge.net.views import ServerObserver, Value
 from fedge.net.world import MeasuredWorld
 from fedge.runs import files
-from fedge.runs.code import hash_code
 from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
 
@@ -64,6 +65,8 @@ _EVENT_OF = {
     "accepted": "accept",
     "declined": "decline",
     "fetching": "fetch",
+    "working": "work",
+    "waiting": "finish",
     "uploading": "upload",
     "settled": "receive",
     "rejected": "reject",
@@ -103,8 +106,8 @@ def serve(
     revoked = None if pki is None else RevocationList(pki)
     with one_thread(config.engine.matmul_precision):
         seed = config.seed or 0
-        part = config.data.server_part(seed)
-        with noting_sources() as sources:
+        with noting_parts(config) as sources:
+            part = config.data.server_part(seed)
             setup = Setup.without_data(config, seed, _register(part, [], 1))
         setup = replace(setup, sources=sources)
         made = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
@@ -178,7 +181,7 @@ class _Server:
         spool = Spool(path / SPOOL)
         secret = _secret_seed(path / SECRET, secret_seed)
         network, server = setup.network, setup.server_side(on_bad="reject")
-        plan = plan_of(config, part.plan, hash_code(setup.sources))
+        plan = plan_of(config, part.plan, setup.sources)
         run = Run(path).id
         assert run is not None
         self._run_id = run
@@ -241,6 +244,7 @@ class _Server:
 
     def train(self, progress: Progress) -> None:
         """Run the rounds, and tell all clients when they are over."""
+        import_module("torch._dynamo")  # for arithmetic on the meta device: else the first round would wait for it
         config = self._setup.config
         for notice in self.notices:
             progress.notice(notice)
@@ -289,11 +293,11 @@ class _Server:
             self._observer.event(event, **told)
 
     def _note_transition(self, transition: Transition) -> None:
-        event = _EVENT_OF.get(transition.after)
+        event, client = _EVENT_OF.get(transition.after), transition.client
         if event is not None:
-            exchange = self._engine.machine.exchange - 1
-            reason = transition.reason or None
-            self.append(event, client=transition.client, exchange=max(exchange, 0), reason=reason)
+            exchange = max(self._engine.machine.exchange - 1, 0)
+            spent = {} if client is None else _size_and_seconds(self._hub.task_of(client))
+            self.append(event, client=client, exchange=exchange, **spent, reason=transition.reason or None)
         self._on_transition(transition)
 
     def _record(self, assignment: Assignment, conducted: Conducted) -> None:
@@ -335,9 +339,14 @@ class _Server:
             await self._try_to_write(partial(self._status_file.write, status))
 
     async def _flush(self) -> None:
+        before = 0
         while True:
             await asyncio.sleep(_FLUSH_S)
             await self._try_to_write(self._registry.flush)
+            moved = self._hub.bytes_down + self._hub.bytes_up
+            if moved != before:  # what is freed are the buffers of payloads
+                await asyncio.to_thread(return_freed_memory)
+            before = moved
 
     async def _try_to_write(self, write: Callable[[], None]) -> None:
         """Write what can wait: of a full disk, the rounds find out as well."""
@@ -379,6 +388,19 @@ def _register(part: ServerPart, facts: list[Facts | None], num_clients: int) -> 
         sizes("test_size"),
         sizes("validation_size"),
     )
+
+
+def _size_and_seconds(task: ClientTask | None) -> dict[str, Value]:
+    """Return the bytes of an answer that has arrived, and how long the client took."""
+    if task is None or task.state not in (TaskState.SETTLED, TaskState.REJECTED):
+        return {}
+    spent = task.seconds()
+    return {
+        "bytes": task.num_bytes,
+        "down_s": round(spent.down, 6),
+        "compute_s": round(spent.compute, 6),
+        "up_s": round(spent.up, 6),
+    }
 
 
 def _secret_seed(file: Path, given: int | None) -> int:

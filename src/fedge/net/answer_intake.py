@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from fedge.core.errors import StorageError
-from fedge.net.actions import Action, Ignore, ignored
+from fedge.net.actions import Action, Ignore, SendWithdraw, ignored
 from fedge.net.assignment import ActiveAssignment
 from fedge.net.protocol import Finished, Settled
 from fedge.net.spool import Spool, Upload
@@ -35,6 +35,7 @@ class AnswerIntake:
         clock: Callable[[], float],
     ) -> None:
         self._spool, self._log, self._tell, self._count_bytes, self._clock = spool, log, tell, count_bytes, clock
+        self._examining = asyncio.Lock()
 
     def announce(self, active: ActiveAssignment, client: int, message: Finished) -> list[Action]:
         """Note that a client has an answer; one that is too large is rejected."""
@@ -44,6 +45,7 @@ class AnswerIntake:
             actions = active.collection.rejected_unseen(client, message.task, reason, self._clock())
             if ignored(actions) is None:
                 active.uploads[client] = _UNREAD
+                actions.append(SendWithdraw(client, reason))  # else the client would wait for a grant
             return actions
         if message.changed:
             active.changed.add(client)
@@ -81,7 +83,8 @@ class AnswerIntake:
             reason: str | None = f"its answer is cut short: expected {task.size} bytes, got {task.num_bytes}"
         else:
             try:
-                reason = await asyncio.to_thread(active.assignment.examine, client, upload)
+                async with self._examining:  # one answer at a time is in memory
+                    reason = await asyncio.to_thread(active.assignment.examine, client, upload)
             except FileNotFoundError:  # the exchange has closed meanwhile, and its uploads are deleted
                 reason = TASK_IS_OVER
         if reason is not None:

@@ -109,6 +109,10 @@ class Hub:
         settled = sum(task.state == TaskState.SETTLED for task in tasks)
         return len(tasks), sum(task.was_accepted for task in tasks), settled
 
+    def task_of(self, client: int) -> ClientTask | None:
+        """Return what a client does in the assignment on its way."""
+        return None if self._active is None else self._active.collection.tasks.get(client)
+
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the assignment on its way closes; None if there is none."""
@@ -263,6 +267,7 @@ class Hub:
                 raise RefusalError("the client has joined already")
             if not (isinstance(message, Beat) and message.task is None):
                 self._handle(session, number, message)
+        session.farewell = "the client has closed its session"
 
     def _handle(self, session: Session, client: int, message: FromClient) -> None:
         """Pass what a client says of a task to the state machine; of a task that is over, tell the client."""
@@ -366,6 +371,8 @@ class Hub:
             return
         assignment, payload = active.assignment, active.assignment.payload
         durable, base = assignment.named(task.client)
+        if assignment.kind == "work":  # evaluations are not charged, and have no events
+            self._log.append("offer", client=task.client, exchange=assignment.exchange, bytes=payload.num_bytes)
         left = active.deadline - self._clock()
         session.send(
             Offer(
