@@ -25,6 +25,7 @@ from fedge.net.protocol import (
     PROTOCOL,
     Facts,
     Finished,
+    Goodbye,
     Grant,
     Hello,
     Ready,
@@ -58,7 +59,13 @@ class QueueStream:
 
 
 class Quiet:
-    def append(self, event: str, **fields: object) -> None: ...
+    """A log that is kept, and not written."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def append(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
 
 
 class Client:
@@ -75,6 +82,9 @@ class Client:
 
     async def hear(self) -> Any:
         return read_server(await self._stream.heard.get())
+
+    def say(self, message: Goodbye) -> None:
+        self._stream.said.put_nowait(encode(message))
 
     async def greet(self) -> Any:
         return await self.ask(Hello(PROTOCOL, self.name))

@@ -18,6 +18,7 @@ from fedge.core.anchor import anchor
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
+from fedge.core.parts import Sources
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.changed_settings import changed_config, check_takes_effect, settings_without_rounds
@@ -122,7 +123,7 @@ def resume(
     return path
 
 
-def create_run(path: Path, config: Config, sources: Mapping[str, bytes] | None = None) -> RunDirectory:
+def create_run(path: Path, config: Config, sources: Sources | None = None) -> RunDirectory:
     """Return the directory of a new run of a configuration, with users' files by their path."""
     without = paths_without_effect(config)
     return RunDirectory.create(path, configuration.plain(config), without_effect=without, sources=sources)

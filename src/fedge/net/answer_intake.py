@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from fedge.core.errors import StorageError
-from fedge.net.actions import Action, Ignore, ignored
+from fedge.net.actions import Action, Ignore, SendWithdraw, ignored
 from fedge.net.assignment import ActiveAssignment
 from fedge.net.protocol import Finished, Settled
 from fedge.net.spool import Spool, Upload
@@ -42,9 +42,10 @@ class AnswerIntake:
         most = active.assignment.max_bytes
         if message.size > most:
             reason = f"its answer has {message.size} bytes, expected at most {most}"
-            actions = active.collection.rejected(client, message.task, reason, self._clock())
+            actions = active.collection.rejected_unseen(client, message.task, reason, self._clock())
             if ignored(actions) is None:
                 active.uploads[client] = _UNREAD
+                actions.append(SendWithdraw(client, reason))  # else the client would wait for a grant
             return actions
         if message.changed:
             active.changed.add(client)
@@ -87,7 +88,7 @@ class AnswerIntake:
             except FileNotFoundError:  # the exchange has closed meanwhile, and its uploads are deleted
                 reason = TASK_IS_OVER
         if reason is not None:
-            found = self._tell(active, collection.rejected(client, token, reason, self._clock()))
+            found = self._tell(active, collection.rejected(client, token, number, reason, self._clock()))
             if found is None:
                 active.uploads[client] = upload
                 return Settled(token, "rejected", reason[:1000])

@@ -96,6 +96,11 @@ class Hub:
         return Counter(str(tasks[client].state) if client in tasks else "idle" for client in self._sessions)
 
     @property
+    def problems(self) -> dict[str, str]:
+        """Why clients could not join that have not joined since, by name; the last ones."""
+        return dict(self._admission.problems)
+
+    @property
     def progress(self) -> tuple[int, int, int]:
         """How many clients are asked, have accepted, and have answered."""
         if self._active is None:
@@ -262,6 +267,7 @@ class Hub:
                 raise RefusalError("the client has joined already")
             if not (isinstance(message, Beat) and message.task is None):
                 self._handle(session, number, message)
+        session.farewell = "the client has closed its session"
 
     def _handle(self, session: Session, client: int, message: FromClient) -> None:
         """Pass what a client says of a task to the state machine; of a task that is over, tell the client."""
