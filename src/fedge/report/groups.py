@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedge.core.advice import synonym
 from fedge.core.effect import digest, omit
 from fedge.core.errors import ConfigError
 from fedge.core.fields import describe
@@ -154,7 +155,7 @@ def _detail(path: str, value: Any) -> str:
 def _check_key(key: str, groups: Sequence[RunGroup]) -> None:
     known = sorted({path for group in groups for path, _ in settings(group.runs[0].config)})
     if key not in known:
-        raise ConfigError(f"no run has a setting {key!r}{nearest(key, known)}; settings: {', '.join(known)}")
+        raise ConfigError(f"no run has a setting {key!r}{nearest(synonym(key), known)}; settings: {', '.join(known)}")
 
 
 def _target(run: RunView) -> Target | None:
