@@ -19,6 +19,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import PERCENT, Metric, describe, measured_on
 from fedge.core.net_options import NetOptions
 from fedge.core.schema import Options, read, tag
+from fedge.core.track_options import Tracking
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
 from fedge.edge.clock import FixedClock
@@ -178,6 +179,7 @@ class Config(Options, tag=False, kw_only=True):
     edge: Annotated[FixedClock | CellClock, Meta(description="how simulated time is counted")] = FixedClock()
     evaluate: EvaluateOptions = EvaluateOptions()
     trace: Annotated[TraceOptions | None, Meta(extra=NO_EFFECT)] = None
+    track: Annotated[Tracking | None, Meta(description="live tracking while the run trains", extra=NO_EFFECT)] = None
     target: TargetOptions | None = None
     budget: BudgetOptions = BudgetOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()

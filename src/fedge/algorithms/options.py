@@ -40,7 +40,7 @@ class TrainingOptions(Options):
     def __post_init__(self) -> None:
         if self.local_steps is not None and self.local_epochs is not None:
             raise ValueError(
-                "local_steps and local_epochs exclude each other; give one of them (--set algorithm.local_epochs= unsets)"
+                "local_steps and local_epochs exclude each other; give one (--set algorithm.local_epochs= unsets)"
             )
 
     @property

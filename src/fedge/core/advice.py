@@ -180,8 +180,9 @@ def unitless(raw: object, kind: object, path: str) -> str | None:
 
 
 def _whole(raw: object, kind: object, path: str) -> str | None:
-    fraction = isinstance(raw, float) and takes(kind, int) and not takes(kind, float)
-    return "write a whole number" if fraction and not raw.is_integer() else None
+    if not isinstance(raw, float) or raw.is_integer() or not takes(kind, int):
+        return None
+    return "write a whole number"
 
 
 def _switch(raw: object, kind: object, path: str) -> str | None:
@@ -192,7 +193,7 @@ def _switch(raw: object, kind: object, path: str) -> str | None:
 
 def _quoted(raw: object, kind: object, path: str) -> str | None:
     """A number or a switch where text is expected."""
-    if isinstance(raw, (list, Mapping)) or isinstance(raw, str) or not takes(kind, str):
+    if isinstance(raw, (list, Mapping, str)) or not takes(kind, str):
         return None
     return f"write it in quotes: {path}={_toml(str(raw))}"
 

@@ -236,13 +236,8 @@ def _struct(
     found, before = {}, len(problems)
     for key, value in raw.items():
         where = f"{path}.{key}".lstrip(".")
-        if (
-            key in fields
-            and value is None
-            and not fields[key].required
-            and not advice.takes(fields[key].type, NoneType)
-        ):
-            continue  # unset
+        if key in fields and _is_unset(value, fields[key]):
+            continue
         if key in fields:
             found[fields[key].name] = _read(value, fields[key].type, where, problems, fields[key].default)
         elif elsewhere and key in elsewhere:
@@ -258,6 +253,11 @@ def _struct(
     except ConfigError as error:
         problems.extend(f"{path}: {problem}".removeprefix(": ") for problem in error.problems)
         return None
+
+
+def _is_unset(value: object, field: msgspec.structs.FieldInfo) -> bool:
+    """Whether null stands for the default: it is no value of the option itself."""
+    return value is None and not field.required and not advice.takes(field.type, NoneType)
 
 
 def _plain(raw: object, kind: object, path: str, problems: list[str], exact: bool = False) -> Any:

@@ -56,6 +56,7 @@ from fedge.runs import files
 from fedge.runs.code import hash_code
 from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
+from fedge.track.tracker import tracking
 
 EVENTS, SPOOL, SECRET = "events.jsonl", "spool", "secret-seed"
 SCALED = "checkpoint/scaled.json"
@@ -114,7 +115,8 @@ def serve(
             server = _Server(setup, part, directory, listen, identity, revoked, observer, secret_seed, on_transition)
             with server.running(on_port):
                 directory.change(configuration.plain(config), paths_without_effect(config))
-                server.train(progress)
+                with tracking(config.track, path, progress) as tracked:
+                    server.train(tracked)
     return path
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedge.core.advice import synonym
-from fedge.core.effect import digest, omit
+from fedge.core.effect import digest, omit, settings
 from fedge.core.errors import ConfigError
 from fedge.core.fields import describe
 from fedge.core.schema import nearest
@@ -109,15 +109,6 @@ def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
     keys = dict.fromkeys(key for one in found for key in one if key not in ("name", "seed", "seeds"))
     columns = {key: [one.get(key) for one in found] for key in keys}
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
-
-
-def settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All settings by their path: `algorithm.learning_rate`."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def has(record: Mapping[str, Any], field: str) -> bool:
