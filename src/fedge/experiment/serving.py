@@ -58,6 +58,7 @@ from fedge.net.world import MeasuredWorld
 from fedge.runs import files
 from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
+from fedge.track.tracker import tracking
 
 EVENTS, SPOOL, SECRET = "events.jsonl", "spool", "secret-seed"
 _FLUSH_S = 2.0
@@ -120,7 +121,8 @@ def serve(
                 )
                 with server.running(on_port):
                     directory.change(configuration.plain(config), paths_without_effect(config))
-                    server.train(progress)
+                    with tracking(config.track, path, progress) as tracked:
+                        server.train(tracked)
     return path
 
 

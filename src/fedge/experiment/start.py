@@ -28,6 +28,7 @@ from fedge.runs.code import agree_on_code, check_code, forget_code, hash_code
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, check_resumable, seed_path
 from fedge.runs.read import Run
+from fedge.track.tracker import tracking
 
 
 def run(
@@ -159,10 +160,11 @@ def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, gr
 def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
     config = setup.config
     try:
-        simulation = Simulation(setup, directory, progress)
-        # only now: what cannot be trained changes nothing
-        directory.change(configuration.plain(config), paths_without_effect(config))
-        simulation.run()
+        with tracking(config.track, directory.path, progress) as tracked:
+            simulation = Simulation(setup, directory, tracked)
+            # only now: what cannot be trained changes nothing
+            directory.change(configuration.plain(config), paths_without_effect(config))
+            simulation.run()
     except VoidError as error:
         edge = config.edge
         change = f"max_void_rounds={10 * edge.max_void_rounds}"
