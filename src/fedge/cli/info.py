@@ -6,7 +6,7 @@ import typer
 
 from fedge.cli.parameters import Format
 
-Part = Literal["models", "datasets", "algorithms", "partitioners", "codecs", "schedules"]
+Part = Literal["models", "datasets", "algorithms", "partitioners", "codecs", "schedules", "metrics"]
 
 
 def info(
@@ -17,7 +17,7 @@ def info(
     ] = None,
     format: Format = "text",
 ) -> None:
-    """List models, data sets, algorithms, partitioners, codecs or schedules, or describe one.
+    """List models, data sets, algorithms, partitioners, codecs, schedules or metrics, or describe one.
 
     Names and options are those of experiment files. Models are measured for
     inputs 1x28x28 and 10 outputs, or else for the inputs that are named. Codecs

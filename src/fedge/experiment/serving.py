@@ -107,13 +107,14 @@ def serve(
         with noting_sources() as sources:
             setup = Setup.without_data(config, seed, _register(part, [], 1))
         setup = replace(setup, sources=sources)
-        opened = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
+        declared = setup.metrics.declarations
+        opened = create_run(path, config, sources, declared) if status == "new" else RunDirectory.open(path)
         with opened as directory:
             trained = Run(path).last("round") or 0
             directory.change_code(sources, accept=False, round=trained)
             server = _Server(setup, part, directory, listen, identity, revoked, observer, secret_seed, on_transition)
             with server.running(on_port):
-                directory.change(configuration.plain(config), paths_without_effect(config))
+                directory.change(configuration.plain(config), paths_without_effect(config), declared)
                 server.train(progress)
     return path
 
@@ -274,7 +275,7 @@ class _Server:
 
     def _measure_test(self, variables: Tree) -> Sums:
         assert self._test is not None
-        return score(self._setup.network, variables, self._test)
+        return score(self._setup.network, variables, self._test, self._setup.metrics)
 
     # What is told about it
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, field
@@ -18,7 +18,10 @@ from fedge.core.effect import digest
 from fedge.core.errors import ConfigError, StreamError
 from fedge.core.schema import Options, read
 from fedge.data.data_plan import DataPlan
+from fedge.metrics import MetricOptions
 from fedge.models import ModelOptions
+
+Part = TypeVar("Part", bound=Options)
 
 
 class ClientPlan(Options, tag=False, kw_only=True):
@@ -30,6 +33,7 @@ class ClientPlan(Options, tag=False, kw_only=True):
     codec: CodecOptions | None = None
     cluster: Cluster | None = None
     fine_tune_steps: int = 0
+    metrics: Annotated[list[MetricOptions], Meta(max_length=64)] = field(default_factory=list)
     dtype: Literal["float32", "float64"] = "float32"
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
     data: DataPlan
@@ -40,20 +44,19 @@ class ClientPlan(Options, tag=False, kw_only=True):
 
 def plan_of(config: Config, data: DataPlan, hashes: dict[str, str]) -> ClientPlan:
     """Return the plan of a configuration; `hashes` are those of the users' files that it names, by path."""
-    model = config.model
-    named = getattr(model, "name", "")
-    if isinstance(named, str) and ".py:" in named:
-        model = replace(model, name=_without_folder(named))
     files = {Path(path).name: found for path, found in hashes.items()}
     if len(files) < len(hashes):
-        raise ConfigError("model.name: files of the same name in different folders cannot be told apart by clients")
+        raise ConfigError(
+            "model.name, evaluate.metrics: files of the same name in different folders cannot be told apart by clients"
+        )
     return ClientPlan(
-        model=replace(model, weights=None),  # which travel with the initial variables
+        model=replace(_without_folder(config.model), weights=None),  # which travel with the initial variables
         algorithm=config.algorithm,
         personal=config.personal,
         codec=config.codec,
         cluster=config.cluster,
         fine_tune_steps=config.evaluate.fine_tune_steps,
+        metrics=[_without_folder(metric) for metric in config.evaluate.metrics],
         dtype=config.engine.dtype,
         matmul_precision=config.engine.matmul_precision,
         data=data,
@@ -91,6 +94,17 @@ def first_difference(own: dict[str, str], other: dict[str, str]) -> str | None:
     return next((name for name, value in own.items() if other.get(name) != value), None)
 
 
-def _without_folder(reference: str) -> str:
-    file, _, name = reference.rpartition(":")
-    return f"{Path(file).name}:{name}"
+def reference_of(options: Options) -> tuple[str, str] | None:
+    """Return the file and the function by which options name a user's own part; None if they name none."""
+    named = getattr(options, "name", None)
+    if not isinstance(named, str) or ".py:" not in named:
+        return None
+    file, _, function = named.rpartition(":")
+    return file, function
+
+
+def _without_folder(options: Part) -> Part:
+    """Return options whose user's file has no folder: a client's owner has it elsewhere."""
+    if (reference := reference_of(options)) is None:
+        return options
+    return replace(options, name=f"{Path(reference[0]).name}:{reference[1]}")
