@@ -26,7 +26,8 @@ ALLOWED = {
     "client": ("core", "data", "models"),
     "engines": ("core", "data", "client"),
     "edge": ("core",),
-    "config": ("core", "algorithms", "data", "models", "edge", "schedules"),
+    "metrics": ("core",),
+    "config": ("core", "algorithms", "data", "models", "edge", "schedules", "metrics"),
     "runs": ("core",),
     "report": ("core", "runs"),
 }
