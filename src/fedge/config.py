@@ -14,10 +14,10 @@ from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, 
 from fedge.algorithms.reduced import ByMean
 from fedge.core.anchor import anchor
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import METRICS, NO_OWN_FIELDS, VALIDATION, OwnFields, describe, measured_on
 from fedge.core.net_options import NetOptions
-from fedge.core.schema import Options, nearest, read, tag
+from fedge.core.schema import Options, read, tag
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
 from fedge.edge.clock import FixedClock

@@ -72,9 +72,9 @@ WRONG: dict[str, tuple[Metric, str]] = {
     ),
     "size": (written(lambda outputs, targets: {"n": torch.zeros(1 << 21).double()}), r"expected at most 32 vectors of"),
     "changes": (written(change), r"count changes what it is given"),
-    "fails": (written(fail), r"failed: RuntimeError: oh no; it was tried on random outputs \[24, 3\] and targets \[24\]"),
+    "fails": (written(fail), r"failed: RuntimeError: oh no; it was tried on random outputs \[24, 3\] and targets"),
     "value fails": (written(value=fail), r"failed: RuntimeError: oh no"),
-    "value beyond": (written(value=lambda sums: 1.5), r"value gives 1\.5 for random outputs, expected a number from 0 to 1"),
+    "value beyond": (written(value=lambda sums: 1.5), r"value gives 1\.5 for random .*, expected a number from 0 to 1"),
     "nan": (written(value=lambda sums: nan), r"value gives nan for random outputs"),
     "text": (written(value=lambda sums: "high"), r"value gives 'high' for random outputs"),
     "direction": (written(better="up"), r"better must be 'higher' or 'lower', got 'up'"),
@@ -86,7 +86,7 @@ WRONG: dict[str, tuple[Metric, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_metric_that_cannot_be_used_is_named(name: str) -> None:
     metric, message = WRONG[name]
-    with pytest.raises(ConfigError, match=rf"^evaluate\.metrics: mine:? ?{message}"):
+    with pytest.raises(ConfigError, match=rf"^evaluate\.metrics: mine.*{message}"):
         MetricSet({"mine": metric}, "classes", 3)
 
 
@@ -98,18 +98,17 @@ def test_a_metric_of_another_task_is_refused(metric: Metric, task: Any) -> None:
         MetricSet({metric.recorded_as: metric}, task, 4)
 
 
-SHARES = {"mine": written(lambda outputs, targets: {"a": double(*targets.double().new_ones(len(targets)).cumsum(0)[-1:])},
-                          lambda sums: float(sums["a"][0]) / 100, high=1.0, per_sample=(0.0, 1.0))}  # fmt: skip
+SHARES = {"mine": written(size, lambda sums: float(sums["n"][0]) / 100, per_sample=(0.0, 1.0))}
 
 
 def test_values_of_sums() -> None:
     metrics = MetricSet(SHARES)
-    assert metrics.lengths == {"mine.a": 1}
-    assert metrics.values({"mine.a": double(50)}) == {"mine": 0.5}
-    assert metrics.values({"mine.a": double(100 * (1 + 1e-12))}) == {"mine": 1.0}  # but for rounding
+    assert metrics.lengths == {"mine.n": 1}
+    assert metrics.values({"mine.n": double(50)}) == {"mine": 0.5}
+    assert metrics.values({"mine.n": double(100 * (1 + 1e-12))}) == {"mine": 1.0}  # but for rounding
     assert metrics.values(metrics.undefined()) == {}  # of outputs that are not finite
     with pytest.raises(TrainingError, match=r"^evaluate\.metrics: mine is 2, expected a number from 0 to 1$"):
-        metrics.values({"mine.a": double(200)})
+        metrics.values({"mine.n": double(200)})
 
 
 @pytest.mark.parametrize(
@@ -117,15 +116,15 @@ def test_values_of_sums() -> None:
     [
         (double(5), None),
         (double(0), None),
-        (double(5, 1), "its sum 'mine.a' has 2 numbers, expected 1"),
-        (double(nan), "its sum 'mine.a' is not finite"),
-        (double(inf), "its sum 'mine.a' is not finite"),
-        (double(-1), "its sum 'mine.a' cannot be: it has numbers from -1 to -1, expected 0 to 5"),
-        (double(6), "its sum 'mine.a' cannot be: it has numbers from 6 to 6, expected 0 to 5"),
+        (double(5, 1), "its sum 'mine.n' has 2 numbers, expected 1"),
+        (double(nan), "its sum 'mine.n' is not finite"),
+        (double(inf), "its sum 'mine.n' is not finite"),
+        (double(-1), "its sum 'mine.n' cannot be: it has numbers from -1 to -1, expected 0 to 5"),
+        (double(6), "its sum 'mine.n' cannot be: it has numbers from 6 to 6, expected 0 to 5"),
     ],
 )
 def test_what_a_client_claims_is_checked(claimed: Tensor, problem: str | None) -> None:
-    assert MetricSet(SHARES).problem({"mine.a": claimed}, 5.0) == problem
+    assert MetricSet(SHARES).problem({"mine.n": claimed}, 5.0) == problem
 
 
 def test_sums_that_contradict_each_other_are_rejected() -> None:

@@ -6,7 +6,7 @@ from math import exp, isnan, log, sqrt
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -80,6 +80,7 @@ def test_the_auc_of_clients_is_not_their_mean() -> None:
     assert Auc().value({name: parts[0][name] + parts[1][name] for name in parts[0]}) == 3 / 4
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(-30, 30, width=32), st.booleans()), min_size=2, max_size=30).filter(
         lambda pairs: len({y for _, y in pairs}) == 2
@@ -160,6 +161,7 @@ def test_a_perplexity_beyond_all_numbers_is_not_defined() -> None:
 # ---------------------------------------------------------------- whole is part plus part
 
 
+@settings(deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("metric", [F1(), Auc(bins=9), TopK(k=2), Perplexity()], ids=lambda metric: metric.recorded_as)
 def test_whole_equals_parts(metric: Metric, data: st.DataObject) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedge.core.errors import ConfigError
 from fedge.core.fields import MetricDeclaration
+from fedge.core.parts import Part
 from fedge.core.registered import Task
 from fedge.core.schema import Options, tag
 
@@ -28,6 +29,8 @@ _SLACK = 1e-9  # of rounding, relative
 class Metric(Options):
     """`count` gives the sums over some samples, `value` the number that all sums together stand for."""
 
+    part = Part("metric", "fedge.metrics")
+
     better: ClassVar[Better] = "higher"
     low: ClassVar[float] = -inf  # the least that it can be
     high: ClassVar[float] = inf
@@ -38,8 +41,8 @@ class Metric(Options):
 
     @property
     def recorded_as(self) -> str:
-        """The name of the recorded field: the metric's name, or that of its class in snake case."""
-        return tag(type(self)) or snake_case(type(self).__name__)
+        """The name of the recorded field: the metric's name, without the file that it is in, in snake case."""
+        return snake_case((tag(type(self)) or type(self).__name__).rpartition(":")[2])
 
     def declare(self, name: str) -> MetricDeclaration:
         """Return what readers of a run have to know of it, where it is recorded under this name."""

@@ -19,6 +19,7 @@ from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.fields import MetricDeclaration
 from fedge.core.layout import pick
+from fedge.core.parts import Sources
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.changed_settings import changed_config
@@ -124,10 +125,7 @@ def resume(
 
 
 def create_run(
-    path: Path,
-    config: Config,
-    sources: Mapping[str, bytes] | None = None,
-    metrics: Sequence[MetricDeclaration] = (),
+    path: Path, config: Config, sources: Sources | None = None, metrics: Sequence[MetricDeclaration] = ()
 ) -> RunDirectory:
     """Return the directory of a new run of a configuration, with users' files by their path, and its own metrics."""
     without = paths_without_effect(config)

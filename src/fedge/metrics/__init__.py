@@ -12,7 +12,7 @@ from fedge.metrics.usermetric import UserMetric
 
 MetricOptions = F1 | Auc | Top5 | TopK | Rmse | Perplexity | UserMetric
 METRIC_KINDS: tuple[type[Metric], ...] = get_args(MetricOptions)
-"""The kinds of metric; a user's own is chosen by the path of its file."""
+"""The kinds of metric; a user's own is chosen by `file.py:Name`."""
 _NAME = re.compile("[a-z][a-z0-9_]{0,63}")
 
 

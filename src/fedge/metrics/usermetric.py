@@ -1,42 +1,38 @@
-"""A metric that a user's own file defines."""
+"""A metric that a user's own function returns."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
 from fedge.core.errors import ConfigError
-from fedge.core.metric import WHERE, Metric, snake_case
+from fedge.core.metric import WHERE, Metric
+from fedge.core.parts import explain, origin_of
 from fedge.core.schema import show
-from fedge.core.userfile import describe, load_function
 
 
 class UserMetric(Metric, tag=False, kw_only=True):
-    """A subclass of `fedge.metrics.Metric` in a file of one's own, or a function that returns such a metric.
+    """A metric of one's own: a class derived from `fedge.metrics.Metric`, or a function that returns such a metric.
 
-    It is recorded under its name in snake case.
+    It is recorded under its name in snake case. Only a function has `options`; a class has those that it declares.
     """
 
-    name: Annotated[str, Meta(description="The class or function, as path/to/file.py:Name.")]
-    options: Annotated[dict[str, Any], Meta(description="What it is called with, by name.")] = field(
+    function: ClassVar[Callable[..., Any]]
+    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
         default_factory=dict
     )
 
-    @property
-    def recorded_as(self) -> str:
-        return snake_case(self.name.rpartition(":")[2])
-
     def load(self) -> Metric:
-        """Return the metric that the file defines; a ConfigError if there is none."""
-        make = load_function(self.name, WHERE)
+        """Return the metric that the function returns; a ConfigError if it returns none."""
         try:
-            metric = make(**self.options)
+            metric = self.function(**self.options)
         except Exception as error:  # whatever a user's own code may raise
-            raise ConfigError(f"{WHERE}: {self.name} failed: {describe(error, self.name)}") from error
+            raise ConfigError(f"{WHERE}: {explain(error, self)}") from error
         if not isinstance(metric, Metric):
             raise ConfigError(
-                f"{WHERE}: {self.name} must be a subclass of fedge.metrics.Metric or return such a metric, got "
-                f"{show(metric)}"
+                f"{WHERE}: {origin_of(self).name} must return a metric, of a class derived from fedge.metrics.Metric; "
+                f"got {show(metric)}"
             )
         return metric

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from fedge import config as configuration
 from fedge.config import Config
 from fedge.core.anchor import anchor
-from fedge.core.errors import ConfigError, RunError
+from fedge.core.errors import ConfigError, RunError, nearest
 from fedge.core.fields import METRICS, NO_OWN_FIELDS, VALIDATION, OwnFields, declared_fields, describe, measured_on
-from fedge.core.schema import nearest, read
+from fedge.core.schema import read
 from fedge.core.storage import write_atomic, writing
 from fedge.metrics import load_metrics
 from fedge.runs import Run
@@ -30,7 +31,7 @@ class Sweep(NamedTuple):
     """What an experiment file asks for."""
 
     name: str
-    settings: dict[str, Any]  # as the file has them, without the [sweep] table
+    settings: dict[str, Any]  # as the file has them, with absolute paths, without the [sweep] table
     base: Path  # where paths in the file start
     options: SweepOptions
     points: list[Point]
@@ -98,15 +99,17 @@ def load(path: Path, changes: Sequence[str] = ()) -> Sweep:
 
 def parse(raw: Mapping[str, Any], base: Path | None = None) -> Sweep:
     """The sweep in a plain dictionary."""
+    base = base or Path()
     options = read(raw.get("sweep", {}), SweepOptions, "sweep")
-    settings = seeds_of({key: value for key, value in raw.items() if key != "sweep"})
+    options = replace(options, axes=anchor(options.axes, base))
+    settings = seeds_of(anchor({key: value for key, value in raw.items() if key != "sweep"}, base))
     name = settings.get("name", "sweep")
     if not isinstance(name, str):
         raise ConfigError(f"name: expected one name for the whole sweep, got {name!r}")
-    points = find_points(settings, options)
+    points = find_points(settings, options, base)
     if options.halving and any("rounds" in point for point in points):
         raise ConfigError("sweep.halving: decides how many rounds a point trains, so rounds cannot be an axis")
-    return Sweep(name, settings, base or Path(), options, points)
+    return Sweep(name, settings, base, options, points)
 
 
 def work_out(sweep: Sweep) -> SweepPlan:
