@@ -275,6 +275,20 @@ def test_engines_record_the_same(raw: dict[str, Any], tmp_path: Path) -> None:
     assert loop == wire
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("engine", ["pool", "ray"])
+def test_workers_count_metrics_of_ones_own(engine: str, raw: dict[str, Any], tmp_path: Path) -> None:
+    """`pool` and `ray` record what `block` does, bit for bit, at the server and at clients."""
+    pytest.importorskip("ray", reason="needs the extra `ray`") if engine == "ray" else None
+    for at in ("server", "clients"):
+        block, workers = (
+            measured(train(raw, tmp_path / at / name, **{"engine.name": name, "engine.workers": 2, "evaluate.at": at}))
+            for name in ("block", engine)
+        )
+        assert block == workers
+        assert "half" in block[-1]
+
+
 def test_a_run_with_a_metric_of_ones_own_resumes(raw: dict[str, Any], tmp_path: Path) -> None:
     whole = train(raw, tmp_path / "whole")
     part = train(raw, tmp_path / "part", rounds=2)

@@ -29,6 +29,7 @@ def info(
       fedge info algorithms scaffold
       fedge info models mnist_2nn --format json
       fedge info schedules step
+      fedge info metrics auc
     """
     from fedge.cli.catalogue import describe, listing, page, table
     from fedge.cli.output import say, say_json
