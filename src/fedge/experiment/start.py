@@ -22,7 +22,7 @@ from fedge.core.layout import pick
 from fedge.core.parts import Sources
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
-from fedge.experiment.changed_settings import changed_config
+from fedge.experiment.changed_settings import changed_config, check_takes_effect, settings_without_rounds
 from fedge.experiment.setup import Setup
 from fedge.experiment.simulation import Simulation
 from fedge.runs.code import agree_on_code, check_code, forget_code, hash_code
@@ -73,7 +73,7 @@ class TrainedRun(Run):
 
 def start(config: Config, runs: Path, progress: Progress) -> Path:
     """Train in a new directory below `runs`; several seeds get a directory each inside it."""
-    with one_thread(config.engine.matmul_precision):
+    with _training(config.engine.matmul_precision):
         setup = Setup.of(config, _seeds(config)[0])  # reports whatever is wrong before anything is written
         path = _unused(runs / config.name)
         if config.seeds is None:
@@ -89,7 +89,7 @@ def start(config: Config, runs: Path, progress: Progress) -> Path:
 
 def start_at(path: Path, config: Config, progress: Progress, group: Path) -> None:
     """Train one seed in a new directory at `path`, with the same users' files as all runs of the folder `group`."""
-    with one_thread(config.engine.matmul_precision):
+    with _training(config.engine.matmul_precision):
         _begin(Setup.of(config, _seeds(config)[0]), path, progress, group)
 
 
@@ -143,14 +143,17 @@ def _begin(setup: Setup, path: Path, progress: Progress, group: Path | None = No
 
 def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> None:
     found = Run(path)
-    if found.status == "complete" and configuration.parse(found.config) == config:
+    before, done = configuration.parse(found.config), found.last("round") or 0
+    of_others = group is not None and settings_without_rounds(before, config, done)  # other seeds may still use them
+    if found.status == "complete" and (before == config or of_others):
         progress.notice(f"{path}: is complete already")
         return
     with RunDirectory.open(path) as directory:
         trained = found.last("round") or 0
         if config.rounds < min(trained, found.config["rounds"]):
             raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
-        with one_thread(config.engine.matmul_precision):
+        check_takes_effect(before, config, trained)
+        with _training(config.engine.matmul_precision):
             setup = Setup.of(config, _seeds(config)[0])
             directory.change_code(setup.sources, accept_code, trained)
             if group is not None:
@@ -183,9 +186,15 @@ def _repeat(config: Config, seed: int) -> Config:
 
 
 @contextmanager
+def _training(precision: str) -> Iterator[None]:
+    keep_freed_memory()
+    with one_thread(precision):
+        yield
+
+
+@contextmanager
 def one_thread(precision: str) -> Iterator[None]:
     """Results are promised for one thread; several in one process also slow down small models."""
-    keep_freed_memory()
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision(precision)
