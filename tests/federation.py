@@ -37,6 +37,7 @@ from fedge.core.algorithm import Build, Costs, Exchange, Info, Reply
 from fedge.core.codecs.chain import CodecOptions
 from fedge.core.drive import Engine, Outcome, drive
 from fedge.core.layout import Tree
+from fedge.core.metric_set import NO_METRICS, MetricSet
 from fedge.core.reduce import Krum, Median, TrimmedMean
 from fedge.core.registered import RegisteredClients, Task
 from fedge.core.schema import tag
@@ -168,6 +169,7 @@ def make_sides(
     make: Callable[[], nn.Module] = normed,
     batch_size: int = 4,
     dtype: torch.dtype = torch.float64,
+    metrics: MetricSet = NO_METRICS,
     **server: Any,
 ) -> BothSides:
     """Server and clients; options of the server go by the names of its fields."""
@@ -177,9 +179,17 @@ def make_sides(
     registered = RegisteredClients.of(clients)
     return BothSides(
         ServerSide(
-            algorithm, network.layout, network.variables, registered, batch_size, 100, network.has_norm, **server
+            algorithm,
+            network.layout,
+            network.variables,
+            registered,
+            batch_size,
+            100,
+            network.has_norm,
+            metrics=metrics,
+            **server,
         ),
-        ClientSide(algorithm, network, clients, kept, batch_size),
+        ClientSide(algorithm, network, clients, kept, batch_size, metrics),
         clients.pooled_test(),
     )
 

@@ -19,6 +19,7 @@ from fedge.core.errors import ConfigError, ModelError, nearest
 from fedge.core.layout import Layout
 from fedge.core.schema import choose, tag
 from fedge.data import DATASETS, PARTITIONS
+from fedge.metrics import METRIC_KINDS
 from fedge.models import MODELS
 from fedge.schedules import SCHEDULES
 
@@ -28,6 +29,7 @@ _KINDS = {
     "algorithms": ALGORITHMS,
     "partitioners": PARTITIONS,
     "schedules": SCHEDULES,
+    "metrics": METRIC_KINDS,
 }
 """Parts that are tables of options; codecs are words."""
 

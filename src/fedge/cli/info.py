@@ -6,7 +6,7 @@ import typer
 
 from fedge.cli.parameters import Format
 
-PARTS = ("models", "datasets", "algorithms", "partitioners", "codecs", "schedules")
+PARTS = ("models", "datasets", "algorithms", "partitioners", "codecs", "schedules", "metrics")
 
 
 def info(
@@ -17,7 +17,7 @@ def info(
     ] = None,
     format: Format = "text",
 ) -> None:
-    """List models, data sets, algorithms, partitioners, codecs or schedules, or describe one.
+    """List models, data sets, algorithms, partitioners, codecs, schedules or metrics, or describe one.
 
     Names and options are those of experiment files. Models are measured for
     inputs 1x28x28 and 10 outputs, or else for the inputs that are named. Codecs
@@ -31,11 +31,11 @@ def info(
       fedge info algorithms scaffold
       fedge info models mnist_2nn --format json
       fedge info schedules step
+      fedge info metrics auc
     """
     from fedge.cli.catalogue import describe, listing, names_of, page, table
     from fedge.cli.output import say, say_json
-    from fedge.core.errors import ConfigError
-    from fedge.core.schema import nearest
+    from fedge.core.errors import ConfigError, nearest
 
     if part is None:
         names = {known: names_of(known) for known in PARTS}

@@ -63,7 +63,7 @@ class TrainingRun:
         self._round = 0
         self._void_rounds = 0  # the last ones, without a break
         self._seconds = 0.0
-        self._results = Results(config.target)
+        self._results = Results(config.target, given.server.metrics.fields)
         self._schedule = config.schedule.init()
         self._evaluation = Evaluation(
             config.evaluate, given.server, given.engine, given.has_test, config.data.validation is not None

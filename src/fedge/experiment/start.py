@@ -17,6 +17,7 @@ from fedge.config import Config
 from fedge.core.anchor import anchor
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, TrainingError, VoidError
+from fedge.core.fields import MetricDeclaration
 from fedge.core.layout import pick
 from fedge.core.parts import Sources
 from fedge.core.progress import Progress, Silent
@@ -124,16 +125,20 @@ def resume(
     return path
 
 
-def create_run(path: Path, config: Config, sources: Sources | None = None) -> RunDirectory:
-    """Return the directory of a new run of a configuration, with users' files by their path."""
+def create_run(
+    path: Path, config: Config, sources: Sources | None = None, metrics: Sequence[MetricDeclaration] = ()
+) -> RunDirectory:
+    """Return the directory of a new run of a configuration, with users' files by their path, and its own metrics."""
     without = paths_without_effect(config)
-    return RunDirectory.create(path, configuration.plain(config), without_effect=without, sources=sources)
+    return RunDirectory.create(
+        path, configuration.plain(config), without_effect=without, sources=sources, metrics=metrics
+    )
 
 
 def _begin(setup: Setup, path: Path, progress: Progress, group: Path | None = None) -> None:
     if group is not None:
         agree_on_code(group, setup.sources)
-    with create_run(path, setup.config, setup.sources) as directory:
+    with create_run(path, setup.config, setup.sources, setup.metrics.declarations) as directory:
         _train(setup, directory, progress)
 
 
@@ -163,7 +168,7 @@ def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
         with tracking(config.track, directory.path, progress) as tracked:
             simulation = Simulation(setup, directory, tracked)
             # only now: what cannot be trained changes nothing
-            directory.change(configuration.plain(config), paths_without_effect(config))
+            directory.change(configuration.plain(config), paths_without_effect(config), setup.metrics.declarations)
             simulation.run()
     except VoidError as error:
         edge = config.edge

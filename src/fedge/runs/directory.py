@@ -13,6 +13,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from fedge.core.errors import RunError
+from fedge.core.fields import MetricDeclaration
 from fedge.core.layout import Tree
 from fedge.core.lock import Lock
 from fedge.core.parts import Sources
@@ -60,10 +61,12 @@ class RunDirectory:
         environment: Mapping[str, Any] | None = None,
         without_effect: Iterable[str] = (),
         sources: Sources | None = None,
+        metrics: Iterable[MetricDeclaration] = (),
     ) -> Self:
         """A new run, with the paths of the settings that do not affect its results, and users' files by their path.
 
-        Its configuration is written last, since a directory without one is no run.
+        `metrics` are those that it records beside the fields of every run. Its configuration is written last, since a
+        directory without one is no run.
         """
         run = cls(path, _START_AGAIN)
         try:
@@ -72,7 +75,7 @@ class RunDirectory:
                 where = surroundings() if environment is None else environment
                 write_atomic(path / files.ENVIRONMENT, files.encode_pretty(where))
                 copy_code(path, sources or {})
-                mark = RunMark(_new_id(), without_effect=tuple(without_effect), code=hash_code(sources or {}))
+                mark = RunMark(_new_id(), 0, tuple(without_effect), hash_code(sources or {}), metrics=tuple(metrics))
                 run._write_config(config, mark)
                 sync_folder(path.parent)
         except BaseException:
@@ -143,10 +146,17 @@ class RunDirectory:
         if self._kept is not None:
             self._kept.committed()
 
-    def change(self, config: Mapping[str, Any], without_effect: Iterable[str] = ()) -> None:
-        """Continue with another configuration. A run that was complete no longer is."""
+    def change(
+        self, config: Mapping[str, Any], without_effect: Iterable[str] = (), metrics: Iterable[MetricDeclaration] = ()
+    ) -> None:
+        """Continue with another configuration. A run that was complete no longer is.
+
+        Metrics that it recorded before stay declared.
+        """
         self._reopen()
-        self._write_config(config, replace(self._mark, without_effect=tuple(without_effect)))
+        declared = {each.name: each for each in (*self._mark.metrics, *metrics)}
+        mark = replace(self._mark, without_effect=tuple(without_effect), metrics=tuple(declared.values()))
+        self._write_config(config, mark)
 
     def change_code(self, sources: Sources, accept: bool, round: int) -> None:
         """Continue with these users' files; a RunError if they are others than before and this is not accepted.

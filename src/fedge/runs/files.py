@@ -34,6 +34,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fedge.core.errors import RunError, StorageError
+from fedge.core.fields import MetricDeclaration
 from fedge.core.storage import reading
 from fedge.runs.formats import FORMAT, check_meanings, upgrade
 
@@ -133,6 +134,7 @@ class RunMark(msgspec.Struct, frozen=True):
     without_effect: tuple[str, ...] = ()  # paths of the settings that do not affect results
     code: dict[str, str] = {}  # SHA-256 of each user's file, and of what it imports from its folder, by path
     code_changes: tuple[CodeChange, ...] = ()
+    metrics: tuple[MetricDeclaration, ...] = ()  # what `evaluate.metrics` adds to the recorded fields
 
 
 class _KnownTarget(msgspec.Struct):
