@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import closing
 
 import numpy as np
@@ -10,7 +11,7 @@ from fedge.core.errors import DataError
 from fedge.core.progress import Progress
 from fedge.engines.both_sides import BothSides
 from fedge.experiment.engine_choice import choose
-from fedge.experiment.rounds import Surroundings, TrainingRun
+from fedge.experiment.rounds import Record, Surroundings, TrainingRun
 from fedge.experiment.setup import Setup
 from fedge.experiment.trace import Tracer
 from fedge.runs.directory import RunDirectory
@@ -52,12 +53,12 @@ class Simulation:
         self._setup, self._directory, self._progress = setup, directory, progress
         self._training = TrainingRun(config, setup.seed, given, directory, progress)
 
-    def run(self) -> None:
-        """Train to the end."""
+    def steps(self) -> Generator[Record, bool | None, None]:
+        """Train to the end, round by round, as `TrainingRun.steps`."""
         self._directory.note(self._chosen.facts)
         with closing(self._chosen):
             self._give_notice()
-            self._training.run()
+            yield from self._training.steps()
 
     def _give_notice(self) -> None:
         config, size = self._setup.config, self._setup.config.algorithm.batch_size
