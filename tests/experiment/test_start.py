@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from fedge.api.functions import run
+from fedge.api.run import Run
 from fedge.config import Config, change, parse, plain
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, DataError, VoidError
 from fedge.core.progress import Silent
-from fedge.experiment.start import TrainedRun, resume, run
+from fedge.experiment.start import resume
 from fedge.runs.read import Run
 
 SMALL: dict[str, Any] = {
@@ -34,9 +36,9 @@ OTHERWISE: dict[str, Any] = {
 """Another value for every setting that does not affect results."""
 
 
-def train(path: Path, settings: dict[str, Any] = SMALL, **changes: Any) -> TrainedRun:
+def train(path: Path, settings: dict[str, Any] = SMALL, **changes: Any) -> Run:
     found = run(settings, runs=path, **changes)
-    assert isinstance(found, TrainedRun)
+    assert isinstance(found, Run)
     return found
 
 
@@ -44,7 +46,7 @@ def records(of: Run) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if name != "seconds"} for record in of.rounds]
 
 
-def assert_same_results(one: TrainedRun, other: TrainedRun) -> None:
+def assert_same_results(one: Run, other: Run) -> None:
     assert records(one) == records(other)
     assert one.clients == other.clients
     ours, theirs = one.state(), other.state()
@@ -71,7 +73,7 @@ def test_settings_without_effect_may_change_when_a_run_is_resumed(tmp_path: Path
     before = Run(found.path)
     assert before.id is not None
     resume(found.path, {**OTHERWISE, "rounds": 4}, Silent())
-    after = TrainedRun(found.path)
+    after = Run(found.path)
     assert after.config == plain(parse(change(before.config, {**OTHERWISE, "rounds": 4})))
     assert (after.id, after.digest) == (before.id, through.digest)
     assert_same_results(after, through)

@@ -41,7 +41,7 @@ def run(
       fedge run first.toml --quiet --format json | jq .comparison
     """
     from fedge.cli.comparison import save_chart, say_trained
-    from fedge.cli.display import watching
+    from fedge.cli.watching import watching
     from fedge.experiment import start as experiment
     from fedge.report.style import check_saving
 

@@ -90,11 +90,11 @@ def _without_columns(loaded: object) -> tuple[object, dict[str, tuple[np.ndarray
 
 def stack_both(datasets: Sequence[Any]) -> list[np.ndarray]:
     """Return x_train, y_train, x_test and y_test of two map-style data sets."""
-    return [side for part, name in zip(datasets, ("train", "test"), strict=True) for side in _stack(part, name)]
+    return [side for part, name in zip(datasets, ("train", "test"), strict=True) for side in stack(part, name)]
 
 
-def _stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """All of a map-style data set, which is asked for its length and its items."""
+def stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inputs and targets of a map-style data set, which is asked for its length and its items."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise DataError(f"{name}: expected a map-style data set with a length and items, got {type(dataset).__name__}")
     items = [dataset[row] for row in range(len(dataset))]
