@@ -117,7 +117,7 @@ if TYPE_CHECKING:
     from fedge.report.frames import load as load
     from fedge.schedules.derived import Hyperbolic as Hyperbolic
     from fedge.schedules.derived import Optimal as Optimal
-    from fedge.schedules.measured import Error as Error
+    from fedge.schedules.measured import ErrorRule as ErrorRule
     from fedge.schedules.measured import StepRule as StepRule
     from fedge.schedules.plan import SchedulePlan as SchedulePlan
     from fedge.schedules.product import Product as Product
@@ -181,7 +181,7 @@ _HOMES = {
     "models.recurrent": "ShakespeareGru",
     "report.frames": "load",
     "schedules.derived": "Hyperbolic Optimal",
-    "schedules.measured": "Error StepRule",
+    "schedules.measured": "ErrorRule StepRule",
     "schedules.plan": "SchedulePlan",
     "schedules.product": "Product",
     "schedules.timed": "BatchScaled Exp Fixed PostLocal RoundsRule Warmup",

@@ -77,7 +77,7 @@ def test_each_kind(fedge, runs, tmp_path, options, shows):
         (("--kind", "bars", "--y", "round_to_target"), 2, "did you mean 'rounds_to_target'"),
         (("--kind", "bars", "--x", "flops"), 2, "--x: --kind bars takes --y, --by alone; drop --x"),
         (("--round", "1"), 2, "--round: --kind curves takes --x, --y, --by alone; drop --round"),
-        (("--kind", "heatmap", "--by", "algorithm.name"), 2, "give --by twice"),
+        (("--kind", "heatmap", "--by", "algorithm.name"), 2, "--by: a heat map has two settings, got 1; give two"),
         (("--kind", "users"), 2, "no run has the user_accuracy of its clients"),
         (("--kind", "users", "--x", "round"), 2, "--x: --kind users takes --by alone; drop --x"),
         (("--kind", "users", "--y", "accuracy"), 2, "--y: --kind users takes --by alone; drop --y"),
@@ -85,7 +85,7 @@ def test_each_kind(fedge, runs, tmp_path, options, shows):
         (("--kind", "grid"), 2, "--set edge.record=true"),
         (("--kind", "timeline"), 2, "--set edge.record=true"),
         (("--kind", "latency"), 2, "--set edge.record=true"),
-        (("--kind", "timeline", "--round", "1", "--round", "2"), 2, "give --round once"),
+        (("--kind", "timeline", "--round", "1", "--round", "2"), 2, "--round: a timeline is of one round, got 2; give one"),
         (("--kind", "pie"), 2, "pie"),
     ],
 )

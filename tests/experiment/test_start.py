@@ -13,7 +13,7 @@ from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, DataError, VoidError
 from fedge.core.progress import Silent
 from fedge.experiment.start import resume
-from fedge.runs.read import Run
+from fedge.runs.read import RunRecords
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -108,7 +108,7 @@ def test_repeats_have_an_id_each(tmp_path: Path) -> None:
     ids = [one.id for one in found]
     assert None not in ids
     assert ids[0] != ids[1]
-    assert Run(tmp_path / "small").id is None  # a folder of runs is no run
+    assert RunRecords(tmp_path / "small").id is None  # a folder of runs is no run
 
 
 @pytest.mark.parametrize("engine", ["auto", "loop"])

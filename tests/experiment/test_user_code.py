@@ -14,7 +14,6 @@ from fedge.config import change
 from fedge.core.errors import RunError
 from fedge.core.progress import Silent
 from fedge.experiment.start import resume
-from fedge.runs import Run
 from fedge.runs.files import SUMMARY, seed_path
 
 MINE = "from helper import WIDTH\nfrom torch import nn\n\ndef build(shape, num_outputs):\n" + (

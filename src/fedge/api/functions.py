@@ -30,7 +30,7 @@ def run(
     source: str | Path | Mapping[str, Any] | Config | Experiment,
     *,
     runs: str | Path = "runs",
-    progress: bool | Progress = True,
+    progress: bool | Progress | None = True,
     **changes: Any,
 ) -> Run | Runs:
     """Train an experiment given as a file, a dictionary, a Config or an Experiment; several seeds give several runs.
@@ -46,7 +46,7 @@ def run(
 
 
 def resume(
-    path: str | Path, *, progress: bool | Progress = True, accept_code: bool = False, **changes: Any
+    path: str | Path, *, progress: bool | Progress | None = True, accept_code: bool = False, **changes: Any
 ) -> Run | Runs:
     """Continue a run, or all seeds of one, from the last checkpoint, like the command `fedge resume`.
 

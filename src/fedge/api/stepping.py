@@ -101,9 +101,9 @@ class Rounds(Iterator[Record]):
 
 
 @contextmanager
-def watched(progress: bool | Progress) -> Iterator[Progress]:
-    """Return the listener of runs: the given one, or a display where there is one to see it."""
-    if not isinstance(progress, bool):
+def watched(progress: bool | Progress | None) -> Iterator[Progress]:
+    """Return the listener of runs: the given one, a display if True, or else none."""
+    if progress is not None and not isinstance(progress, bool):
         yield progress
         return
     screen = choose_screen(quiet=not progress)
