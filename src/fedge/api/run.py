@@ -97,9 +97,7 @@ class Run(RunRecords):
         own, found = module.state_dict(), self.weights
         for name, value in found.items():
             if name not in own:
-                raise ModelError(
-                    f"{self.path}: the module has no tensor {name!r}{nearest(name, own)}, which was trained"
-                )
+                raise ModelError(f"{self.path}: {name!r} was trained, but the module lacks it{nearest(name, own)}")
             if own[name].shape != value.shape:
                 shapes = f"{list(value.shape)}, got {list(own[name].shape)}"
                 raise ModelError(f"{self.path}: expected {name!r} to have the shape {shapes}")
