@@ -17,6 +17,7 @@ from fedge.data.python_data import digest_samples
 from fedge.data.whole import Whole
 
 X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+TENSORS = torch.tensor(X), torch.tensor(Y)
 
 
 def whole(data: Any, *keys: str) -> Whole:
@@ -164,10 +165,10 @@ def test_floating_targets_are_values() -> None:
         ),
         (
             lambda: FrameTable(pandas.DataFrame(TABLE), "target").whole(),
-            r"the data frame, column 'user': expected numbers, got text \('u' in row 0\); encode it as numbers, or list",
+            r"the data frame, column 'user': expected numbers, got text \('u' in row 0\); encode it as",
         ),
         (lambda: FrameTable(pandas.DataFrame(TABLE)[:0], "target").whole(), "expected at least one row"),
-        (lambda: FrameTable([1, 2], "target").whole(), "expected a data frame of pandas or polars, or a file's path"),
+        (lambda: FrameTable([1, 2], "target").whole(), "expected a pandas or polars data frame, or the path of a file"),
         (lambda: FrameTable(pandas.DataFrame(TABLE), "target", task="class").whole(), r"data\.task: expected"),  # type: ignore[arg-type]
         (
             lambda: FrameTable(pandas.DataFrame([[1, 2]], columns=["a", "a"]), "a").whole(),
