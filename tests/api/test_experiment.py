@@ -309,3 +309,27 @@ def test_functions_take_an_experiment() -> None:
     assert run.summary is not None
     assert run.summary["rounds"] == 1
     assert set(run.weights) == set(Net().state_dict())
+
+
+class Halved(fedge.FedAvg, tag="halved"):
+    """FedAvg with half the learning rate, of a class that only this program has."""
+
+    factor: float = 0.5
+
+    def build(self, layout: Any) -> Any:
+        return fedge.FedAvg(learning_rate=self.learning_rate, local_steps=self.local_steps).build(layout)
+
+
+def test_an_algorithm_of_this_program(folder: Path) -> None:
+    algorithm = Halved(learning_rate=0.1, local_steps=2, factor=0.25)
+    made = experiment(algorithm=algorithm, name="own")
+    name = made.settings["algorithm"]["name"]
+    assert name.startswith("python:Halved@")
+    assert made.settings["algorithm"]["factor"] == 0.25
+    run = made.run(2, progress=False)
+    assert same(run.weights, experiment(name="built-in").run(2, progress=False).weights)
+    assert same(dict(run.model.named_parameters()), run.weights)
+    assert len(made.run(3, resume=True, progress=False).rounds) == 3
+    assert len(fedge.sweep(made, name="s", progress=False, rounds=1, **{"algorithm.factor": [0.1, 0.2]})) == 2
+    with pytest.raises(fedge.ConfigError, match=r"algorithm\.name: 'Halved@\w+' was given from Python, and only the"):
+        fedge.resume("runs/own", rounds=4, progress=False)

@@ -25,11 +25,13 @@ from fedge.config import (
     TraceOptions,
 )
 from fedge.core.anchor import anchor
-from fedge.core.errors import ConfigError
+from fedge.core.code_digest import digest_code
+from fedge.core.errors import ConfigError, nearest
+from fedge.core.lent import PYTHON, lending
 from fedge.core.progress import Progress
-from fedge.core.schema import Options, nearest
+from fedge.core.schema import Options, tag
 from fedge.data.in_memory import CLIENT, FrameTable, InMemory, in_memory
-from fedge.data.partition import Natural, Partition
+from fedge.data.partition import Partition
 from fedge.data.python_data import PythonData, digest_samples
 from fedge.edge.cells import CellClock
 from fedge.edge.clock import FixedClock
@@ -84,14 +86,15 @@ class Experiment:
         given = {key: value for key, value in locals().items() if key not in ("self", "unknown", "__class__")}
         _refuse_unknown(unknown, given)
         lent: dict[str, Any] = {}
-        raw = {key: _plain(value) for key, value in given.items() if value is not None}
+        raw = {key: _plain(value, lent) for key, value in given.items() if value is not None}
         raw["data"] = _data_settings(data, raw.pop("clients", None), raw.pop("partition", None), lent)
         raw["model"] = _model_settings(model, lent)
         for section, key in (("engine", "name"), ("personal", "private")):
             if isinstance(raw.get(section), str):
                 raw[section] = {key: raw[section]}
         self._lent = lent
-        self._config = configuration.parse(raw)
+        with lending(lent):
+            self._config = configuration.parse(raw)
 
     @classmethod
     def from_file(cls, path: str | Path, **changes: Any) -> Experiment:
@@ -201,7 +204,8 @@ class Experiment:
         callbacks: Sequence[CallbackLike],
     ) -> Rounds:
         place = Path(runs) / config.name
-        found = find_same(config, place) if resume else None
+        with lending(self._lent):
+            found = find_same(config, place) if resume else None
         path = found or unused(place)
         take: Callable[[Path, Config, Progress], Steps] = steps if found is None else resumed_steps
         return Rounds(
@@ -215,7 +219,8 @@ class Experiment:
 
     def _changed(self, changes: Mapping[str, Any]) -> Config:
         given = {key: value for key, value in changes.items() if value is not None}
-        return configuration.parse(configuration.change(self.settings, given)) if given else self._config
+        with lending(self._lent):
+            return configuration.parse(configuration.change(self.settings, given)) if given else self._config
 
 
 def _refuse_unknown(unknown: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -226,13 +231,24 @@ def _refuse_unknown(unknown: Mapping[str, Any], known: Mapping[str, Any]) -> Non
         raise ConfigError(*problems)
 
 
-def _plain(value: Any) -> Any:
-    """Options as an experiment file has them; everything else as it is."""
+def _plain(value: Any, lent: dict[str, Any]) -> Any:
+    """Options as an experiment file has them, everything else as it is; classes of the program's own are lent."""
     if isinstance(value, Struct):
-        return msgspec.to_builtins(value)
+        fields = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+        return _name(type(value), lent) | {key: _plain(inner, lent) for key, inner in fields.items()}
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(inner, lent) for key, inner in value.items()}
+    return [_plain(inner, lent) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _name(kind: type[Struct], lent: dict[str, Any]) -> dict[str, str]:
+    """The entry that chooses a kind of options; nothing for the only one of its kind."""
+    if (name := tag(kind)) is None:
+        return {}
+    if getattr(kind, "origin", None) is None and kind.__module__.partition(".")[0] != "fedge":
+        name = f"{PYTHON}:{kind.__name__}@{digest_code(kind)[:12]}"
+        lent[name] = kind
+    return {kind.__struct_config__.tag_field or "name": name}
 
 
 def _data_settings(data: Any, clients: Any, partition: Any, lent: dict[str, Any]) -> Any:
@@ -240,7 +256,7 @@ def _data_settings(data: Any, clients: Any, partition: Any, lent: dict[str, Any]
     if isinstance(data, str):
         return {"name": data, **division}
     if isinstance(data, Options):
-        return {**_plain(data), **division}
+        return {**_plain(data, lent), **division}
     source = in_memory(data)
     if source is None:
         if not isinstance(data, Mapping):
@@ -250,9 +266,9 @@ def _data_settings(data: Any, clients: Any, partition: Any, lent: dict[str, Any]
             )
         if twice := sorted(division.keys() & data.keys()):
             raise ConfigError(f"data.{twice[0]}: given twice, in data and as {twice[0]}=; drop one of them")
-        return {**_plain(data), **division}
+        return {**_plain(data, lent), **division}
     if isinstance(source, FrameTable) and (file := source.file_settings) is not None:
-        return {**_plain(file), **division}
+        return {**_plain(file, lent), **division}
     return _lend_data(source, division, lent)
 
 
@@ -260,18 +276,19 @@ def _lend_data(source: InMemory, division: dict[str, Any], lent: dict[str, Any])
     if source.divided:
         if division:
             raise ConfigError(f"{next(iter(division))}: fedge.Clients says which clients there are; drop it")
-        division = {"partition": _plain(Natural(column=CLIENT))}
+        division = {"partition": {"name": "natural", "column": CLIENT}}
     partition = division.get("partition")
     column = partition.get("column") if isinstance(partition, Mapping) and partition.get("name") == "natural" else None
     whole = source.whole([column] if isinstance(column, str) and not source.divided else [])
     settings = PythonData(type=source.type, digest=digest_samples(whole))
     lent[settings.digest] = whole
-    return {"name": "python", "type": settings.type, "digest": settings.digest, **_plain(source.settings), **division}
+    own = {"name": PYTHON, "type": settings.type, "digest": settings.digest}
+    return {**own, **_plain(source.settings, lent), **division}
 
 
 def _model_settings(model: Any, lent: dict[str, Any]) -> Any:
     if isinstance(model, str | Mapping | Options):
-        return _plain(model)
+        return _plain(model, lent)
     settings, make = hand_over(model)
     lent[settings.digest] = make
-    return _plain(settings)
+    return msgspec.to_builtins(settings)

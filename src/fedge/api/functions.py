@@ -39,8 +39,8 @@ def run(
     start at the file, all others at the working directory.
     """
     settings, base, lent = _settings(source)
-    config = configuration.parse(configuration.change(settings, anchor(changes, Path())), base)
     with watched(progress) as listener, lending(lent):
+        config = configuration.parse(configuration.change(settings, anchor(changes, Path())), base)
         path = experiment.start(config, Path(runs), listener)
     return _runs(path, lent)
 
@@ -71,8 +71,8 @@ def sweep(
     that are complete are not trained again. A run that fails does not stop the others: it is reported as a warning.
     """
     settings, base, lent = _settings(source)
-    planned = work_out(parse_sweep(configuration.change(settings, anchor(changes, Path())), base))
     with lending(lent):
+        planned = work_out(parse_sweep(configuration.change(settings, anchor(changes, Path())), base))
         outcome = execute(planned, Path(runs), SweepNotices(progress))
     for name, ended in outcome.failures.items():
         warnings.warn(f"failed: {name}: {ended.reason}", stacklevel=2)

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from fedge import config as configuration
 from fedge.config import TargetOptions
-from fedge.core.errors import ConfigError, ModelError, RunError
+from fedge.core.errors import ConfigError, ModelError, RunError, nearest
 from fedge.core.fields import TO_TARGET, describe, is_to_target
 from fedge.core.layout import pick
 from fedge.core.lent import borrow, lending
 from fedge.core.printable import printable
-from fedge.core.schema import nearest, show
+from fedge.core.schema import show
 from fedge.data.python_data import PythonData
 from fedge.experiment.results import Results
 from fedge.experiment.setup import Setup
@@ -59,8 +59,8 @@ class Run(RunRecords):
         It is built from the settings and the data. Where a program has given the model or the data as an object, only
         that program can build it: elsewhere use `load_into`.
         """
-        config = configuration.parse(self.config)
         with lending(self._lent):
+            config = configuration.parse(self.config)
             for part in (config.model, config.data):
                 if isinstance(part, PythonModel | PythonData) and borrow(part.digest) is None:
                     raise ModelError(

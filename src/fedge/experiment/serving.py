@@ -22,11 +22,11 @@ from fedge.core.effect import paths_without_effect
 from fedge.core.errors import RunError, StorageError, VoidError
 from fedge.core.layout import Tree, nest
 from fedge.core.message import NoMeta, Outgoing
+from fedge.core.parts import noting_parts
 from fedge.core.progress import Progress
 from fedge.core.question import Sums
 from fedge.core.registered import RegisteredClients
 from fedge.core.storage import write_atomic, writing
-from fedge.core.userfile import noting_sources
 from fedge.data.clients import Samples, ServerPart
 from fedge.data.normalise import Scaling, combine, normaliser_of, problem_of_moments
 from fedge.experiment.networked_check import check_networked
@@ -53,7 +53,6 @@ from fedge.net.transport import Credentials
 from fedge.net.views import ServerObserver, Value
 from fedge.net.world import MeasuredWorld
 from fedge.runs import files
-from fedge.runs.code import hash_code
 from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
 
@@ -103,8 +102,8 @@ def serve(
     revoked = None if pki is None else RevocationList(pki)
     with one_thread(config.engine.matmul_precision):
         seed = config.seed or 0
-        part = config.data.server_part(seed)
-        with noting_sources() as sources:
+        with noting_parts(config) as sources:
+            part = config.data.server_part(seed)
             setup = Setup.without_data(config, seed, _register(part, [], 1))
         setup = replace(setup, sources=sources)
         opened = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
@@ -147,7 +146,7 @@ class _Server:
         spool = Spool(path / SPOOL)
         secret = _secret_seed(path / SECRET, secret_seed)
         network, server = setup.network, setup.server_side(on_bad="reject")
-        plan = plan_of(config, part.plan, hash_code(setup.sources))
+        plan = plan_of(config, part.plan, setup.sources)
         run = Run(path).id
         assert run is not None
         self._run_id = run

@@ -15,6 +15,7 @@ from fedge.config import Config
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, RunError, TrainingError, VoidError
 from fedge.core.lent import borrow
+from fedge.core.parts import Sources
 from fedge.core.progress import Progress
 from fedge.data.python_data import PythonData
 from fedge.engines.memory import keep_freed_memory
@@ -120,7 +121,7 @@ def check_lent(path: Path, config: Config) -> None:
             )
 
 
-def create_run(path: Path, config: Config, sources: Mapping[str, bytes] | None = None) -> RunDirectory:
+def create_run(path: Path, config: Config, sources: Sources | None = None) -> RunDirectory:
     """Return the directory of a new run of a configuration, with users' files by their path."""
     without = paths_without_effect(config)
     return RunDirectory.create(path, configuration.plain(config), without_effect=without, sources=sources)

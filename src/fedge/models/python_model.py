@@ -13,9 +13,9 @@ import torch
 from msgspec import Meta
 from torch import nn
 
+from fedge.core.code_digest import digest_code
 from fedge.core.errors import ModelError
 from fedge.core.lent import PYTHON, borrow, explain_missing
-from fedge.models.code_digest import digest_code
 from fedge.models.model import Model
 from fedge.models.probe import check_outputs
 

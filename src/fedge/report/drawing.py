@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fedge.core.errors import ConfigError
-from fedge.core.schema import nearest
+from fedge.core.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from fedge.report.groups import RunGroup
