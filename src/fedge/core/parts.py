@@ -1,8 +1,8 @@
 """Parts of one's own: classes and functions that are named where the name of a built-in part may stand.
 
-`path/to/file.py:Name` is in a user's file, and `python:Name@digest` is lent by a Python program; any other name is looked
-up in the entry points of installed packages. What is found becomes a kind of options whose tag is the name that was
-written. So it is validated like a built-in one, and a configuration that is written down gives the name back.
+`path/to/file.py:Name` is in a user's file, and `python:Name@digest` is lent by a Python program; any other name is
+looked up in the entry points of installed packages. What is found becomes a kind of options whose tag is the name that
+was written. So it is validated like a built-in one, and a configuration that is written down gives the name back.
 """
 
 from __future__ import annotations
