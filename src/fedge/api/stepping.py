@@ -12,7 +12,7 @@ from fedge.api.run import Run
 from fedge.core.lent import lending
 from fedge.core.progress import Progress, Silent
 from fedge.experiment.rounds import Record
-from fedge.experiment.start import Steps, one_thread
+from fedge.experiment.start import Steps, training
 from fedge.report.run_display import Watch, choose_screen
 
 
@@ -62,7 +62,7 @@ class Rounds(Iterator[Record]):
 
     def __next__(self) -> Record:
         try:
-            with one_thread(self._precision), lending(self._lent):
+            with training(self._precision), lending(self._lent):
                 record = self._steps.send(self._stopping)
             wishes = [_tell(callback, record) for callback in self._callbacks]
             self._stopping = any(wishes)
@@ -96,7 +96,7 @@ class Rounds(Iterator[Record]):
 
     def close(self) -> None:
         """Save the run as it is and release it, if it has not ended."""
-        with one_thread(self._precision), lending(self._lent), self._stack:
+        with training(self._precision), lending(self._lent), self._stack:
             self._steps.close()
 
 

@@ -32,10 +32,12 @@ from fedge.net.views import ClientView
 from fedge.runs.code import hash_code
 from fedge.runs.environment import environment
 
+_KEPT_BYTES = 32 << 20  # a device may have little memory: what a large model frees is given back
+
 
 def join(options: ClientOptions, view: ClientView) -> None:
     """Take part in a run until it is complete. Raises a FedgeError if a person has to act."""
-    keep_freed_memory()
+    keep_freed_memory(_KEPT_BYTES)
     torch.set_num_threads(options.threads or num_shared())
     identity = None if options.credentials_dir is None else load_client(options.credentials_dir)
     name = identity.name if identity else options.name

@@ -19,7 +19,7 @@ from fedge.core.parts import Sources
 from fedge.core.progress import Progress
 from fedge.data.python_data import PythonData
 from fedge.engines.memory import keep_freed_memory
-from fedge.experiment.changed_settings import changed_config
+from fedge.experiment.changed_settings import changed_config, check_takes_effect, settings_without_rounds
 from fedge.experiment.rounds import Record
 from fedge.experiment.setup import Setup
 from fedge.experiment.simulation import Simulation
@@ -36,7 +36,7 @@ Steps = Generator[Record, bool | None, None]
 def start(config: Config, runs: Path, progress: Progress) -> Path:
     """Train in a new directory below `runs`; several seeds get a directory each inside it."""
     path = unused(runs / config.name)
-    with one_thread(config.engine.matmul_precision):
+    with training(config.engine.matmul_precision):
         _exhaust(steps(path, config, progress))
     return path
 
@@ -44,7 +44,7 @@ def start(config: Config, runs: Path, progress: Progress) -> Path:
 def steps(path: Path, config: Config, progress: Progress) -> Steps:
     """Train in a new directory at `path`, round by round and seed by seed; see `TrainingRun.steps`.
 
-    Whoever drives it does so in `one_thread`.
+    Whoever drives it does so in `training`.
     """
     setup = Setup.of(config, _seeds(config)[0])  # reports whatever is wrong before anything is written
     if config.seeds is None:
@@ -59,7 +59,7 @@ def steps(path: Path, config: Config, progress: Progress) -> Steps:
 
 def start_at(path: Path, config: Config, progress: Progress, group: Path) -> None:
     """Train one seed in a new directory at `path`, with the same users' files as all runs of the folder `group`."""
-    with one_thread(config.engine.matmul_precision):
+    with training(config.engine.matmul_precision):
         _exhaust(_begin(Setup.of(config, _seeds(config)[0]), path, progress, group))
 
 
@@ -79,7 +79,7 @@ def resume(
         check_resumable(path)
     config = changed_config(path, changes)
     check_lent(path, config)
-    with one_thread(config.engine.matmul_precision):
+    with training(config.engine.matmul_precision):
         if config.seeds is not None and accept_code and group in (None, path):
             forget_code(path)
         _exhaust(resumed_steps(path, config, progress, lambda own: changed_config(own, changes), accept_code, group))
@@ -129,13 +129,16 @@ def create_run(path: Path, config: Config, sources: Sources | None = None) -> Ru
 
 def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> Steps:
     found = Run(path)
-    if found.status == "complete" and configuration.parse(found.config) == config:
+    before, done = configuration.parse(found.config), found.last("round") or 0
+    of_others = group is not None and settings_without_rounds(before, config, done)  # other seeds may still use them
+    if found.status == "complete" and (before == config or of_others):
         progress.notice(f"{path}: is complete already")
         return
     with RunDirectory.open(path) as directory:
         trained = found.last("round") or 0
         if config.rounds < min(trained, found.config["rounds"]):
             raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
+        check_takes_effect(before, config, trained)
         setup = Setup.of(config, _seeds(config)[0])
         directory.change_code(setup.sources, accept_code, trained)
         if group is not None:
@@ -187,9 +190,16 @@ def _repeat(config: Config, seed: int) -> Config:
 
 
 @contextmanager
+def training(precision: str) -> Iterator[None]:
+    """Set up this process for training while the block runs."""
+    keep_freed_memory()
+    with one_thread(precision):
+        yield
+
+
+@contextmanager
 def one_thread(precision: str) -> Iterator[None]:
     """Results are promised for one thread; several in one process also slow down small models."""
-    keep_freed_memory()
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision(precision)
