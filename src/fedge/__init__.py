@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from fedge.data.drift import FeatureShift as FeatureShift
     from fedge.data.drift import LabelShift as LabelShift
     from fedge.data.femnist import Femnist as Femnist
+    from fedge.data.huggingface import HuggingFace as HuggingFace
     from fedge.data.images import Images as Images
     from fedge.data.in_memory import Arrays as Arrays
     from fedge.data.in_memory import ClientSets, FrameTable
@@ -163,6 +164,7 @@ _HOMES = {
     "data.divided_dataset": "Noise",
     "data.drift": "Arriving FeatureShift LabelShift",
     "data.femnist": "Femnist",
+    "data.huggingface": "HuggingFace",
     "data.images": "Images",
     "data.in_memory": "Arrays",
     "data.mnist": "FashionMnist Mnist",

@@ -68,7 +68,7 @@ def test_files_are_downloaded(fedge, tmp_path, monkeypatch):
         how, digest = f"curl {site.url}", md5(site.content).hexdigest()
         download = Download(site.url, sha256(site.content).hexdigest(), 200_000)
         monkeypatch.setattr(
-            FashionMnist, "sources", (Collection(("set",), (Source({"a.bin": digest}, how, download),)),)
+            FashionMnist, "sources", (Collection(("set",), (Source({"a.bin": digest}, how, download=download),)),)
         )
         get = ("data", "get", "fashion_mnist", "--dir", tmp_path)
         result = fedge(*get, "--dry-run")

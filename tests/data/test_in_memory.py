@@ -219,3 +219,20 @@ def test_one_data_set_for_each_client() -> None:
 def test_what_is_wrong_with_clients(clients: Any, says: str) -> None:
     with pytest.raises(DataError, match=says):
         ClientSets(clients).whole()
+
+
+def test_a_hugging_face_data_set() -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the extra `huggingface`")
+    columns = {"a": list(range(10)), "who": ["u", "v"] * 5, "label": [0, 1] * 5}
+    labels = datasets.ClassLabel(names=["no", "yes"])
+    made = datasets.Dataset.from_dict(columns).cast_column("label", labels)
+    found = whole(made, "who")
+    assert (found.classes, found.features) == (("no", "yes"), ("a",))
+    assert rows(found) == ([float(i) for i in range(8)], [8.0, 9.0])  # the last of each key
+    splits = datasets.DatasetDict({"train": made, "test": made.select([0, 3])})
+    assert rows(whole(splits, "who"))[1] == [0.0, 3.0]
+    assert FrameTable(made, "a", ignore=["who"], task="values", test=made).whole().task == "values"
+    with pytest.raises(DataError, match=r"the data set, split 'train'.*column 'who': expected numbers, got text"):
+        whole(made)
+    with pytest.raises(DataError, match="expected a split 'train', got test"):
+        whole(datasets.DatasetDict({"test": made}))

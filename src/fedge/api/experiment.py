@@ -50,11 +50,12 @@ class Experiment:
     """Clients with data, a model and an algorithm; every other setting is that of an experiment file, with its default.
 
     `data` is the name of a data set, its options, arrays `(x, y)` or `(x_train, y_train, x_test, y_test)`, a PyTorch
-    data set or two `(train, test)`, a data frame whose column `target` is to be predicted, or one of `Arrays`, `Table`
-    and `Clients`. `model` is a name, its options, a module, or a class or function that makes one. A module is copied:
-    its present weights start every run, and it stays as it is. What a class or function makes is drawn under the seed
-    of the run. Sections are given as options, such as `selection=fedge.Uniform(fraction=0.1)`, as tables such as
-    `{"fraction": 0.1}`, or as a name. A ConfigError says all that is wrong with them.
+    data set or two `(train, test)`, a data frame with a column `target`, a Hugging Face data set with a column `label`,
+    or one of `Arrays`, `Table` and `Clients`. `model` is a name, its options, a module, or a class or function that
+    makes one. A module is copied: its present weights start every run, and it stays as it is. What a class or function
+    makes is drawn under the seed of the run. Sections are given as options, such as
+    `selection=fedge.Uniform(fraction=0.1)`, as tables such as `{"fraction": 0.1}`, or as a name. A ConfigError says all
+    that is wrong with them.
     """
 
     def __init__(

@@ -14,7 +14,9 @@ from fedge.data.apportionment import hold_out
 from fedge.data.augment import Augment
 from fedge.data.divided_dataset import Noise
 from fedge.data.drift import DriftOptions
+from fedge.data.huggingface import HuggingFace
 from fedge.data.normalise import Scaling
+from fedge.data.partition import Iid, Natural
 from fedge.data.table_columns import TableColumns, whole_of_tables
 from fedge.data.userdata import check_arrays, stack
 from fedge.data.whole import Whole
@@ -23,6 +25,9 @@ CLIENT = "client"
 """The column that says whose a sample is, where every client has its own data set."""
 TARGET = "target"
 """The column that a data frame is asked to predict if nothing else is said."""
+
+LABEL = "label"
+"""The same of a Hugging Face data set."""
 
 
 class DivisionSettings(TypedDict, total=False):
@@ -110,7 +115,7 @@ class Arrays:
 
 
 class FrameTable:
-    """The rows of a pandas or polars data frame, or of a CSV or Parquet file at a path.
+    """The rows of a pandas or polars data frame, a Hugging Face data set, or a CSV or Parquet file at a path.
 
     `target` is the column to predict. Every other column is an input, but those to `ignore` and the one that
     `Natural` splits by. `task` says whether the target is one of several "classes" or a number ("values"); without it,
@@ -137,7 +142,7 @@ class FrameTable:
         self._frame, self._target, self._test, self._task = frame, target, test, task
         self._ignore, self._test_fraction = list(ignore), test_fraction
         self.settings: DivisionSettings = {"normalise": True, **settings}
-        self.type = "DataFrame"
+        self.type = "Dataset" if _is_hugging_face(frame) else "DataFrame"
 
     def __repr__(self) -> str:
         return f"Table({type(self._frame).__name__}, target={self._target!r})"
@@ -154,6 +159,8 @@ class FrameTable:
         return found | ({"task": self._task} if self._task else {})
 
     def whole(self, keys: Sequence[str] = ()) -> Whole:
+        if _is_hugging_face(self._frame):
+            return self._whole_of_splits(keys)
         rows = _columns_of(self._frame, "the data frame")
         rows.require((self._target, *keys, *self._ignore))
         if self._test is None:
@@ -162,6 +169,22 @@ class FrameTable:
             test = _columns_of(self._test, "the data frame of test rows")
         task = self._task or ("values" if rows.columns[self._target].dtype.kind == "f" else "classes")
         return whole_of_tables(rows, test, target=self._target, task=task, keys=keys, ignore=self._ignore)
+
+    def _whole_of_splits(self, keys: Sequence[str]) -> Whole:
+        splits = self._frame if isinstance(self._frame, Mapping) else {"train": self._frame}
+        if self._test is not None:
+            splits = {**splits, "test": self._test}
+        if "train" not in splits:
+            raise DataError(f"data: expected a split 'train', got {', '.join(splits)}; pass one data set and test=")
+        options = HuggingFace(
+            folder="in memory",
+            target=self._target,
+            ignore=self._ignore,
+            task=self._task or "classes",
+            test_fraction=self._test_fraction,
+            partition=Natural(column=keys[0]) if keys else Iid(),
+        )
+        return options.assemble(splits, "the data set")
 
 
 class ClientSets:
@@ -206,6 +229,8 @@ def in_memory(data: Any) -> InMemory | None:
     """Return a data set given as arrays, PyTorch data sets or a data frame; None if it is none of these."""
     if isinstance(data, Arrays | FrameTable | ClientSets):
         return data
+    if _is_hugging_face(data):
+        return FrameTable(data, LABEL, normalise=False)
     if _is_frame(data):
         if TARGET not in data.columns:
             names = ", ".join(map(str, data.columns))
@@ -302,6 +327,10 @@ def _array(value: Any) -> np.ndarray:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | Tensor | list | tuple) or type(value).__module__.startswith("pandas")
+
+
+def _is_hugging_face(data: Any) -> bool:
+    return hasattr(data, "column_names") and type(data).__module__.partition(".")[0] == "datasets"
 
 
 def _is_frame(data: Any) -> bool:
