@@ -15,6 +15,7 @@ import fedge
 from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.reduced import ReduceOptions
 from fedge.core.schema import structs, tag
+from fedge.core.track_options import Tracking
 from fedge.data import DATASETS, PARTITIONS
 from fedge.data.drift import DriftOptions
 from fedge.edge.selection import SelectionOptions
@@ -29,13 +30,13 @@ SECTIONS = """
     SchedulePlan TargetOptions TraceOptions Augment Noise Scaling
 """
 KINDS = (*ALGORITHMS, *PARTITIONS, *SCHEDULES, *MODELS, *DATASETS)
-KINDS += (*get_args(ReduceOptions), *get_args(DriftOptions), *get_args(SelectionOptions))
+KINDS += (*get_args(ReduceOptions), *get_args(DriftOptions), *get_args(SelectionOptions), *get_args(Tracking))
 
 SIGNATURES = {
     "Experiment": (
         "(*, data, model, algorithm, clients=None, partition=None, name=None, seed=None, rounds=None, selection=None, "
         "schedule=None, personal=None, codec=None, cluster=None, reduce=None, edge=None, evaluate=None, target=None, "
-        "budget=None, trace=None, checkpoint=None, engine=None, **unknown)"
+        "budget=None, trace=None, track=None, checkpoint=None, engine=None, **unknown)"
     ),
     "Experiment.from_file": "(path, **changes)",
     "Experiment.run": (

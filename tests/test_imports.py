@@ -28,7 +28,8 @@ ALLOWED = {
     "edge": ("core",),
     "config": ("core", "algorithms", "data", "models", "edge", "schedules"),
     "runs": ("core",),
-    "report": ("core", "runs"),
+    "track": ("core", "runs"),
+    "report": ("core", "runs", "track"),
 }
 ALLOWED["net"] = (*ALLOWED["config"], "config", "client", "runs")
 ALLOWED["experiment"] = tuple(part for part in ALLOWED if part != "report")

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from fedge.core.errors import RunError as RunError
     from fedge.core.errors import TrainingError as TrainingError
     from fedge.core.progress import Progress as Progress
+    from fedge.core.track_options import TrackMlflow as TrackMlflow
+    from fedge.core.track_options import TrackTensorBoard as TrackTensorBoard
+    from fedge.core.track_options import TrackWandb as TrackWandb
     from fedge.data.augment import Augment as Augment
     from fedge.data.cifar import Cifar10 as Cifar10
     from fedge.data.cifar import Cifar100 as Cifar100
@@ -158,6 +161,7 @@ _HOMES = {
     "core.codecs.chain": "CodecOptions",
     "core.errors": "ConfigError DataError FedgeError ModelError RunError TrainingError",
     "core.progress": "Progress",
+    "core.track_options": "TrackMlflow TrackTensorBoard TrackWandb",
     "data.augment": "Augment",
     "data.cifar": "Cifar10 Cifar100",
     "data.digits": "Digits",

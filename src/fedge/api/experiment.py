@@ -30,6 +30,7 @@ from fedge.core.errors import ConfigError, nearest
 from fedge.core.lent import PYTHON, lending
 from fedge.core.progress import Progress
 from fedge.core.schema import Options, tag
+from fedge.core.track_options import Tracking
 from fedge.data.in_memory import CLIENT, FrameTable, InMemory, in_memory
 from fedge.data.partition import Partition
 from fedge.data.python_data import PythonData, digest_samples
@@ -80,6 +81,7 @@ class Experiment:
         target: Table | TargetOptions | None = None,
         budget: Table | BudgetOptions | None = None,
         trace: Table | TraceOptions | None = None,
+        track: str | Table | Tracking | None = None,
         checkpoint: Table | CheckpointOptions | None = None,
         engine: str | Table | EngineOptions | None = None,
         **unknown: Never,
@@ -90,7 +92,7 @@ class Experiment:
         raw = {key: _plain(value, lent) for key, value in given.items() if value is not None}
         raw["data"] = _data_settings(data, raw.pop("clients", None), raw.pop("partition", None), lent)
         raw["model"] = _model_settings(model, lent)
-        for section, key in (("engine", "name"), ("personal", "private")):
+        for section, key in (("engine", "name"), ("track", "name"), ("personal", "private")):
             if isinstance(raw.get(section), str):
                 raw[section] = {key: raw[section]}
         self._lent = lent

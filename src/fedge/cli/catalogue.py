@@ -41,6 +41,11 @@ def listing(part: str) -> list[dict[str, Any]]:
     return [_stage(name) for name in CODECS] if part == "codecs" else [brief(kind) for kind in _kinds(part)]
 
 
+def names_of(part: str) -> list[str]:
+    """The names of all of a part."""
+    return list(CODECS) if part == "codecs" else [title(kind) for kind in _kinds(part)]
+
+
 def describe(part: str, name: str) -> dict[str, Any]:
     """One of a part; a ConfigError if there is none of that name."""
     if part != "codecs":

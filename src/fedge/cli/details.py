@@ -12,6 +12,7 @@ from rich.text import Text
 
 from fedge.core.fields import describe, fitting, is_to_target, titled
 from fedge.core.lent import PYTHON
+from fedge.report.edge_rates import edge_note
 from fedge.runs import Run
 
 NUM_ROUNDS = 10
@@ -44,6 +45,9 @@ def details(run: Run) -> Iterator[RenderableType]:
     if run.rounds:
         yield ""
         yield _rounds(run.rounds[-NUM_ROUNDS:])
+    if (run.summary or run.rounds) and (note := edge_note(run.effective)):
+        yield ""
+        yield Text(note)
 
 
 def _summary(summary: Mapping[str, Any]) -> Table:

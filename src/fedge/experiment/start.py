@@ -28,6 +28,7 @@ from fedge.runs.code import agree_on_code, forget_code
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, check_resumable, seed_path
 from fedge.runs.read import Run
+from fedge.track.tracker import tracking
 
 Steps = Generator[Record, bool | None, None]
 """Rounds as they are recorded; sending True makes a round the last."""
@@ -156,10 +157,11 @@ def _begin(setup: Setup, path: Path, progress: Progress, group: Path | None = No
 def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> Steps:
     config = setup.config
     try:
-        simulation = Simulation(setup, directory, progress)
-        # only now: what cannot be trained changes nothing
-        directory.change(configuration.plain(config), paths_without_effect(config))
-        yield from simulation.steps()
+        with tracking(config.track, directory.path, progress) as tracked:
+            simulation = Simulation(setup, directory, tracked)
+            # only now: what cannot be trained changes nothing
+            directory.change(configuration.plain(config), paths_without_effect(config))
+            yield from simulation.steps()
     except VoidError as error:
         edge = config.edge
         change = f"max_void_rounds={10 * edge.max_void_rounds}"

@@ -10,6 +10,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal
+from fedge.algorithms.compose import wrapper_versions
 from fedge.client.network import Network
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm
@@ -125,6 +126,9 @@ def digests(plan: ClientPlan, network: Network, algorithm: Algorithm) -> dict[st
     return {
         "options": digest(msgspec.to_builtins(plan)),
         "version of the algorithm": str(type(plan.algorithm).version),
+        "versions of the wrappers": digest(
+            wrapper_versions(plan.algorithm, plan.personal, plan.codec, plan.cluster, plan.fine_tune_steps)
+        ),
         "layout of the model": network.digest(),
         "slots of the algorithm": sha256("\n".join([*slots, *works]).encode()).hexdigest(),
     }
