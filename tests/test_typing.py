@@ -18,7 +18,7 @@ experiment = fedge.Experiment(data="digits", model="logistic", algorithm=fedge.F
 run = experiment.run(rounds="3")
 runs: fedge.Run = experiment.run(seeds=[1, 2])
 fedge.FedAvg(learning_rat=0.1)
-run.sumary
+fedge.Run("a").sumary
 """
 
 pytestmark = pytest.mark.full
