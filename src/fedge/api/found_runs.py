@@ -9,9 +9,9 @@ from typing import Any
 
 from fedge import config as configuration
 from fedge.config import Config
+from fedge.core.effect import settings
 from fedge.core.errors import FedgeError, RunError
 from fedge.core.schema import show
-from fedge.report.groups import settings
 from fedge.runs.files import CONFIG, read_environment
 from fedge.runs.read import RunRecords
 
