@@ -49,6 +49,7 @@ class Split(NamedTuple):
 
     train: list[np.ndarray]
     test: list[np.ndarray]
+    names: tuple[str, ...] = ()  # of the clients, where they are somebody
 
 
 class Iid(Options, tag="iid"):
@@ -365,7 +366,8 @@ class Natural(Options, tag="natural"):
         elif num_clients < len(large):
             large = rng.permutation(large)
         chosen = keys[np.sort(large[:num_clients])]
-        return Split(_by_key(train, str(name), chosen), _by_key(test, str(name), chosen))
+        whose = tuple(map(str, chosen.tolist()))
+        return Split(_by_key(train, str(name), chosen), _by_key(test, str(name), chosen), whose)
 
 
 Partition = Iid | Shards | Classes | Dirichlet | Sorted | Unbalanced | Pachinko | Spatial | Natural
