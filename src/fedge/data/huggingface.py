@@ -29,7 +29,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
     """
 
     folder: Annotated[str | None, Meta(description="The folder that save_to_disk wrote.")] = None
-    hub: Annotated[str | None, Meta(description="The name on the hub, in place of a folder: owner/name.")] = None
+    hub: Annotated[str | None, Meta(description="Or the name on the hub, as owner/name.")] = None
     config: Annotated[str | None, Meta(description="Of the data set on the hub: its configuration.")] = None
     revision: Annotated[str | None, Meta(description="Of the data set on the hub: a commit or tag.")] = None
     target: Annotated[str, Meta(description="The column to predict.")] = "label"

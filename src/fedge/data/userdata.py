@@ -93,8 +93,9 @@ def check_arrays(loaded: object, words: bool = False, test_fraction: float = 0.2
 def _class_names(dataset: object) -> tuple[str, ...]:
     """The names of classes where the data set has them, as those of torchvision do."""
     names = getattr(dataset, "classes", None)
-    is_names = isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
-    return tuple(names) if is_names and len(set(names)) == len(names) else ()
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(names) if len(set(names)) == len(names) else ()
 
 
 def _halves(x: np.ndarray, y: np.ndarray, test_fraction: float) -> list[np.ndarray]:

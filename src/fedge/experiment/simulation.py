@@ -9,6 +9,7 @@ import numpy as np
 
 from fedge.core.errors import DataError
 from fedge.core.progress import Progress
+from fedge.data.scale_hint import scale_hint
 from fedge.engines.both_sides import BothSides
 from fedge.experiment.engine_choice import choose
 from fedge.experiment.rounds import Record, Surroundings, TrainingRun
@@ -67,6 +68,10 @@ class Simulation:
                 "model: its BatchNorm parameters and statistics are averaged like all others; "
                 'to keep them private set personal.private = "bn", or "none" to say that this is meant'
             )
+        data = self._setup.clients
+        hint = scale_hint(data.train(int(np.argmax(data.sizes)), 1).x, getattr(data, "features", ()))
+        if hint:
+            self._progress.notice(hint)
         small = int(np.count_nonzero(self._setup.registered.sizes < size))
         if small:
             self._progress.notice(
