@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedge.api.functions import run
 from fedge.core.errors import RunError
-from fedge.experiment.start import run
 from fedge.runs.checkpoint import Checkpoint, chunks, load
 from fedge.runs.read import Run
 from mutations import mutate, watched

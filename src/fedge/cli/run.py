@@ -42,7 +42,7 @@ def run(
     """
     from fedge.cli.charted import check_charted
     from fedge.cli.comparison import save_chart, say_trained
-    from fedge.cli.display import watching
+    from fedge.cli.watching import watching
     from fedge.experiment import start as experiment
     from fedge.report.style import check_saving
 

@@ -230,7 +230,7 @@ class SweepPicture:
     def _draw(self) -> None:
         self._drawn_s = time.monotonic()
         if self._board is not None:
-            from fedge.cli.output import Clean
+            from fedge.report.clean_text import Clean
 
             self._live.update(Clean(_draw(self._board)), refresh=True)
 
@@ -278,7 +278,7 @@ def _value(line: Line, board: Board) -> str:
 
 
 def _left(board: Board) -> str:
-    from fedge.cli.tally import duration
+    from fedge.report.tally import duration
 
     return "" if board.left_s is None else f"{duration(board.left_s)} left"
 

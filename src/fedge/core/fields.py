@@ -214,7 +214,7 @@ FIELDS: tuple[Field, ...] = (
 
 SUMMARY_FIELDS: tuple[Field, ...] = (
     Field(name="rounds", title="rounds", role="count", meaning="rounds done", better="lower", to_target=True),
-    _label("ended_by", "`rounds`, `target`, `patience`, or the budget that was used up, such as `bytes_up`"),
+    _label("ended_by", "`rounds`, `target`, `patience`, `callback`, or the budget that is used up, such as `bytes_up`"),
 )
 """Fields of a run's summary that no round has."""
 

@@ -17,6 +17,7 @@ from fedge.core.fields import MetricDeclaration
 from fedge.core.layout import Tree
 from fedge.core.lock import Lock
 from fedge.core.parts import Sources
+from fedge.core.safetensors_format import safetensors_chunks
 from fedge.core.storage import sync_folder, write_all, write_atomic, writing
 from fedge.runs import files
 from fedge.runs.checkpoint import Checkpoint, chunks, load
@@ -203,6 +204,11 @@ class RunDirectory:
         with writing(self.path / files.CLIENTS, self._then):
             write_atomic(self.path / files.CLIENTS, files.encode_lines(clients))
 
+    def write_model(self, tensors: Tree) -> None:
+        """Write the trained tensors by their names, as any safetensors library reads them."""
+        with writing(self.path / files.MODEL, self._then):
+            write_atomic(self.path / files.MODEL, safetensors_chunks(tensors, {"format": "pt"}))
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Say what the run came to. With that it is complete."""
         with writing(self.path / files.SUMMARY, self._then):
@@ -237,7 +243,7 @@ class RunDirectory:
 
     def _reopen(self) -> None:
         """Take away what only a complete run has; the summary, which makes it complete, first."""
-        for name in (files.SUMMARY, files.CLIENTS):
+        for name in (files.SUMMARY, files.CLIENTS, files.MODEL):
             with writing(self.path / name, self._then):
                 (self.path / name).unlink(missing_ok=True)
                 sync_folder(self.path)

@@ -6,6 +6,7 @@
     traces.jsonl           on request: what happened inside rounds, written after each
     edge.jsonl             on request: where clients were and when they did what, written after each
     clients.jsonl          at the end: one line for each client
+    model.safetensors      at the end, and when a run is left between rounds: the trained tensors by name
     summary.json           at the end; a run that has it is complete
     registry.sqlite        networked runs: who has joined, and what became of each task
     events.jsonl           networked runs: what happened when; events.jsonl.1 and so on are older
@@ -44,6 +45,7 @@ ROUNDS = "rounds.jsonl"
 TRACES = "traces.jsonl"
 EDGE = "edge.jsonl"
 CLIENTS = "clients.jsonl"
+MODEL = "model.safetensors"
 SUMMARY = "summary.json"
 REGISTRY = "registry.sqlite"
 EVENTS = "events.jsonl"

@@ -55,8 +55,8 @@ class _Surroundings(msgspec.Struct):
     engine: dict[str, Any] | None = None
 
 
-class Run:
-    """A run directory, read when asked and then remembered; make another `Run` to see what came since."""
+class RunRecords:
+    """A run directory, read when asked and then remembered; make another one to see what came since."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -203,6 +203,10 @@ class Run:
     def _whole_lines(self, name: str) -> bytes:
         data = files.read_bytes(self.path / name) or b""
         return data[: data.rfind(b"\n") + 1]  # what follows the last line end is a line being written
+
+
+Run = RunRecords
+"""The short name, within the package; `fedge.Run` can do more."""
 
 
 def find_runs(path: Path) -> list[Run]:
