@@ -115,7 +115,6 @@ def test_unknown_part(fedge):
 def test_what_packages_offer_is_listed_with_its_error(fedge, tmp_path, monkeypatch):
     code = "from fedge.algorithm import FedAvg\nclass Mine(FedAvg):\n    '''A new one.'''\n"
     (tmp_path / "offered.py").write_text(code)
-    )
     info = tmp_path / "offered-2.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 2.0\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -32,8 +31,7 @@ def test_run_kill_and_resume(fedge: Fedge, tmp_path: Path, engine: str) -> None:
     assert fedge("run", file, "--runs", whole.parent).code == 0
     with fedge.start("run", file, "--runs", cut.parent) as process:
         wait_until(lambda: (cut / "rounds.jsonl").exists() and (cut / "rounds.jsonl").stat().st_size > 0)
-        process.send(signal.SIGKILL)
-        process.wait()
+        process.kill()
     assert len(records(cut)) < OWN["rounds"]
     text = mine.read_text()
     mine.write_text(text + "# edited\n")
