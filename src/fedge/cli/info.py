@@ -6,7 +6,7 @@ import typer
 
 from fedge.cli.parameters import Format
 
-PARTS = ("models", "datasets", "algorithms", "partitioners", "codecs", "schedules", "metrics")
+PARTS = ("models", "datasets", "algorithms", "partitioners", "codecs", "schedules", "selections", "metrics")
 
 
 def info(
@@ -17,12 +17,14 @@ def info(
     ] = None,
     format: Format = "text",
 ) -> None:
-    """List models, data sets, algorithms, partitioners, codecs, schedules or metrics, or describe one.
+    """List models, data sets, algorithms, partitioners, codecs, schedules, selections or metrics, or describe one.
 
     Names and options are those of experiment files. Models are measured for
     inputs 1x28x28 and 10 outputs, or else for the inputs that are named. Codecs
-    are the stages that codec.up and its like are made of, in this order.
-    Without arguments, all names are listed.
+    are the stages that codec.up and its like are made of, in this order. What
+    installed packages add is listed with the package, or with its error. NAME
+    may be that of a part of your own, FILE.py:NAME. Without arguments, all names
+    are listed.
 
     Examples:
 
@@ -32,6 +34,7 @@ def info(
       fedge info models mnist_2nn --format json
       fedge info schedules step
       fedge info metrics auc
+      fedge info algorithms half_step.py:HalfStep
     """
     from fedge.cli.catalogue import describe, listing, names_of, page, table
     from fedge.cli.output import say, say_json

@@ -129,14 +129,18 @@ def tag(kind: type[Struct]) -> str | None:
     return cast("str | None", kind.__struct_config__.tag) or None
 
 
-def choose(name: str, kinds: Iterable[type[Struct]], what: str) -> type[Struct]:
-    """The kind of that name: a built-in one, else one of the user's own or of an installed package."""
+def choose(name: str, kinds: Iterable[type[Struct]], what: str, known: Iterable[str] | None = None) -> type[Struct]:
+    """The kind of that name: a built-in one, else one of the user's own or of an installed package.
+
+    With `known` the built-in ones are no kinds, and have these names.
+    """
     kinds = list(kinds)
-    by_tag = {tag(kind): kind for kind in kinds}
+    by_tag = {tag(kind): kind for kind in kinds} if known is None else {}
     found = by_tag[name] if name in by_tag else find_own(name, kinds, what)
     if found is not None:
         return found
-    names = sorted({known for known in by_tag if known is not None} | {entry.name for entry in own_entries(kinds)})
+    built_in = [each for each in known or by_tag if each is not None]
+    names = sorted({*built_in, *(entry.name for entry in own_entries(kinds))})
     raise ConfigError(f"{what}: unknown name {show(name)}{nearest(name, names)}; known: {', '.join(names)}")
 
 
