@@ -12,12 +12,14 @@ from msgspec import Meta
 
 from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, ReduceOptions
 from fedge.algorithms.reduced import ByMean
+from fedge.core.advice import FORM
 from fedge.core.anchor import anchor
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
 from fedge.core.errors import ConfigError
 from fedge.core.fields import PERCENT, Metric, describe, measured_on
 from fedge.core.net_options import NetOptions
 from fedge.core.schema import Options, read, tag
+from fedge.core.track_options import Tracking
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
 from fedge.edge.clock import FixedClock
@@ -155,7 +157,12 @@ class Config(Options, tag=False, kw_only=True):
 
     name: Annotated[
         str,
-        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\Z", max_length=200, description="names the run's directory"),
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\Z",
+            max_length=200,
+            description="names the run's directory",
+            extra={FORM: "at most 200 letters, digits and . _ + -, of which the first is a letter or a digit"},
+        ),
     ] = "run"
     seed: Annotated[Seed | None, Meta(description="of everything random (1 if there are no seeds)")] = None
     seeds: Annotated[Seeds | None, Meta(description="repeats, one run each")] = None
@@ -172,6 +179,7 @@ class Config(Options, tag=False, kw_only=True):
     edge: Annotated[FixedClock | CellClock, Meta(description="how simulated time is counted")] = FixedClock()
     evaluate: EvaluateOptions = EvaluateOptions()
     trace: Annotated[TraceOptions | None, Meta(extra=NO_EFFECT)] = None
+    track: Annotated[Tracking | None, Meta(description="live tracking while the run trains", extra=NO_EFFECT)] = None
     target: TargetOptions | None = None
     budget: BudgetOptions = BudgetOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
@@ -231,7 +239,8 @@ def load_raw(path: Path) -> dict[str, Any]:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); expected a TOML file") from None
+        hint = f"; to change a setting write --set {path}" if "=" in path.name else ""
+        raise ConfigError(f"{path}: cannot be read ({error}); expected a TOML file{hint}") from None
     except ValueError as error:  # TOML's own errors, and numbers of thousands of digits
         raise ConfigError(f"{path}: is not valid TOML: {error}") from None
     except RecursionError:
@@ -260,31 +269,36 @@ def effective(config: Config) -> dict[str, Any]:
 
 
 def assignments(texts: Sequence[str]) -> dict[str, object]:
-    """Changes given as `a.b=v`; v is a TOML value, or else a string."""
+    """Changes given as `a.b=v`; v is a TOML value, or else a string. Of `a.b=` it is None, which unsets."""
     found: dict[str, object] = {}
     problems = []
     for text in texts:
         path, equals, value = text.partition("=")
         if not equals or not path.strip():
             problems.append(f"--set {text}: expected a.b=value, such as algorithm.learning_rate=0.05")
-        found[path.strip()] = _value(value.strip())
+        found[path.strip()] = _value(value.strip()) if value.strip() else None
     if problems:
         raise ConfigError(*problems)
     return found
 
 
 def change(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
-    """A dictionary with some values, given by their path `a.b`, set."""
+    """A dictionary with some values, given by their path `a.b`, set; None unsets, and comes before what is set."""
     changed = msgspec.to_builtins(raw)
     assert isinstance(changed, dict)
-    for path, value in changes.items():
+    for path, value in sorted(changes.items(), key=lambda item: item[1] is not None):
         *tables, key = path.split(".")
         table = changed
         for name in tables:
             inner = table.get(name)
+            if value is None and inner is None:  # there is nothing to unset; the schema says whether there could be
+                key = name
+                break
             if not isinstance(inner, dict):  # a name alone stands for a table with that name
                 inner = {"name": inner} if isinstance(inner, str) else {}
             table[name] = table = inner
+        if value is None and table.pop(key, None) is not None:
+            continue
         table[key] = value
         if path in _EITHER:  # whoever sets one of the two means it instead of the other
             table.pop(_EITHER[path], None)

@@ -9,6 +9,7 @@ from msgspec import Meta
 from fedge.core.algorithm import Algorithm
 from fedge.core.layout import Layout
 from fedge.core.optim import Name, Optimiser, ServerName, make_optimiser
+from fedge.core.parts import Part
 from fedge.core.schema import Options
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
@@ -18,6 +19,7 @@ Weighting = Literal["samples", "uniform"]
 class TrainingOptions(Options):
     """Local training; an algorithm adds its own options and says what it does in `build`."""
 
+    part = Part("algorithm", "fedge.algorithms")
     version: ClassVar[int] = 1
     """Raised when the same options compute something else: server and clients must have the same."""
 
@@ -39,7 +41,9 @@ class TrainingOptions(Options):
 
     def __post_init__(self) -> None:
         if self.local_steps is not None and self.local_epochs is not None:
-            raise ValueError("local_steps and local_epochs exclude each other; give one of them")
+            raise ValueError(
+                "local_steps and local_epochs exclude each other; give one (--set algorithm.local_epochs= unsets)"
+            )
 
     @property
     def amount(self) -> tuple[int | None, int | None]:

@@ -15,9 +15,9 @@ from rich.text import Text
 from fedge.algorithms import ALGORITHMS
 from fedge.cli.options import description, options, summary, title
 from fedge.core.codecs.chain import CODECS
-from fedge.core.errors import ConfigError, ModelError
+from fedge.core.errors import ConfigError, ModelError, nearest
 from fedge.core.layout import Layout
-from fedge.core.schema import choose, nearest, tag
+from fedge.core.schema import choose, tag
 from fedge.data import DATASETS, PARTITIONS
 from fedge.models import MODELS
 from fedge.schedules import SCHEDULES
@@ -39,6 +39,11 @@ NUM_OUTPUTS = 10
 def listing(part: str) -> list[dict[str, Any]]:
     """All of a part, a line on each."""
     return [_stage(name) for name in CODECS] if part == "codecs" else [brief(kind) for kind in _kinds(part)]
+
+
+def names_of(part: str) -> list[str]:
+    """The names of all of a part."""
+    return list(CODECS) if part == "codecs" else [title(kind) for kind in _kinds(part)]
 
 
 def describe(part: str, name: str) -> dict[str, Any]:

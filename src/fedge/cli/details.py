@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedge.core.fields import describe, fitting, is_to_target, titled
+from fedge.report.edge_rates import edge_note
 from fedge.runs import Run
 
 NUM_ROUNDS = 10
@@ -39,6 +40,9 @@ def details(run: Run) -> Iterator[RenderableType]:
     if run.rounds:
         yield ""
         yield _rounds(run.rounds[-NUM_ROUNDS:])
+    if (run.summary or run.rounds) and (note := edge_note(run.effective)):
+        yield ""
+        yield Text(note)
 
 
 def _summary(summary: Mapping[str, Any]) -> Table:

@@ -12,8 +12,7 @@ import torch
 from msgspec import Meta, field
 from torch import Tensor
 
-from fedge.core.errors import DataError, FedgeError
-from fedge.core.schema import nearest
+from fedge.core.errors import DataError, FedgeError, nearest
 from fedge.data.divided_dataset import Divided
 from fedge.data.images import pixels
 from fedge.data.partition import Natural

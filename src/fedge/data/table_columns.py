@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.core.errors import DataError
+from fedge.core.errors import DataError, nearest
 from fedge.core.printable import printable
-from fedge.core.schema import nearest
 from fedge.data.apportionment import hold_out
 from fedge.data.whole import SamplePool, Whole
 

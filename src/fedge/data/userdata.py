@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedge.core.errors import DataError
-from fedge.core.userfile import describe, load_function
+from fedge.core.parts import explain, origin_of
 from fedge.data.apportionment import hold_out
 from fedge.data.divided_dataset import Divided
 from fedge.data.whole import SamplePool, Whole
@@ -32,7 +32,7 @@ class UserData(Divided, tag=False, kw_only=True):
     split by: `{"user": (train_users, test_users)}`.
     """
 
-    name: Annotated[str, Meta(description="The function, as path/to/file.py:function.")]
+    function: ClassVar[Callable[..., Any]]
     options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
         default_factory=dict
     )
@@ -45,15 +45,14 @@ class UserData(Divided, tag=False, kw_only=True):
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:
-        function = load_function(self.name, "data.name")
         try:
-            loaded = function(**self.options)
+            loaded = self.function(**self.options)
         except Exception as error:
-            raise DataError(f"data.name: {self.name} failed: {describe(error, self.name)}") from error
+            raise DataError(f"data.name: {explain(error, self)}") from error
         try:
             return check_arrays(loaded, self.words, self.test_fraction)
         except DataError as error:
-            raise DataError(f"data.name: {self.name}: {error}") from error
+            raise DataError(f"data.name: {origin_of(self).name}: {error}") from error
 
 
 def check_arrays(loaded: object, words: bool = False, test_fraction: float = 0.2) -> Whole:

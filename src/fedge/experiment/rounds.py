@@ -108,7 +108,7 @@ class TrainingRun:
         if num_void:
             progress.notice(f"{directory.path}: nobody answered in {num_void} of {self._round} rounds")
         directory.write_clients(self._client_rows())
-        summary = self._summary()
+        summary = self._summary() | ({"void": num_void} if num_void else {})
         directory.write_summary(summary)
         progress.end(summary)
 

@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedge.core.effect import settings
 from fedge.core.errors import ConfigError, FedgeError, RunError
 from fedge.core.printable import printable
 from fedge.report.collect import damage
 from fedge.report.columns import read_rounds
-from fedge.report.groups import group_runs, settings
+from fedge.report.groups import group_runs
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
 from fedge.runs import Run, find_runs
 from fedge.runs.files import encode

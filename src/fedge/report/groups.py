@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedge.core.effect import digest, omit
-from fedge.core.errors import ConfigError
+from fedge.core.advice import synonym
+from fedge.core.effect import digest, omit, settings
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import describe
-from fedge.core.schema import nearest
 
 
 class RunView(Protocol):
@@ -110,15 +110,6 @@ def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
 
 
-def settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All settings by their path: `algorithm.learning_rate`."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def has(record: Mapping[str, Any], field: str) -> bool:
     """Whether a field was measured: it may be absent, or null where it was not a finite number."""
     return record.get(field) is not None
@@ -154,7 +145,7 @@ def _detail(path: str, value: Any) -> str:
 def _check_key(key: str, groups: Sequence[RunGroup]) -> None:
     known = sorted({path for group in groups for path, _ in settings(group.runs[0].config)})
     if key not in known:
-        raise ConfigError(f"no run has a setting {key!r}{nearest(key, known)}; settings: {', '.join(known)}")
+        raise ConfigError(f"no run has a setting {key!r}{nearest(synonym(key), known)}; settings: {', '.join(known)}")
 
 
 def _target(run: RunView) -> Target | None:

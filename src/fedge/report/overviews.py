@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
+from fedge.core.effect import settings
 from fedge.core.errors import ConfigError
 from fedge.core.fields import Unit, describe, fitting, is_to_target, titled
-from fedge.report.groups import RunGroup, Target, settings, varied
+from fedge.report.groups import RunGroup, Target, varied
 from fedge.report.outcomes import check_outcome, outcome
 from fedge.report.pareto import pareto_front
 from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached, to_target

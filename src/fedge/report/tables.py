@@ -8,6 +8,7 @@ from math import floor, log10
 from typing import Any, NamedTuple
 
 from fedge.core.fields import Unit, describe, fitting
+from fedge.report.edge_rates import depends_on_edge, edge_rates
 from fedge.report.groups import RunGroup, Target
 from fedge.report.mean_curve import rounds_of_mean
 from fedge.report.outcomes import outcome
@@ -36,6 +37,7 @@ class Row:
     flops_to_target: Estimate | None
     sim_seconds_to_target: Estimate | None
     energy_j_to_target: Estimate | None
+    edge_rates: str | None = None
 
 
 def compare(groups: Sequence[RunGroup]) -> list[Row]:
@@ -120,6 +122,7 @@ def _row(group: RunGroup) -> Row:
         target=group.target,
         reached=found["rounds_to_target"].reached,
         rounds_to_target_of_mean=rounds_of_mean(group),
+        edge_rates=edge_rates(group.runs[0].effective),
         **{name: result.estimate for name, result in found.items()},
     )
 
@@ -154,7 +157,16 @@ def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
         said.append(f"±: half the {100 * LEVEL:g}% confidence interval of the mean over seeds")
     if any(found.band == "range" for found in estimates):
         said.append(f"(least–greatest): range of fewer than {MIN_SEEDS} seeds, too few for an interval")
-    return said
+    return said + _edge_notes(rows)
+
+
+def _edge_notes(rows: Sequence[Row]) -> list[str]:
+    """What edge seconds and joules rest on, once if it is the same for all rows that have any."""
+    names = [name for name in RESULTS if depends_on_edge(name)]
+    shown = [row for row in rows if row.edge_rates and any(getattr(row, name) for name in names)]
+    if len({row.edge_rates for row in shown}) == 1:
+        return [f"edge time, energy: {shown[0].edge_rates}"]
+    return [f"edge time, energy of {row.label}: {row.edge_rates}" for row in shown]
 
 
 def _last_place(half: float) -> int:

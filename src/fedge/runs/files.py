@@ -10,6 +10,7 @@
     registry.sqlite        networked runs: who has joined, and what became of each task
     events.jsonl           networked runs: what happened when; events.jsonl.1 and so on are older
     status.json            networked runs: where the run is, replaced once a second
+    track/                 with [track]: what the tracker has told its tool, and by default what the tool writes
     lock                   names the process that writes the run, which holds a lock on this file
     code/                  copies of users' own files, as they were run
     checkpoint/
@@ -47,6 +48,7 @@ REGISTRY = "registry.sqlite"
 EVENTS = "events.jsonl"
 STATUS = "status.json"
 LOCK = "lock"
+TRACK = "track"
 CHECKPOINT = "checkpoint"
 STATE = "checkpoint/state.safetensors"
 KEPT = "checkpoint/kept.bin"
