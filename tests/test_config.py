@@ -147,7 +147,8 @@ def test_several_problems_are_said_at_once() -> None:
         ({"seeds": [1, 2, 1]}, "seeds must differ from each other, got [1, 2, 1]"),
         (
             {"algorithm": {"name": "fedavg", "local_steps": 1, "local_epochs": 1}},
-            "algorithm: local_steps and local_epochs exclude each other; give one (--set algorithm.local_epochs= unsets)",
+            "algorithm: local_steps and local_epochs exclude each other; give one "
+            "(--set algorithm.local_epochs= unsets)",
         ),
         (
             {"target": {"metric": "user_accuracy", "value": 0.9}},
