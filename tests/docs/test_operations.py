@@ -10,7 +10,7 @@ from msgspec.structs import fields
 
 from fedge.core import message
 from fedge.core.net_options import NetOptions
-from fedge.net import agent, events, hub, session
+from fedge.net import admission, agent, events, hub, session
 from fedge.net.grpc_stream import MAX_MESSAGE_BYTES
 from fedge.net.protocol import CHUNK_BYTES
 from fedge.net.transport import StreamLimits
@@ -45,7 +45,13 @@ def test_every_setting_is_there_with_its_default() -> None:
 def test_fixed_waits() -> None:
     told = [row[1] for row in rows("Timeouts") if not row[0].startswith("`")]
     first, longest = agent.FIRST_PAUSE_S, agent.LONGEST_PAUSE_S
-    seconds = [hub.HELLO_S, hub.BUILD_S, hub.IDLE_BEAT_S * hub.MISSED, agent.ANSWER_S, StreamLimits().stall_s]
+    seconds = [
+        admission.HELLO_S,
+        admission.BUILD_S,
+        hub.IDLE_BEAT_S * hub.MISSED,
+        agent.ANSWER_S,
+        StreamLimits().stall_s,
+    ]
     assert told == [*(f"{each:g}" for each in seconds), f"{first:g} to {longest:g} between attempts, doubling"]
     assert f"reports every {hub.IDLE_BEAT_S:g} s" in PAGE
     assert f"reports every {hub.IDLE_BEAT_S / agent.BUSY_BEATS:g} s" in PAGE

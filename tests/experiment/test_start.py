@@ -1,6 +1,7 @@
 """What may change when a run is resumed, and what its directory says of it."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,25 @@ def test_settings_without_effect_may_change_when_a_run_is_resumed(tmp_path: Path
     assert after.config == plain(parse(change(before.config, {**OTHERWISE, "rounds": 4})))
     assert (after.id, after.digest) == (before.id, through.digest)
     assert_same_results(after, through)
+
+
+def test_a_setting_that_no_round_is_left_to_use_cannot_change(tmp_path: Path) -> None:
+    """Else the configuration of a complete run would have a step size that it was not trained with."""
+    found = train(tmp_path, rounds=1)
+    with pytest.raises(ConfigError, match="algorithm: changes nothing, since all 1 rounds are done; set rounds above"):
+        resume(found.path, ["algorithm.learning_rate=0.7"], Silent())
+    assert Run(found.path).config == found.config
+    resume(found.path, ["algorithm.learning_rate=0.7", "rounds=2"], Silent())
+    assert Run(found.path).config["algorithm"]["learning_rate"] == 0.7
+
+
+def test_a_changed_setting_reaches_the_unfinished_seeds_alone(tmp_path: Path) -> None:
+    runs = run(SMALL, runs=tmp_path, rounds=1, seeds=[1, 2])
+    assert isinstance(runs, list)
+    shutil.rmtree(runs[1].path)
+    resume(runs[0].path.parent, ["algorithm.learning_rate=0.7"], Silent())
+    rates = [Run(each.path).config["algorithm"]["learning_rate"] for each in runs]
+    assert rates == [runs[0].config["algorithm"]["learning_rate"], 0.7]
 
 
 def test_a_data_folder_may_move(tmp_path: Path) -> None:

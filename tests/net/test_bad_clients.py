@@ -69,7 +69,11 @@ def _flip(data: bytes) -> bytes:
 async def announce_gigabytes(client: FakeClient, offer: Offer) -> str:
     await client.work(offer)
     await client.say(Finished(offer.task, GIGABYTES))
-    return f"its answer has {GIGABYTES} bytes, expected at most"
+    reason = f"its answer has {GIGABYTES} bytes, expected at most"
+    told = await client.expect(Withdraw)
+    assert told.task == offer.task
+    assert reason in told.reason
+    return reason
 
 
 async def send_more_than_announced(client: FakeClient, offer: Offer) -> str:

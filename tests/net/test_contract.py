@@ -23,10 +23,11 @@ from fedge.core.message import NoMeta, Outgoing
 from fedge.core.net_options import NetOptions
 from fedge.core.registered import RegisteredClients
 from fedge.edge.selection import Uniform
+from fedge.net.admission import Terms
 from fedge.net.engine import NetEngine
 from fedge.net.events import EventLog
 from fedge.net.grpc_server import serve
-from fedge.net.hub import Hub, Terms
+from fedge.net.hub import Hub
 from fedge.net.loop_thread import LoopThread
 from fedge.net.planned_round import RoundPlan
 from fedge.net.registry import Registry

@@ -27,6 +27,27 @@ def refused(process: Process, code: int) -> str:
     return ended.err
 
 
+PHASES = ["offer", "accept", "fetch", "work", "finish", "upload", "receive"]
+
+
+def assert_events_tell_all(deployment: Deployment) -> None:
+    """Every phase of every task is logged in order, and what travelled adds up to what clients transferred."""
+    for record in Run(deployment.run).rounds:
+        mine = [event for event in deployment.events(*PHASES) if event["round"] == record["round"]]
+        for client in range(deployment.num_clients):
+            assert [event["event"] for event in mine if event["client"] == client] == PHASES
+        received = [event for event in mine if event["event"] == "receive"]
+        assert sum(event["bytes"] for event in received) == record["bytes_up"]
+        assert sum(event["bytes"] for event in mine if event["event"] == "offer") == record["bytes_down"]
+        assert all(event[phase] >= 0 for event in received for phase in ("down_s", "compute_s", "up_s"))
+    totals = {event: sum(each["bytes"] for each in deployment.events(event)) for event in ("offer", "receive")}
+    status = deployment.status()
+    assert status is not None
+    assert totals["receive"] == status.bytes_up
+    assert 0 < totals["offer"] < status.bytes_down  # which has the initial and the final model too
+    assert status.waiting_for == ""
+
+
 def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> None:
     with Deployment(fedge, tmp_path, FEDAVG) as deployment:
         server = deployment.start_server()
@@ -60,6 +81,7 @@ def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> N
         said = refused(join("c9", own, deployment.state(0)), 6)
         assert f"{deployment.state(0)} is the state directory of client 'c0', but this client is 'c9'" in said
         deployment.assert_equals_simulation()
+        assert_events_tell_all(deployment)
 
         before = snapshot(deployment.run)
         again = fedge(*serve, "--listen", here)
@@ -80,7 +102,7 @@ def test_too_few_clients(fedge: Fedge, tmp_path: Path) -> None:
         wait_until(lambda: "net.min_clients = 2" in getattr(deployment.status(), "waiting_for", ""))
         ended = deployment.server.wait()
         assert ended.code == 5, ended.err
-        assert "waits up to 1.5 s for net.min_clients = 2 clients" in ended.err
+        assert "waits for net.min_clients = 2 clients, 0:0" in ended.err
         assert "nobody answered in 3 rounds one after another, as many as edge.max_void_rounds allows" in ended.err
         assert "1 clients are connected, and a round needs net.min_clients = 2 within net.wait_s = 1.5" in ended.err
         assert [bool(record.get("void")) for record in deployment.records()] == [True] * 3

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from msgspec import Meta
@@ -119,19 +117,6 @@ def words(kind: object) -> list[str]:
 def takes(kind: object, *wanted: object) -> bool:
     """Whether one of these types may stand in a field."""
     return any(part in wanted or get_origin(part) in wanted for part in _parts(kind))
-
-
-def named_parts(name: str) -> str:
-    """Return what to write instead of a Python file alone, with the functions and classes it has, if it can be read."""
-    try:
-        tree = ast.parse(Path(name).read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return f'a Python file needs what in it is meant: "{name}:NAME"'
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    there = [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
-    if not there:
-        return f'a Python file needs what in it is meant, "{name}:NAME", but it defines no function or class'
-    return f"a Python file needs what in it is meant: {', '.join(f'{name}:{part}' for part in there[:10])}"
 
 
 def without_fraction(raw: object) -> object:

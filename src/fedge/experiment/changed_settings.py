@@ -13,6 +13,8 @@ from fedge.runs.read import Run
 
 _SAME = ("name", "seed", "seeds", "data", "model", "personal", "codec", "cluster")
 """A run that changes these is another run, unless only options change that do not affect results."""
+_OF_THE_END = ("rounds", "target", "budget")
+"""Settings that decide how far a run goes and what its summary has."""
 
 
 def changed_config(path: Path, changes: Sequence[str] | Mapping[str, Any]) -> Config:
@@ -36,3 +38,25 @@ def check_same_run(before: Config, config: Config) -> None:
         fixed.append("edge.cells")
     if fixed:
         raise ConfigError(*(f"{name}: cannot change when a run is resumed; start a new run instead" for name in fixed))
+
+
+def check_takes_effect(before: Config, config: Config, trained: int) -> None:
+    """Raise a ConfigError that names every changed setting which no round is left to use.
+
+    Else the configuration of a complete run would have values that it was not made with.
+    """
+    if unused := settings_without_rounds(before, config, trained):
+        raise ConfigError(
+            *(
+                f"{name}: changes nothing, since all {trained} rounds are done; set rounds above {trained} as well"
+                for name in unused
+            )
+        )
+
+
+def settings_without_rounds(before: Config, config: Config, trained: int) -> list[str]:
+    """Return the changed settings that no round is left to use."""
+    if config.rounds > trained:
+        return []
+    had, wanted = configuration.effective(before), configuration.effective(config)
+    return [name for name in had if name not in _OF_THE_END and had[name] != wanted.get(name)]

@@ -8,7 +8,7 @@ from typing import Literal
 from fedge import config as configuration
 from fedge.config import Config
 from fedge.core.errors import RunError
-from fedge.experiment.changed_settings import check_same_run
+from fedge.experiment.changed_settings import check_same_run, check_takes_effect
 from fedge.net.status import DONE, read_status
 from fedge.runs import files
 from fedge.runs.read import Run
@@ -40,8 +40,10 @@ def server_run_status(path: Path, config: Config) -> ServerRunStatus:
         raise RunError(run.problem)
     before = configuration.parse(run.config)
     check_same_run(before, config)
-    same = configuration.effective(before) == configuration.effective(config)
-    return "complete" if same and run.status == "complete" and _told(path) else "unfinished"
+    if run.status != "complete" or not _told(path):
+        return "unfinished"
+    check_takes_effect(before, config, run.last("round") or 0)
+    return "complete" if configuration.effective(before) == configuration.effective(config) else "unfinished"
 
 
 def _told(path: Path) -> bool:

@@ -34,16 +34,20 @@ class PartOfExperiment:
     def __init__(self, path: Path, number: int) -> None:
         self._path, self.named = path, number
         self._options = load(path).data
+        num_clients = getattr(self._options, "clients", None)  # None: as many as the data has
+        if num_clients is not None:
+            self._check_number(num_clients)
 
     def load(self, plan: DataPlan, number: int) -> OwnData:
         _check(plan, number, self.named, travelling_settings(self._options), str(self._path))
         clients: Clients = self._options.build(plan.seed)
-        if self.named >= len(clients.sizes):
-            raise DataError(
-                f"{self._path}#{self.named}: its clients are 0 to {len(clients.sizes) - 1}; name one of them"
-            )
+        self._check_number(len(clients.sizes))
         names = (getattr(clients, "classes", ()), getattr(clients, "features", ()))
         return _own(clients, self.named, names, plan, number, str(self._path))
+
+    def _check_number(self, num_clients: int) -> None:
+        if self.named >= num_clients:
+            raise DataError(f"{self._path}#{self.named}: its clients are 0 to {num_clients - 1}; name one of them")
 
 
 class SliceFolder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from fedge.net.protocol import FromClient, FromServer, Refused, encode, read_client
+from fedge.net.protocol import FromClient, FromServer, Offer, Refused, encode, read_client
 from fedge.net.transport import ControlStream, LinkError, Peer, RefusalError
 
 MAX_WAITING = 256
@@ -13,6 +13,8 @@ MAX_WAITING = 256
 RATE = 20.0
 BURST = 200.0
 """Messages that a client may send: so many a second, and so many at once."""
+PER_OFFER = 4.0
+"""Messages that it may send beside these for each offer: how fast rounds follow one another is not its choice."""
 
 
 class Session:
@@ -30,6 +32,8 @@ class Session:
 
     def send(self, message: FromServer) -> None:
         """Send a message, after those before it; a client that does not read is cut off."""
+        if isinstance(message, Offer):
+            self._allowance = min(BURST, self._allowance + PER_OFFER)
         try:
             self._outbox.put_nowait(message)
         except asyncio.QueueFull:

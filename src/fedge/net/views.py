@@ -22,6 +22,12 @@ class ServerObserver(Protocol):
         """Tell what has happened, with the names and fields of the event log."""
 
 
+class Log(Protocol):
+    """What keeps events."""
+
+    def append(self, event: str, **fields: Value) -> None: ...
+
+
 class ClientView(Protocol):
     """What a client tells its owner."""
 

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 from fedge.core.advice import synonym
 from fedge.core.effect import digest, omit, settings
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import describe
-from fedge.core.schema import nearest
 
 
 class RunView(Protocol):

@@ -1,0 +1,235 @@
+"""Ten thousand mutated messages and streams against a live server, while honest clients train."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import torch
+from grpc import StatusCode
+
+from e2e.command import Fedge
+from e2e.experiments import changed
+from fedge.core import message
+from fedge.core.message import NoMeta
+from fedge.net import pki
+from fedge.net.identity import load_client, request_certificate
+from fedge.net.protocol import INITIAL, Beat, Welcome, encode
+from fedge.net.transport import Credentials
+from net.deployment import Deployment, server_state
+from net.fake_client import Built, build
+from net.hostile_acts import get_ready, interrupt, say_hello, stray, take_part, upload_mutants
+from net.hostile_bytes import leave_half_open, send_http2, send_raw, tls_context
+from net.hostile_peers import Fate, HostilePeer, Tally, table, watch
+from net.mutants import Known
+from net.scenes import FEDAVG
+
+SEED = int(os.environ.get("FEDGE_MUTANTS_SEED", "16"))
+QUOTAS = {
+    "hello": 1800,
+    "ready": 1200,
+    "control": 3000,
+    "upload": 1800,
+    "evaluation": 300,
+    "stray": 1500,
+    "http2": 500,
+    "raw": 300,
+    "half open": 60,
+}
+WARM_UP = dict.fromkeys(QUOTAS, 30)
+NUM_PARTS = 4  # after each, connections are closed, and rounds must have been committed
+HONEST = range(3)
+ROLES: dict[int, Callable[..., object]] = {
+    **dict.fromkeys(range(3, 5), say_hello),
+    **dict.fromkeys(range(5, 7), get_ready),
+    **dict.fromkeys(range(7, 13), interrupt),
+    **dict.fromkeys(range(13, 19), upload_mutants),
+    **dict.fromkeys(range(19, 21), stray),
+}
+"""What the client with each number does."""
+SETTINGS = changed(
+    FEDAVG,
+    name="mutants",
+    rounds=100_000,
+    data={"name": "digits", "clients": 21},
+    reduce={"max_norm": 1e6},
+    evaluate={"every": 4, "train": True},
+    net={"min_clients": 3, "fraction": 0.1, "grace_s": 0.1, "deadline_s": 10.0, "lease_s": 3.0, "evaluate_s": 3.0},
+)
+LONGEST_S = 600.0
+MOST_GROWTH_BYTES = 40 << 20
+"""Of the server's memory: a leak of 4 KiB for each mutant would show. About 24 MiB were measured; why is not known."""
+MORE_DESCRIPTORS = 5  # files of the run that may be open at the moment
+
+
+class Campaign:
+    """A secure deployment, and the peers that talk to its server."""
+
+    def __init__(self, deployment: Deployment, tally: Tally) -> None:
+        self.deployment, self.tally = deployment, tally
+        self.tokens: deque[str] = deque(maxlen=64)
+        self.built: Built = build(deployment.file)
+        self.verdicts: Counter[str] = Counter()  # on the uploads of honest clients
+        self.credentials = {number: self._certify(number) for number in range(21)}
+
+    def _certify(self, number: int) -> Credentials:
+        folder = self.deployment.folder / f"cert-{number}"
+        assert self.deployment.pki is not None
+        pki.sign(self.deployment.pki, request_certificate(folder, f"c{number}").request)
+        found = load_client(folder)
+        return Credentials(found.key, found.certificate, found.ca)
+
+    def peer(self, number: int) -> HostilePeer:
+        known = Known(f"c{number}", number, self.built.digests, self.built.facts[number])
+        return HostilePeer(self.deployment.port, self.credentials[number], known, self.tokens)
+
+    @asynccontextmanager
+    async def honest(self) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """Let honest clients take part meanwhile."""
+        async with AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(self.peer(number)) for number in HONEST]
+            tasks = [asyncio.create_task(take_part(peer, self.verdicts)) for peer in peers]
+            try:
+                yield tasks
+            finally:
+                for task in tasks:
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await task
+
+    async def attack(self, quotas: dict[str, int]) -> None:
+        """Send mutants until there were enough of each kind, and close all connections."""
+        port, context = self.deployment.port, tls_context(self.credentials[20], self.deployment.folder / "own.pem")
+        self.tally.extend(quotas)
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            for number, role in ROLES.items():
+                peer = await stack.enter_async_context(self.peer(number))
+                group.create_task(role(peer, self.tally))
+            for _ in range(4):
+                group.create_task(send_http2(port, context, self.tally))
+                group.create_task(send_raw(port, self.tally))
+
+    async def initial(self) -> dict[str, torch.Tensor]:
+        async with self.peer(0) as peer:
+            data, _ = await peer.fetch(INITIAL.encode())
+        return dict(message.unpack(data, NoMeta)[1])
+
+
+def memory_bytes(pid: int) -> int:
+    """Return the memory that a process has to itself, and its part of what it shares."""
+    (found,) = re.findall(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    return int(found) << 10
+
+
+def num_descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+async def until(happened: Callable[[], bool], what: str) -> None:
+    """Look again and again."""
+    async with watch(what):
+        while not happened():
+            await asyncio.sleep(0.02)
+
+
+async def flood(campaign: Campaign) -> None:
+    """Valid messages, but too many of them: each limit answers, and says which one it is."""
+    async with campaign.peer(20) as peer, campaign.peer(19) as other:
+        async with peer.joined() as session:
+            await session.send(*[encode(Beat())] * 1000)
+            fate = await session.fate()
+            assert "expected at most 20 messages a second" in fate.reason or fate.outcome == "left", fate
+        async with peer.joined() as session:
+            await session.say(peer.hello())
+            assert await session.fate() == Fate("refused", "the client has joined already")
+        async with peer.joined(), peer.conversation(), peer.conversation() as third:
+            ended = await third.hear()
+            assert ended.code is StatusCode.RESOURCE_EXHAUSTED
+            assert ended.details == "c20 has 2 streams open for session, and may have no more; try again later"
+            async with other.joined():  # others are not concerned
+                pass
+        for _ in range(50):  # each replaces the one before
+            async with peer.conversation() as session:
+                await session.say(peer.hello())
+                assert isinstance(await session.hear(Welcome), Welcome)
+
+
+async def campaign_of(campaign: Campaign) -> dict[str, float]:
+    """Send all mutants while honest clients take part; return what it took, and cost the server."""
+    deployment, tally, pid = campaign.deployment, campaign.tally, campaign.deployment.server.pid
+    async with campaign.honest() as honest:
+        await campaign.attack(WARM_UP)
+        await flood(campaign)
+        await until(lambda: len(deployment.records()) > 20, "rounds after warming up")
+        before, num_open, start = memory_bytes(pid), num_descriptors(pid), time.monotonic()
+        num_rounds = len(deployment.records())
+        tally.extend(QUOTAS)
+        half_open = asyncio.create_task(leave_half_open(deployment.port, tally))  # the server waits 20 s for more
+        await asyncio.sleep(0)
+        for part in range(1, NUM_PARTS + 1):
+            await campaign.attack({kind: most * part // NUM_PARTS for kind, most in QUOTAS.items()})
+            seconds, rounds = time.monotonic() - start, len(deployment.records())
+            assert rounds > num_rounds + 3, f"no rounds during part {part}"
+            num_rounds = rounds
+        await half_open
+        most = num_open + MORE_DESCRIPTORS
+        await until(lambda: num_descriptors(pid) <= most, f"at most {most} descriptors, from {num_descriptors(pid)}")
+        await until(lambda: len(deployment.records()) > num_rounds + 3, "rounds of honest clients alone")
+        for each in honest:
+            assert not each.done(), each.exception()
+        assert not tally.unexplained, tally.unexplained[:10]
+        found = {"seconds": seconds, "rounds": rounds, "memory before": before, "memory after": memory_bytes(pid)}
+        return found | {"descriptors before": num_open, "descriptors after": num_descriptors(pid)}
+
+
+@pytest.mark.full
+def test_ten_thousand_mutants(fedge: Fedge, tmp_path: Path) -> None:
+    """Each is answered or dropped with a reason; the server lives, costs no more, and the model is as it must be.
+
+    An honest client answers with the model that it was sent, and no mutant is a valid upload of another one: so the
+    model must be the initial one at the end, bit for bit.
+    """
+    assert sum(QUOTAS.values()) >= 10_000
+    tally = Tally(SEED, WARM_UP)
+    with Deployment(fedge, tmp_path, SETTINGS, secure=True) as deployment:
+        server = deployment.start_server()
+        campaign = Campaign(deployment, tally)
+        try:
+            initial = asyncio.run(campaign.initial())
+            cost = asyncio.run(asyncio.wait_for(campaign_of(campaign), LONGEST_S))
+        finally:
+            print(f"seed {SEED}", table(tally.fates, tally.reasons), server.err[-2000:], sep="\n")
+        print(cost, campaign.verdicts)
+        assert not server.ended
+        assert tally.num_sent == tally.num_fates == sum(QUOTAS.values())
+        assert cost["memory after"] - cost["memory before"] < MOST_GROWTH_BYTES
+        server.send(signal.SIGINT)
+        ended = server.wait()
+        assert "Traceback" not in ended.err
+        assert "the server listens again" not in ended.err
+        assert not campaign.verdicts.keys() - {"received", "late"}, campaign.verdicts
+        assert_reasons_are_logged(deployment, tally)
+        assert not list((deployment.run / "spool").iterdir())
+        found = server_state(deployment.run)
+        for name, value in initial.items():
+            assert torch.equal(found[f"base.{name}"], value), name
+
+
+def assert_reasons_are_logged(deployment: Deployment, tally: Tally) -> None:
+    """Whoever left in good order, of its own accord, is in the log with the reason."""
+    logged = Counter(
+        event["name"] for event in deployment.events("leave", "drop") if event.get("name") and event.get("reason")
+    )
+    missing = {name: number - logged[name] for name, number in tally.left.items() if number > logged[name]}
+    assert not missing
+    rejected = deployment.events("reject")
+    assert all(event.get("reason") for event in rejected)
+    assert not [event for event in rejected if event["client"] in HONEST]
