@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
 from fedge.core.fields import FIELDS
-from fedge.core.schema import nearest
+from fedge.data.apportionment import nearest
 
 if TYPE_CHECKING:
     from fedge.config import Config
