@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import FIELDS
-from fedge.data.apportionment import nearest
 
 if TYPE_CHECKING:
     from fedge.config import Config

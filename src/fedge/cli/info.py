@@ -44,8 +44,7 @@ def info(
     """
     from fedge.cli.catalogue import describe, listing, names_of, page, table
     from fedge.cli.output import say, say_json
-    from fedge.core.errors import ConfigError
-    from fedge.data.apportionment import nearest
+    from fedge.core.errors import ConfigError, nearest
 
     if part is None:
         names = {known: names_of(known) for known in PARTS}
