@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import tomli_w
 
+from fedge.api.functions import run
 from fedge.config import load, parse
 from fedge.core.errors import FedgeError
 from fedge.experiment.setup import Setup
-from fedge.experiment.start import run
 from hostile import extreme_settings, mutate_settings
 from mutations import mutate, watched
 
@@ -110,8 +110,8 @@ def test_extreme_numbers_in_training(num_cases: int, tmp_path: Path) -> None:
         ({"seed": 2**64}, "seed: expected a whole number of at most 64 bits, got 18446744073709551616"),
         ({"engine": {"workers": 10**6}}, "engine.workers: expected int <= 1024, got 1000000"),
         ({"target": {"value": 70}}, "target: value: accuracy is a share, expected a number from 0 to 1, got 70"),
-        ({"name": "x" * 201}, "name: expected str of length <= 200"),
-        ({"name": "run\n"}, "name: expected str matching regex"),
+        ({"name": "x" * 201}, "name: expected at most 200 letters"),
+        ({"name": "run\n"}, "name: expected at most 200 letters"),
         ({"data": {"name": "synthetic", "clients": 2**31}}, "data.clients: expected int <= 10000000"),
         ({"data": {"name": "digits", "dir": "a\0b"}}, "data.dir: expected a path, got 'a\\x00b'"),
     ],

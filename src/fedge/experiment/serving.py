@@ -58,6 +58,7 @@ from fedge.net.world import MeasuredWorld
 from fedge.runs import files
 from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
+from fedge.track.tracker import tracking
 
 EVENTS, SPOOL, SECRET = "events.jsonl", "spool", "secret-seed"
 _FLUSH_S = 2.0
@@ -110,7 +111,8 @@ def serve(
             part = config.data.server_part(seed)
             setup = Setup.without_data(config, seed, _register(part, [], 1))
         setup = replace(setup, sources=sources)
-        made = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
+        declared = setup.metrics.declarations
+        made = create_run(path, config, sources, declared) if status == "new" else RunDirectory.open(path)
         with made as directory:
             trained = Run(path).last("round") or 0
             directory.change_code(sources, accept=False, round=trained)
@@ -119,8 +121,9 @@ def serve(
                     setup, part, directory, opened, listen, pki, identity, revoked, observer, secret_seed, on_transition
                 )
                 with server.running(on_port):
-                    directory.change(configuration.plain(config), paths_without_effect(config))
-                    server.train(progress)
+                    directory.change(configuration.plain(config), paths_without_effect(config), declared)
+                    with tracking(config.track, path, progress) as tracked:
+                        server.train(tracked)
     return path
 
 
@@ -280,7 +283,7 @@ class _Server:
 
     def _measure_test(self, variables: Tree) -> Sums:
         assert self._test is not None
-        return score(self._setup.network, variables, self._test)
+        return score(self._setup.network, variables, self._test, self._setup.metrics)
 
     # What is told about it
 
