@@ -328,9 +328,9 @@ def test_engines_agree_on_the_page(file: str, name: str, private: Any, written: 
 
 def test_options_of_the_page_are_checked(written: dict[str, ModuleType]) -> None:
     kind = written["server_momentum.py"].FedAvgM
-    assert read({"name": "fedavgm", "beta": 0.5}, kind, "algorithm") == kind(beta=0.5)
+    assert read({"beta": 0.5}, kind, "algorithm") == kind(beta=0.5)
     with pytest.raises(fedge.FedgeError, match=r"algorithm\.beta"):
-        read({"name": "fedavgm", "beta": 1.0}, kind, "algorithm")
+        read({"beta": 1.0}, kind, "algorithm")
 
 
 def subtract_in_place(local: Tree, g: Tensor, ctx: Context) -> Tree:
