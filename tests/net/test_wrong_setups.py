@@ -110,7 +110,8 @@ def test_too_few_clients(fedge: Fedge, tmp_path: Path) -> None:
         assert not (deployment.run / "summary.json").exists()
         assert Run(deployment.run).status != "complete"
 
-        deployment.start_server("--set", "rounds=5")  # the clients that were there are still there
+        # The client that was there is still there, and may take its time to come back
+        deployment.start_server("--set", "rounds=5", "--set", "net.wait_s=100")
         deployment.start_client(1)
         deployment.finish()
         assert [bool(record.get("void")) for record in deployment.records()] == [True] * 3 + [False] * 2
