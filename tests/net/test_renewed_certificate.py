@@ -7,6 +7,9 @@ import socket
 import ssl
 from pathlib import Path
 
+import pytest
+
+from e2e.command import Fedge
 from fedge.net import pki
 from fedge.net.grpc_server import serve
 from fedge.net.identity import (
@@ -18,7 +21,9 @@ from fedge.net.identity import (
     request_certificate,
 )
 from fedge.net.transport import Credentials
+from net.deployment import Deployment
 from net.echo import EchoService, in_loop
+from net.scenes import FEDAVG
 
 
 def serial_number(port: int, folder: Path, ca: bytes) -> object:
@@ -50,3 +55,19 @@ async def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
     finally:
         await running.stop()
     assert before[0] == before[1] != after == damaged
+
+
+@pytest.mark.full
+def test_fedge_server_uses_a_renewed_certificate(fedge: Fedge, tmp_path: Path) -> None:
+    with Deployment(fedge, tmp_path, FEDAVG, secure=True) as deployment:
+        assert deployment.pki is not None
+        deployment.start_server()
+        deployment.start_client(0)
+        deployment.wait_for_joins(0)
+        folder = tmp_path / "cert-0"
+        ca = load_client(folder).ca
+        before = serial_number(deployment.port, folder, ca)
+        pki.init(deployment.pki)
+        assert serial_number(deployment.port, folder, ca) != before
+        deployment.start_clients(1, 2)  # which are shown the new one
+        deployment.finish()
