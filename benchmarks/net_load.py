@@ -1,93 +1,43 @@
 """A whole server under load, with TLS on loopback: `python -m benchmarks.net_load [SCENE]...`.
 
-Load clients are sessions without a model of their own: they join, fetch, and answer with bytes made beforehand. A few
-processes have all of them. Beside them real clients (`fedge client`) take part. The scenes:
-
     payload   200 load clients and 5 real ones, 25 MB down and up: GB/s, and the server's memory
     idle      2,000 idle clients: share of one core
     large     three real clients with a model of 1 GB: peak memory of server and client
     churn     200 clients of which many come and go, for five minutes: slope of memory and descriptors
+    deadline  48 clients of which 12 are too slow: by how much exchanges overrun `net.deadline_s`
 
-Processes are forked before anything imports grpc.
+Memory is resident memory (RSS), which counts the pages of files that are mapped, such as the libraries and the upload
+that is being read. The processes share pages since they are forked, so proportional memory (PSS) would change by tens
+of megabytes whenever another one starts or ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from math import pi, sin
-from multiprocessing import get_context
-from multiprocessing.sharedctypes import Synchronized
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from tests.net.certificates import Authority
 
-from benchmarks.net_transport import _peak, _processor_s
-from fedge.config import parse
-from fedge.core.message import Outgoing, WorkAnswer
-from fedge.core.progress import Silent
-from fedge.core.registered import RegisteredClients
-from fedge.experiment.setup import Setup
-from fedge.net.chunks import in_chunks
-from fedge.net.plan import digests, plan_of
-from fedge.net.protocol import (
-    PROTOCOL,
-    Accept,
-    Beat,
-    Done,
-    Facts,
-    Finished,
-    Grant,
-    Hello,
-    Hold,
-    Joined,
-    Offer,
-    Ready,
-    Settled,
-    Welcome,
-    encode,
-    read_server,
-)
-from fedge.net.transport import Credentials, LinkError
+from benchmarks.measure import save
+from benchmarks.net_stage import PATIENCE_S, Habits, LoadClient, Scene, Stage, staged
+from benchmarks.process_use import memory, num_descriptors, peak_memory, processor_s
+from fedge.net.transport import LinkError
 
-NUM_PROCESSES = 2
-GOALS = {"down_gb_s": 0.5, "peak_beyond_mb": 300, "idle_core_share": 0.05}
-_FORK = get_context("fork")
-_PATIENCE_S = 900.0
-_MODEL = """
-from torch import nn
-
-def build(shape, num_outputs, width):
-    return nn.Sequential(nn.Linear(shape[0], width, bias=False), nn.Linear(width, num_outputs))
-"""
-
-
-class Scene(NamedTuple):
-    """A run, and who takes part."""
-
-    num_load: int
-    num_real: int
-    width: int  # of the model's hidden layer: six parameters each
-    rounds: int = 1
-    net: Mapping[str, Any] = MappingProxyType({})
-    selection: Mapping[str, Any] = MappingProxyType({"fraction": 1.0})
-
+GOALS = {"down_gb_s": 0.5, "peak_beyond_mb": 300, "idle_core_share": 0.05, "overrun_s": 1.0}
+JOIN_TOGETHER = 25
+"""Clients of a process that join at the same time, where there are thousands."""
+SLOW_BYTES_S = 5e6 / 8
+WARM_UP_S, SWING_S = 60.0, 120.0
 
 SCENES = {
-    "payload": Scene(200, 5, 25_000_000 // 4 // 6, rounds=1),
+    "payload": Scene(200, 5, 25_000_000 // 4 // 6, apart=True, net={"lease_s": 120.0}),
     "idle": Scene(2000, 0, 1000, net={"min_clients": 5000, "wait_s": 600.0}),
     "large": Scene(0, 3, 1_000_000_000 // 4 // 6, rounds=2),
     "churn": Scene(
@@ -98,221 +48,8 @@ SCENES = {
         net={"min_clients": 20, "lease_s": 5.0, "fraction": 0.7, "grace_s": 0.5},
         selection={"count": 40},
     ),
+    "deadline": Scene(48, 0, 5_000_000 // 4 // 6, rounds=5, net={"deadline_s": 6.0, "fraction": 1.0}),
 }
-
-
-class LoadClient:
-    """One session that answers offers with bytes made beforehand."""
-
-    def __init__(self, port: int, name: str, credentials: Credentials, given: Given) -> None:
-        self._port, self._name, self._credentials, self._given = port, name, credentials, given
-
-    async def live(self, dropout: float = 0.0) -> None:
-        """Take part until the run ends, or the session breaks; with a chance, leave in the middle of a task."""
-        from fedge.net.grpc_client import connect  # after the fork
-
-        stream = await connect("localhost", self._port, self._credentials)
-        try:
-            await stream.send(encode(Hello(PROTOCOL, self._name)))
-            welcome = read_server(await _next(stream))
-            assert isinstance(welcome, Welcome), welcome
-            await stream.send(encode(Ready(self._given.digests, self._given.facts)))
-            assert isinstance(read_server(await _next(stream)), Joined)
-            self._given.joined.value += 1
-            beats = asyncio.create_task(self._beat(stream))
-            try:
-                await self._serve(stream, self._given.answers(welcome.number), dropout)
-            finally:
-                beats.cancel()
-        finally:
-            await stream.close()
-
-    async def _serve(self, stream: Any, answer: Outgoing, dropout: float) -> None:
-        while True:
-            match read_server(await _next(stream)):
-                case Offer() as offer:
-                    await stream.send(encode(Accept(offer.task)))
-                    async for _ in stream.fetch(offer.task):
-                        pass
-                    with self._given.fetched.get_lock():
-                        self._given.fetched.value += 1
-                    if random.random() < dropout:
-                        return
-                    await self._given.wait()
-                    await stream.send(encode(Finished(offer.task, answer.num_bytes)))
-                case Grant() as grant:
-                    settled = read_server(await stream.upload(grant.task, _stream(answer)))
-                    assert isinstance(settled, Settled), settled
-                    if settled.verdict == "again":
-                        await stream.send(encode(Finished(grant.task, answer.num_bytes)))
-                    with self._given.sent.get_lock():
-                        self._given.sent.value += settled.verdict == "received"
-                case Done():
-                    return
-                case Hold() | _:
-                    pass
-
-    async def _beat(self, stream: Any) -> None:
-        with suppress(LinkError):
-            while True:
-                await asyncio.sleep(30.0)
-                await stream.send(encode(Beat()))
-
-
-class Given(NamedTuple):
-    """What load clients have: made before the fork."""
-
-    digests: dict[str, str]
-    facts: Facts
-    upload: dict[str, torch.Tensor]
-    num_together: int  # uploads begin once so many have fetched, in order to tell the two ways apart
-    joined: Synchronized[int]
-    fetched: Synchronized[int]
-    sent: Synchronized[int]
-
-    def answers(self, number: int) -> Outgoing:
-        return Outgoing(WorkAnswer(number, self.facts.size, 1, 1, 2, 1.0), self.upload)
-
-    async def wait(self) -> None:
-        while self.fetched.value < self.num_together:
-            await asyncio.sleep(0.02)
-
-
-async def _next(stream: Any) -> bytes:
-    data = await stream.receive()
-    if data is None:
-        raise LinkError("the server has ended the session")
-    return data  # type: ignore[no-any-return]
-
-
-async def _stream(answer: Outgoing) -> AsyncIterator[bytes]:
-    for chunk in in_chunks(answer):
-        yield chunk
-
-
-class Stage:
-    """A server and its clients, in a folder that is deleted at the end."""
-
-    def __init__(self, scene: Scene, folder: Path) -> None:
-        self.scene, self.folder = scene, folder
-        self.authority = Authority()
-        self.pki = folder / "pki"
-        self._make_pki()
-        (folder / "wide.py").write_text(_MODEL)
-        raw = {
-            "name": "load",
-            "rounds": scene.rounds,
-            "data": {"name": "remote", "shape": [4], "outputs": 2, "test_fraction": 0.0},
-            "model": {"name": f"{folder}/wide.py:build", "options": {"width": scene.width}},
-            "algorithm": {"name": "fedavg", "local_steps": 1, "batch_size": 2},
-            "selection": dict(scene.selection),
-            "evaluate": {"every": 10**6, "at": "clients"},
-            "net": {"min_clients": scene.num_load + scene.num_real, "linger_s": 30.0, **scene.net},
-        }
-        self.config = parse(raw)
-        part = self.config.data.server_part(1)
-        registered = RegisteredClients((4,), 2, "classes", np.array([4]), np.zeros(0, np.int64))
-        from fedge.core.userfile import noting_sources
-        from fedge.runs.code import hash_code
-
-        with noting_sources() as sources:
-            setup = Setup.without_data(self.config, 1, registered)
-        variables = setup.network.variables
-        self.model_mb = sum(value.nbytes for value in variables.values()) / 1e6
-        self.given = Given(
-            digests(plan_of(self.config, part.plan, hash_code(sources)), setup.network, setup.algorithm),
-            Facts((4,), 2, "classes", 4),
-            {"y": variables["x"], "stats": variables["stats"]},
-            scene.num_load if scene.rounds == 1 else 0,
-            *(_FORK.Value("q", 0) for _ in range(3)),
-        )
-        self._processes: list[Any] = []
-        near, far = _FORK.Pipe()
-        self.server = _FORK.Process(target=self._run_server, args=(far,), daemon=True)
-        self.server.start()
-        self.port: int = near.recv()
-        assert self.server.pid is not None
-        self.pid = self.server.pid
-
-    def start_load(self, work: Callable[[int, list[LoadClient]], Any]) -> None:
-        """Start the processes of the load clients; `work` makes the coroutine of one process."""
-        names = [f"load{number}" for number in range(self.scene.num_load)]
-        clients = [LoadClient(self.port, name, self.authority.issue(name), self.given) for name in names]
-        for number in range(NUM_PROCESSES if clients else 0):
-            own = clients[number::NUM_PROCESSES]
-            process = _FORK.Process(target=_run, args=(work, number, own), daemon=True)
-            process.start()
-            self._processes.append(process)
-
-    def start_real(self) -> list[subprocess.Popen[bytes]]:
-        """Start `fedge client` for each real client."""
-        np.savez(
-            self.folder / "own.npz",
-            x_train=np.ones((4, 4), np.float32),
-            y_train=np.array([0, 1, 0, 1]),
-        )
-        found = []
-        for number in range(self.scene.num_real):
-            name, cert = f"real{number}", self.folder / f"cert{number}"
-            cert.mkdir()
-            credentials = self.authority.issue(name)
-            (cert / f"{name}.key").write_bytes(credentials.key)
-            (cert / f"{name}.crt").write_bytes(credentials.certificate + self.authority.pem)
-            command = [sys.executable, "-c", "from fedge.cli import main; main()", "client", "--quiet"]
-            command += ["--server", f"localhost:{self.port}", "--cert", str(cert), "--threads", "1"]
-            command += ["--data", str(self.folder / "own.npz"), "--state", str(self.folder / f"state{number}")]
-            command += ["--allow", str(self.folder / "wide.py")]
-            found.append(subprocess.Popen(command))
-        return found
-
-    def wait(self, value: Synchronized[int], number: int) -> float:
-        """Wait until a counter has reached a number; return the time."""
-        end = time.perf_counter() + _PATIENCE_S
-        while value.value < number:
-            assert time.perf_counter() < end, f"{value.value} of {number}"
-            assert self.server.is_alive(), "the server has ended"
-            time.sleep(0.01)
-        return time.perf_counter()
-
-    def close(self) -> None:
-        for process in (*self._processes, self.server):
-            process.kill()
-            process.join()
-
-    def _make_pki(self) -> None:
-        self.pki.mkdir(mode=0o700)
-        server = self.authority.server()
-        (self.pki / "ca.crt").write_bytes(self.authority.pem)
-        (self.pki / "server.crt").write_bytes(server.certificate)
-        (self.pki / "server.key").write_bytes(server.key)
-        (self.pki / "issued.jsonl").write_text("")
-
-    def _run_server(self, pipe: Any) -> None:
-        from fedge.experiment.serving import serve  # after the fork
-
-        serve(
-            self.config,
-            runs=self.folder / "runs",
-            listen="127.0.0.1:0",
-            pki=self.pki,
-            progress=Silent(),
-            on_port=pipe.send,
-        )
-
-
-def _run(work: Callable[[int, list[LoadClient]], Any], number: int, clients: list[LoadClient]) -> None:
-    asyncio.run(work(number, clients))
-
-
-@contextmanager
-def _stage(name: str, **changes: Any) -> Iterator[Stage]:
-    folder = Path(tempfile.mkdtemp(prefix="fedge-load-"))
-    stage = Stage(SCENES[name]._replace(**changes), folder)
-    try:
-        yield stage
-    finally:
-        stage.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _all(number: int, clients: list[LoadClient]) -> None:
@@ -320,56 +57,89 @@ async def _all(number: int, clients: list[LoadClient]) -> None:
 
 
 def payload(**changes: Any) -> dict[str, Any]:
-    """GB/s down and up of all load clients, and the server's memory beyond what it had before the round."""
-    with _stage("payload", **changes) as stage:
+    """GB/s down and up of all load clients, and the server's memory.
+
+    Down is timed from the first offer until the last load client has the model, up from then until the server has
+    accepted the last answer of a load client. What the real clients fetch and send meanwhile is not counted.
+    `peak_mb` are peaks beyond the server that waits for its first client and has its model: while clients join and
+    fetch, while they upload, and from then to the end. `peak_beyond_mb` is the greatest, without the running mean in
+    float64 of the last part; the temporary vectors of the reduction and the new state count.
+    """
+    with staged(SCENES["payload"]._replace(**changes)) as stage:
         given, num_load = stage.given, stage.scene.num_load
-        real = stage.start_real()
-        before = _memory_mb(stage.pid)
-        with _peak(stage.pid) as peak:
+        before, real = _rss_mb(stage.pid), stage.start_real()
+        with peak_memory(stage.pid) as down:
             stage.start_load(_all)
-            began = stage.wait(given.fetched, 1)
+            began = stage.wait(given.begun, 1)
             fetched = stage.wait(given.fetched, num_load)
+        with peak_memory(stage.pid) as up:
             sent = stage.wait(given.sent, num_load)
-            codes = [process.wait(_PATIENCE_S) for process in real]
+        with peak_memory(stage.pid) as reduced:
+            codes = [process.wait(PATIENCE_S) for process in real]
         total = num_load * stage.model_mb / 1000
-        state = 3 * stage.model_mb  # the new state, and a running mean in float64
+        peaks = [each["rss"] / 1e6 - before for each in (down, up, reduced)]
         return {
             "model_mb": stage.model_mb,
             "load_clients": num_load,
             "real_clients_done": codes.count(0),
             "down_gb_s": total / (fetched - began),
             "up_gb_s": total / (sent - fetched),
-            "peak_pss_mb": peak["pss"] / 1e6,
-            "peak_beyond_start_mb": peak["pss"] / 1e6 - before,
-            "peak_beyond_mb": peak["pss"] / 1e6 - before - state,
+            "before_mb": before,
+            "peak_mb": dict(zip(("down", "up", "reduced"), peaks, strict=True)),
+            "peak_beyond_mb": max(*peaks[:2], peaks[2] - 2 * stage.model_mb),
         }
 
 
 def idle(seconds: float = 60.0, **changes: Any) -> dict[str, Any]:
-    """The server's share of one core while nothing happens."""
-    with _stage("idle", **changes) as stage:
-        stage.start_load(_all)
-        stage.wait(stage.given.joined, stage.scene.num_load)
-        before = _processor_s(stage.pid)
+    """The server's share of one core while nothing happens; before, what it costs that all join.
+
+    Clients join a few at a time and try again, as real ones do: 2,000 handshakes at once keep two cores busy for
+    longer than a client waits for an answer.
+    """
+
+    async def work(number: int, clients: list[LoadClient]) -> None:
+        turn = asyncio.Semaphore(JOIN_TOGETHER)
+
+        async def stay(client: LoadClient) -> None:
+            while True:
+                with suppress(LinkError):
+                    await client.live(turn=turn)
+                await asyncio.sleep(random.uniform(0.5, 2.0))
+
+        await asyncio.gather(*map(stay, clients))
+
+    with staged(SCENES["idle"]._replace(**changes)) as stage:
+        num_load, given = stage.scene.num_load, stage.given
+        memory_before, processor_before = _rss_mb(stage.pid), processor_s(stage.pid)
+        stage.start_load(work)
+        began = time.perf_counter()
+        join_s = stage.wait(given.joined, num_load) - began
+        before = processor_s(stage.pid)
         time.sleep(seconds)
-        share = (_processor_s(stage.pid) - before) / seconds
-        return {"clients": stage.scene.num_load, "idle_core_share": share, "pss_mb": _memory_mb(stage.pid)}
+        share = (processor_s(stage.pid) - before) / seconds
+        return {
+            "clients": num_load,
+            "joined_s": join_s,
+            "server_cpu_ms_per_join": (before - processor_before) / num_load * 1000,
+            "joins_again": given.joined.value - num_load,
+            "idle_core_share": share,
+            "kb_per_client": (_rss_mb(stage.pid) - memory_before) / num_load * 1000,
+        }
 
 
 def large(**changes: Any) -> dict[str, Any]:
     """Peak memory of the server and of a client, and seconds of two rounds."""
-    with _stage("large", **changes) as stage:
-        real = stage.start_real()
-        before, began = _memory_mb(stage.pid), time.perf_counter()
-        with _peak(stage.pid) as server, _peak(real[0].pid) as client:
-            codes = [process.wait(_PATIENCE_S) for process in real]
+    with staged(SCENES["large"]._replace(**changes)) as stage:
+        before, began, real = _rss_mb(stage.pid), time.perf_counter(), stage.start_real()
+        with peak_memory(stage.pid) as server, peak_memory(real[0].pid) as client:
+            codes = [process.wait(PATIENCE_S) for process in real]
         return {
             "model_mb": stage.model_mb,
             "clients_done": codes.count(0),
             "seconds": time.perf_counter() - began,
             "server_before_mb": before,
-            "server_peak_mb": server["pss"] / 1e6,
-            "client_peak_mb": client["pss"] / 1e6,
+            "server_peak_mb": server["rss"] / 1e6,
+            "client_peak_mb": client["rss"] / 1e6,
         }
 
 
@@ -377,17 +147,17 @@ def churn(seconds: float = 300.0, **changes: Any) -> dict[str, Any]:
     """Slope of the server's memory and descriptors while clients come and go: MB and descriptors a minute.
 
     One task in ten is left in the middle, and four times as many clients are there at the top of a swing of two minutes
-    as at its bottom.
+    as at its bottom. The first minute is not counted, so that of five minutes two whole swings are.
     """
-    with _stage("churn", **changes) as stage:
+    with staged(SCENES["churn"]._replace(**changes)) as stage:
         began = time.monotonic()
 
         async def come_and_go(client: LoadClient, place: float) -> None:
             while True:
-                swing = 0.625 + 0.375 * sin(2 * pi * (time.monotonic() - began) / 120)  # 0.25 to 1
+                swing = 0.625 + 0.375 * sin(2 * pi * (time.monotonic() - began) / SWING_S)  # 0.25 to 1
                 if place <= swing:
                     with suppress(LinkError, asyncio.TimeoutError):
-                        await asyncio.wait_for(client.live(dropout=0.1), random.uniform(5, 40))
+                        await asyncio.wait_for(client.live(Habits(dropout=0.1)), random.uniform(5, 40))
                 await asyncio.sleep(random.uniform(0.1, 2.0))
 
         async def work(number: int, clients: list[LoadClient]) -> None:
@@ -395,40 +165,75 @@ def churn(seconds: float = 300.0, **changes: Any) -> dict[str, Any]:
 
         stage.start_real()
         stage.start_load(work)
-        stage.wait(stage.given.sent, 200)
         samples = []
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(2.0)
-            samples.append((time.monotonic(), _memory_mb(stage.pid), len(os.listdir(f"/proc/{stage.pid}/fd"))))
-        minutes, memory, descriptors = (np.array(column) for column in zip(*samples, strict=True))
-        minutes = (minutes - minutes[0]) / 60
+        while (now := time.monotonic() - began) < seconds:
+            samples.append((now / 60, _connected(stage), _rss_mb(stage.pid), num_descriptors(stage.pid)))
+            time.sleep(1.0)
+        counted = np.array([sample for sample in samples if sample[0] * 60 >= min(WARM_UP_S, seconds / 5)])
         rounds = (stage.folder / "runs/load/rounds.jsonl").read_text().splitlines()
+        minutes, _, mb, descriptors = counted.T
         return {
             "seconds": seconds,
             "rounds": len(rounds),
             "void_rounds": sum('"void":true' in line for line in rounds),
             "answers": stage.given.sent.value,
-            "memory_mb": [memory[0], memory.max(), memory[-1]],
-            "memory_mb_per_minute": float(np.polyfit(minutes, memory, 1)[0]),
-            "descriptors": [int(descriptors[0]), int(descriptors.max()), int(descriptors[-1])],
+            "joins": stage.given.joined.value,
+            "minute, clients, MB, descriptors": [
+                [round(float(value), 1) for value in sample] for sample in samples[:: max(1, len(samples) // 10)]
+            ],
+            "mb_per_minute": float(np.polyfit(minutes, mb, 1)[0]),
             "descriptors_per_minute": float(np.polyfit(minutes, descriptors, 1)[0]),
         }
 
 
-def _memory_mb(pid: int) -> float:
-    with _peak(pid) as found:
-        pass
-    return found["pss"] / 1e6
+def deadline(**changes: Any) -> dict[str, Any]:
+    """Seconds by which exchanges overrun `net.deadline_s`, on the clock on the wall.
+
+    Of every eight clients one fetches and never answers, and one uploads at 5 Mbit/s, which takes longer than the
+    deadline allows. The others answer at once.
+    """
+    slow = {0: Habits(answers=False), 1: Habits(bytes_s=SLOW_BYTES_S)}
+
+    async def work(number: int, clients: list[LoadClient]) -> None:
+        await asyncio.gather(*(client.live(slow.get(i % 8, Habits())) for i, client in enumerate(clients)))
+
+    with staged(SCENES["deadline"]._replace(**changes)) as stage:
+        limit_s, num_rounds = stage.config.net.deadline_s, stage.scene.rounds
+        stage.start_load(work)
+        seconds = [stage.seconds_open.get(timeout=PATIENCE_S) for _ in range(num_rounds)]
+        return {
+            "clients": stage.scene.num_load,
+            "deadline_s": limit_s,
+            "seconds": seconds,
+            "answers": stage.given.sent.value,
+            "overrun_s": max(seconds) - limit_s,
+        }
 
 
-RUNS: dict[str, Callable[..., dict[str, Any]]] = {"payload": payload, "idle": idle, "large": large, "churn": churn}
+def _rss_mb(pid: int) -> float:
+    return memory(pid)["rss"] / 1e6
+
+
+def _connected(stage: Stage) -> int:
+    """Return how many clients the server says are connected."""
+    return sum(stage.status()["clients"].values())
+
+
+RUNS: dict[str, Callable[..., dict[str, Any]]] = {
+    "payload": payload,
+    "idle": idle,
+    "large": large,
+    "churn": churn,
+    "deadline": deadline,
+}
 
 
 def run(names: list[str]) -> dict[str, Any]:
-    """All scenes, or those that are named."""
+    """Measure all scenes, or those that are named."""
     return {"goals": GOALS} | {name: RUNS[name]() for name in names or RUNS}
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(sys.argv[1:]), indent=2))
+    found = run(sys.argv[1:])
+    print(json.dumps(found, indent=2))
+    print(f"written to {save({f'net_load {name}': value for name, value in found.items()})}")

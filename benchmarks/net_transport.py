@@ -8,18 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from typing import Any
 
 from tests.net.certificates import Authority
 
+from benchmarks.process_use import memory, peak_memory, processor_s
 from fedge.net.protocol import CHUNK_BYTES
 from fedge.net.transport import ControlStream, Credentials, Peer
 
@@ -53,13 +51,13 @@ def _measure(num_clients: int, num_bytes: int, grants: int) -> dict[str, float]:
     assert server.pid is not None
     barrier.wait(_PATIENCE_S)
     for way in ("down", "up"):
-        with _peak(server.pid) as peak:
-            began, before_s = time.perf_counter(), _processor_s(server.pid)
+        with peak_memory(server.pid) as peak:
+            began, before_s = time.perf_counter(), processor_s(server.pid)
             barrier.wait(_PATIENCE_S)
             barrier.wait(_PATIENCE_S)
-            seconds, processor_s = time.perf_counter() - began, _processor_s(server.pid) - before_s
+            seconds, used_s = time.perf_counter() - began, processor_s(server.pid) - before_s
         found[f"{way}_gb_s"] = num_clients * num_bytes / seconds / 1e9
-        found[f"{way}_server_cpu_s"] = processor_s
+        found[f"{way}_server_cpu_s"] = used_s
         for kind, value in peak.items():
             found[f"{way}_{kind}_mb"] = value / 1e6
             found[f"{way}_{kind}_beyond_idle_mb"] = (value - idle_bytes[kind]) / 1e6
@@ -100,7 +98,7 @@ def _serve(pipe: Connection, credentials: Credentials, num_bytes: int, grants: i
 
     async def work() -> None:
         server = await serve(LoadService(num_bytes, grants), "127.0.0.1", 0, credentials)
-        pipe.send((server.port, _memory(None)))
+        pipe.send((server.port, memory()))
         await asyncio.to_thread(pipe.recv)
         await server.stop()
 
@@ -138,37 +136,6 @@ def _join(port: int, credentials: list[Credentials], num_bytes: int, barrier: Ba
             await session.close()
 
     asyncio.run(work())
-
-
-@contextmanager
-def _peak(pid: int) -> Iterator[dict[str, int]]:
-    """Fill a dictionary with the most memory that a process has had meanwhile, looked at every 20 ms."""
-    found, over = _memory(pid), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.02):
-            for kind, value in _memory(pid).items():
-                found[kind] = max(found[kind], value)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield found
-    finally:
-        over.set()
-        thread.join()
-
-
-def _memory(pid: int | None) -> dict[str, int]:
-    """Resident bytes, and proportional ones, which count pages shared with the parent in part."""
-    lines = Path(f"/proc/{pid or 'self'}/smaps_rollup").read_text().splitlines()[1:]
-    values = {line.split(":")[0].lower(): int(line.split()[1]) * 1024 for line in lines}
-    return {kind: values[kind] for kind in ("rss", "pss")}
-
-
-def _processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 if __name__ == "__main__":

@@ -160,6 +160,22 @@ def test_finding_a_cluster_changes_nothing_that_a_client_keeps() -> None:
     assert (kept["cluster"].item(), kept["kept.c_i"].item()) == (1, 0)
 
 
+def test_a_client_that_misses_its_cluster_is_told_in_its_next_round() -> None:
+    """Its own accuracy would else stay that of the cluster in which it was."""
+    federation = four(when=1)
+    usual = federation.engine
+    federation.engine = Losing(usual, lambda work, info: {1, 3} if work == "join" else set())
+    assert not federation.round().void  # nobody of cluster 1 has heard of it
+    assert federation.state["members"].tolist() == [0, 1, 0, 1]
+    assert federation.state["told"].tolist() == [1, 0, 1, 0]
+    federation.engine = usual
+    for cohort, told in (((0, 1), [1, 1, 1, 0]), ((0, 2), [1, 1, 1, 0]), ((3,), [1, 1, 1, 1])):
+        federation.round(cohort=cohort)
+        assert federation.state["told"].tolist() == told
+    assert [personal(federation, client) for client in range(4)] == 2 * weights(federation)
+    assert [reply.ids for reply in federation.round().replies] == [(0, 2), (1, 3)]  # all know
+
+
 # ---------------------------------------------------------------- clients that join
 
 

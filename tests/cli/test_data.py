@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import tomllib
-from hashlib import md5
+from hashlib import md5, sha256
 from pathlib import Path
 
 import pytest
 
 from fedge.cli.data import app
 from fedge.data.client_sizes import measure
+from fedge.data.download import Download
 from fedge.data.files import Collection, Source
 from fedge.data.mnist import FashionMnist
+from file_site import serving
 
 COMMANDS = [command.name for command in app.registered_commands]
 
@@ -54,10 +56,55 @@ def test_files_are_copied_and_checked(fedge, files, tmp_path):
     (origin / "a.bin").write_bytes(b"a")
     result = fedge("data", "get", "fashion_mnist", "--from", origin, "--dir", root)
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"copied {root}/set/a.bin\nright    {root}/set/a.bin\n")
+    assert result.stdout.startswith(f"copied {root}/set/a.bin\nok       {root}/set/a.bin\n")
     assert fedge("data", "check", "fashion_mnist", "--dir", root).exit_code == 0
     result = fedge("data", "get", "fashion_mnist", "--from", tmp_path / "none", "--dir", root)
     assert "there is no directory" in result.stderr
+
+
+def test_files_are_downloaded(fedge, tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving(b"a" * 100_000) as site:
+        how, digest = f"curl {site.url}", md5(site.content).hexdigest()
+        download = Download(site.url, sha256(site.content).hexdigest(), 200_000)
+        monkeypatch.setattr(
+            FashionMnist, "sources", (Collection(("set",), (Source({"a.bin": digest}, how, download),)),)
+        )
+        get = ("data", "get", "fashion_mnist", "--dir", tmp_path)
+        result = fedge(*get, "--dry-run")
+        assert (result.exit_code, site.asked) == (3, [])
+        assert result.stdout == f"missing  {tmp_path}/set/a.bin\n         {how}\n"
+        site.cuts = [50_000, 0, 0, 0]
+        result = fedge(*get)
+        assert (result.exit_code, result.stdout) == (9, "")
+        assert "50,000 bytes are there, run the command again to continue" in result.stderr
+        result = fedge(*get)
+        assert (result.exit_code, site.asked[-1]) == (0, "bytes=50000-")
+        assert result.stdout == f"downloaded {tmp_path}/set/a.bin\nok       {tmp_path}/set/a.bin\n"
+        assert result.stderr == ""
+        site.asked.clear()
+        assert json.loads(fedge(*get, "--format", "json").stdout)[0]["status"] == "ok"
+        assert site.asked == []  # it is there already
+
+
+def test_all_data_sets_are_checked(fedge, files, tmp_path):
+    result = fedge("data", "check", "--dir", tmp_path)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == f"data directory {tmp_path}"
+    assert "missing  mnist           `fedge data get mnist` gets it" in result.stdout
+    assert "missing  cifar10         `fedge data get cifar10` says how to get it" in result.stdout
+    assert "digits" not in result.stdout
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin").write_bytes(b"a")  # b.bin is not needed
+    result = fedge("data", "check", "--dir", tmp_path)
+    assert (result.exit_code, "ok       fashion_mnist\n" in result.stdout) == (0, True)
+    (tmp_path / "set/a.bin").write_bytes(b"b")
+    result = fedge("data", "check", "--dir", tmp_path, "--format", "json")
+    assert result.exit_code == 3
+    assert "missing or wrong files of fashion_mnist; `fedge data check fashion_mnist` lists them" in result.stderr
+    found = {entry["name"]: entry for entry in json.loads(result.stdout)}
+    assert (found["mnist"]["status"], found["fashion_mnist"]["status"]) == ("missing", "wrong")
+    assert [file["status"] for file in found["fashion_mnist"]["files"]] == ["wrong", "missing"]
 
 
 def test_a_wrong_file_is_found(fedge, files, tmp_path):

@@ -72,10 +72,11 @@ def test_what_has_no_options_says_so(fedge):
     assert fedge("info", "partitioners", "iid").stdout.endswith("\nno options\n")
 
 
-def test_a_users_own_function(fedge):
-    said = fedge("info", "models", "net.py:build").stdout
-    assert said.startswith("FILE.py:FUNCTION\n")
-    assert "required" in said
+def test_a_users_own_function(fedge, tmp_path):
+    (tmp_path / "net.py").write_text('def build(shape, num_outputs):\n    """A net of mine."""\n')
+    said = fedge("info", "models", f"{tmp_path}/net.py:build").stdout
+    assert said.startswith(f"{tmp_path}/net.py:build\nA net of mine.\n")
+    assert "What the function is called with" in said
 
 
 def test_codecs_are_listed_as_they_are_written(fedge):

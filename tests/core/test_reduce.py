@@ -1,10 +1,12 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedge.core import reduce
 from fedge.core.reduce import Collect, Krum, Mean, Median, Reducer, TrimmedMean, average
 from fedge.core.slots import Slot
 
@@ -99,6 +101,41 @@ def test_trimmed_mean_cuts_the_whole_part_of_its_share(fraction: float, count: i
     powers = [2.0**i for i in range(count)]
     expected = sum(powers[cut : count - cut]) / (count - 2 * cut)
     assert reduced(TrimmedMean(SLOTS, fraction), *[([p], 1) for p in powers]) == [pytest.approx(expected, rel=1e-15)]
+
+
+# ---------------------------------------------------------------- in parts
+
+
+@pytest.mark.parametrize("make", [Median, partial(TrimmedMean, fraction=0.2), partial(Krum, fraction=0.2, keep=3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_uploads_are_reduced_in_parts_with_the_same_result(
+    make: Callable[..., Reducer], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All uploads may be more than fits into memory: they are looked at part by part."""
+    random, count = torch.Generator().manual_seed(1), 11
+    sizes = {"y": 5003, "c": 17}
+    uploads = [
+        {name: torch.randn(size, generator=random, dtype=dtype) for name, size in sizes.items()} for _ in range(count)
+    ]
+
+    def value() -> dict[str, torch.Tensor]:
+        reducer = make(SLOTS)
+        for upload in uploads:
+            reducer.add(upload, 1)
+        return reducer.value()
+
+    whole, stack, stacked = value(), torch.stack, []
+
+    def watched(rows: list[torch.Tensor]) -> torch.Tensor:
+        stacked.append(len(rows) * rows[0].numel())
+        return stack(rows)
+
+    monkeypatch.setattr(reduce, "_HELD", 2048 * count)
+    monkeypatch.setattr(reduce.torch, "stack", watched)
+    found = value()
+    assert found.keys() == whole.keys()
+    assert all(torch.equal(found[name], whole[name]) for name in whole)
+    assert max(stacked) == 2048 * count
 
 
 # ---------------------------------------------------------------- mean of rows

@@ -1,10 +1,11 @@
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from fedge.core.errors import ConfigError
-from fedge.core.userfile import describe, load_function, noting_sources
+from fedge.core.userfile import adopt, describe, load_function, load_object, loaded_files, noting_sources, sources_of
 
 
 def write(folder: Path, text: str, name: str = "mine.py") -> str:
@@ -54,7 +55,7 @@ def test_a_dataclass_may_live_in_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reference", ["mine.py", "mine.txt:load", "mine.py:", ":load", "mine.py:a b"])
 def test_a_reference_of_another_form_is_refused(reference: str) -> None:
-    assert problem(reference) == f"data.name: expected path/to/file.py:function, got {reference!r}"
+    assert problem(reference) == f"data.name: expected path/to/file.py:NAME, got {reference!r}"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -75,21 +76,89 @@ def test_a_file_that_fails_on_import_says_where_and_leaves_nothing(tmp_path: Pat
     path = write(tmp_path, "a = 1\nb = a / 0\n")
     before = set(sys.modules)
     assert problem(f"{path}:load") == (
-        f"data.name: {path} failed on import: ZeroDivisionError: division by zero (line 2 of {path})"
+        f"data.name: {path} failed on import: ZeroDivisionError: division by zero (line 2 of {path}: b = a / 0)"
     )
     assert set(sys.modules) == before
 
 
-@pytest.mark.parametrize("text", ["def load(:\n", "raise SystemExit(1)\n"])
-def test_a_broken_or_leaving_file_is_a_config_error(tmp_path: Path, text: str) -> None:
-    assert "failed on import" in problem(write(tmp_path, text) + ":load")
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("x = 1\ndef load(:\n", "2 of {path}: def load(:"), ("raise SystemExit(1)\n", "1 of {path}: raise")],
+)
+def test_a_broken_or_leaving_file_is_a_config_error(tmp_path: Path, text: str, line: str) -> None:
+    path = write(tmp_path, text)
+    found = problem(f"{path}:load")
+    assert "failed on import" in found
+    assert f"(line {line.format(path=path)}" in found
+
+
+def test_a_file_without_a_name_says_what_it_defines(tmp_path: Path) -> None:
+    path = write(tmp_path, "raise SystemExit\ndef _inner(): ...\ndef load(): ...\nclass Net: ...\n")
+    expected = f"data.name: expected {path}:NAME, got a file without a name; it defines load, Net"
+    assert problem(path) == expected
+
+
+def test_a_file_is_run_once_for_each_content(tmp_path: Path) -> None:
+    """Also if it could not be run in between, and if only what it imports has changed."""
+    texts = "import helper\ndef f(): ...\n", "1 / 0\n", "import helper\ndef f(): ...\n", "import helper\ndef f(): ...\n"
+    write(tmp_path, "", "helper.py")
+    found: list[object] = []
+    for number, text in enumerate(texts):
+        path = write(tmp_path, text)
+        if number == 3:
+            write(tmp_path, "A = 1\n", "helper.py")
+        if "/" in text:
+            problem(f"{path}:f")
+            continue
+        found += [load_function(f"{path}:f", "data.name") for _ in range(2)]
+    first, again, repaired, same, other, last = found
+    assert first is again
+    assert repaired is same
+    assert other is last
+    assert len({first, repaired, other}) == 3
+
+
+def test_what_another_function_imports_later_does_not_count(tmp_path: Path) -> None:
+    """The file is loaded already when the second one is looked at."""
+    path = write(tmp_path, "import eager\ndef f(): ...\ndef g():\n    import late\n")
+    write(tmp_path, "", "eager.py")
+    write(tmp_path, "import further\n", "late.py")
+    write(tmp_path, "", "further.py")
+
+    def noted(name: str) -> set[str]:
+        function, module = load_object(f"{path}:{name}", "data.name")
+        assert callable(function)
+        with noting_sources() as sources:
+            function()
+        return {Path(each).stem for each in (*sources_of(module), *sources)}
+
+    for _ in range(2):
+        assert noted("g") == {"mine", "eager", "late", "further"}
+        assert noted("f") == {"mine", "eager"}
+
+
+def test_files_of_another_process_are_adopted(tmp_path: Path) -> None:
+    """Neither the file nor those that it imports are there any more."""
+    path = write(tmp_path, "import parts.inner\nclass Mine:\n    value = parts.inner.VALUE\n")
+    write(tmp_path / "parts", "", "__init__.py")
+    write(tmp_path / "parts", "VALUE = 7\n", "inner.py")
+    _, module = load_object(f"{path}:Mine", "data.name")
+    files = [(file, sources) for file, sources in loaded_files() if file == path]
+    for name in [name for name in sys.modules if name.startswith(module.__name__)]:
+        del sys.modules[name]
+    shutil.rmtree(tmp_path)
+    adopt(files)
+    assert sys.modules[module.__name__] is not module
+    assert sys.modules[module.__name__].Mine.value == 7
 
 
 def test_describe_names_the_line_that_raised(tmp_path: Path) -> None:
     path = write(tmp_path, "def fail():\n    x = []\n    return x[1]\n")
     with pytest.raises(IndexError) as caught:
         load_function(f"{path}:fail", "data.name")()
-    assert describe(caught.value, f"{path}:fail") == f"IndexError: list index out of range (line 3 of {path})"
+    assert (
+        describe(caught.value, f"{path}:fail") == f"IndexError: list index out of range (line 3 of {path}: return x[1])"
+    )
 
 
 # ---------------------------------------------------------------- what lies beside the file
@@ -167,8 +236,7 @@ def test_sources_are_noted_with_what_they_import(tmp_path: Path) -> None:
         write(tmp_path, text, name)
     write(tmp_path / "parts", "", "__init__.py")
     write(tmp_path / "parts", "A = 1\n", "inner.py")
-    with noting_sources() as sources:
-        load_function(f"{tmp_path}/mine.py:f", "data.name")
+    sources = sources_of(load_object(f"{tmp_path}/mine.py:f", "data.name")[1])
     assert {str(Path(path).relative_to(tmp_path)): text.decode() for path, text in sources.items()} == {
         "mine.py": texts["mine.py"],
         "helper.py": texts["helper.py"],

@@ -48,7 +48,7 @@ def test_files_are_found_in_any_folder_and_form(tmp_path: Path) -> None:
         [tmp_path / "a.bin"],
         [tmp_path / "set/all/1.json", tmp_path / "set/all/2.json"],
     ]
-    assert statuses(tmp_path) == [("right", "a.bin"), ("right", "set/all/1.json"), ("right", "set/all/2.json")]
+    assert statuses(tmp_path) == [("ok", "a.bin"), ("ok", "set/all/1.json"), ("ok", "set/all/2.json")]
     put(tmp_path / "set/train/1.json")  # the first form
     assert FILES.find(tmp_path, "mine")[1] == [tmp_path / "set/train/1.json"]
 

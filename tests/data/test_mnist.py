@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fedge.core.errors import DataError
-from fedge.data.files import Collection, Source, data_dir
-from fedge.data.mnist import MNIST, WRITERS, FashionMnist, Mnist
+from fedge.data.download import check_content
+from fedge.data.files import Collection, Source, checksums, data_dir, read_checked
+from fedge.data.mnist import FASHION, MNIST, WRITERS, FashionMnist, Mnist
 from fedge.data.partition import Natural
 
 FILES = [source.name.removesuffix(".gz") for source in MNIST.files]
@@ -209,6 +210,19 @@ def test_the_published_writers() -> None:
     clients = Mnist(partition=Natural(), test_fraction=0).build(seed=1)
     assert len(clients.sizes) == 539
     assert (clients.sizes.min(), np.median(clients.sizes), clients.sizes.max()) == (19, 116, 131)
+
+
+@pytest.mark.parametrize("collection", [MNIST, WRITERS, FASHION], ids=["mnist", "writers", "fashion"])
+def test_what_is_downloaded_is_what_is_published(collection: Collection) -> None:
+    """Files whose MD5 is the published one have the SHA-256 that downloads are compared with."""
+    paths = [collection.matches(source, data_dir(None)) for source in collection.files]
+    if not all(paths):
+        pytest.skip("needs the published files: set FEDGE_DATA")
+    for source, (path, *_) in zip(collection.files, paths, strict=True):
+        assert source.download is not None
+        read_checked(path, checksums(source, path))
+        with path.open("rb") as file:
+            assert check_content(file, path.name, source.download.sha256) is None
 
 
 def test_a_server_needs_the_test_files_alone(tmp_path: Path, contents: dict[str, bytes]) -> None:

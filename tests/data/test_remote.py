@@ -10,12 +10,13 @@ import torch
 from fedge.config import parse, plain
 from fedge.core.effect import digest
 from fedge.core.errors import ConfigError, DataError
+from fedge.core.schema import choose
+from fedge.data import DATASETS
 from fedge.data.data_plan import DataPlan, check_settings, travelling_settings
 from fedge.data.digits import Digits
 from fedge.data.normalise import Scaling
 from fedge.data.remote import Remote
 from fedge.data.table import Table
-from fedge.data.userdata import UserData
 
 DIGITS: dict[str, Any] = {"shape": [1, 28, 28], "outputs": 10}
 
@@ -173,11 +174,12 @@ def test_settings_that_differ_are_named() -> None:
 
 
 def test_settings_travel_without_paths(tmp_path: Path) -> None:
-    secret = str(tmp_path / "data.py:load")
-    settings = travelling_settings(UserData(name=secret, options={"password": "xyzzy"}))
+    (tmp_path / "data.py").write_text("def load(password): ...\n")
+    kind = choose(str(tmp_path / "data.py:load"), DATASETS, "data.name")
+    settings = travelling_settings(kind(options={"password": "xyzzy"}))
     assert settings["name"] == "data.py:load"
     assert "xyzzy" not in str(settings)
-    assert settings["options"] != travelling_settings(UserData(name=secret, options={"password": "abc"}))["options"]
+    assert settings["options"] != travelling_settings(kind(options={"password": "abc"}))["options"]
     table = travelling_settings(Table(file=f"{tmp_path}/t.csv", test_file=f"{tmp_path}/u.csv", target="y"))
     assert str(tmp_path) not in str(table)
     assert "dir" not in travelling_settings(Digits(dir="/data"))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.core.schema import read
-from fedge.data import DataOptions
+from fedge.core.schema import choose, read
+from fedge.data import DATASETS, DataOptions
 from fedge.data.augment import Augment
 from fedge.data.digits import Digits
 from fedge.data.divided_dataset import Divided, Noise
@@ -23,7 +23,6 @@ from fedge.data.shakespeare import Shakespeare
 from fedge.data.stackoverflow import StackOverflow
 from fedge.data.synthetic import Synthetic
 from fedge.data.table import Table
-from fedge.data.userdata import UserData
 from fedge.data.whole import SamplePool, Whole
 
 OPTIONS: list[dict[str, Any]] = [
@@ -76,8 +75,9 @@ def test_function(tmp_path: Path) -> None:
         "import numpy as np\ndef load():\n    x = np.arange(24).reshape(12, 2)\n    y = np.arange(12) % 3\n"
         "    return x, y, x[:5], y[:5]\n"
     )
-    check(UserData(name=f"{path}:load", clients=3))
-    check(UserData(name=f"{path}:load", clients=3, words=True))
+    kind = choose(f"{path}:load", DATASETS, "data.name")
+    check(kind(clients=3))
+    check(kind(clients=3, words=True))
 
 
 def test_images(tmp_path: Path) -> None:

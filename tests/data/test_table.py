@@ -9,6 +9,7 @@ from fedge.core.errors import DataError, FedgeError
 from fedge.core.schema import read
 from fedge.data.partition import Natural
 from fedge.data.table import Table, read_table
+from fedge.data.table_columns import TableColumns, whole_of_tables
 
 ROWS = """age,income,city,label
 20,1.5,rome,yes
@@ -16,6 +17,7 @@ ROWS = """age,income,city,label
 40,3.5,rome,yes
 50,4.5,oslo,maybe
 """
+NATURAL = {"name": "natural", "column": "g"}
 
 
 def write(folder: Path, text: str = ROWS, name: str = "t.csv") -> str:
@@ -25,7 +27,7 @@ def write(folder: Path, text: str = ROWS, name: str = "t.csv") -> str:
 
 def test_columns_become_inputs_and_classes(tmp_path: Path) -> None:
     file = write(tmp_path)
-    table = Table(file=file, test_file=file, target="label", ignore=["city"], clients=1)
+    table = Table(file=file, test_file=file, target="label", ignore=["city"], clients=1, normalise=False)
     clients = table.build(seed=1)
     assert (clients.shape, clients.num_outputs, clients.task) == ((2,), 3, "classes")
     assert clients.train(0, 1).x.tolist() == [[20, 1.5], [30, 2.5], [40, 3.5], [50, 4.5]]
@@ -62,9 +64,13 @@ def test_parquet_is_read_alike(tmp_path: Path) -> None:
     columns = {"age": [20, 30], "income": [1.5, 2.5], "city": ["rome", "oslo"]}
     parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
     found = read_table(tmp_path / "t.parquet")
-    assert {name: column.tolist() for name, column in found.items()} == columns
+    assert {name: column.tolist() for name, column in found.columns.items()} == columns
     clients = Table(
-        file=str(tmp_path / "t.parquet"), target="city", test_file=str(tmp_path / "t.parquet"), clients=1
+        file=str(tmp_path / "t.parquet"),
+        target="city",
+        test_file=str(tmp_path / "t.parquet"),
+        clients=1,
+        normalise=False,
     ).build(seed=1)
     assert torch.equal(clients.train(0, 1).x, torch.tensor([[20, 1.5], [30, 2.5]]))
     assert clients.train(0, 1).y.tolist() == [1, 0]
@@ -81,18 +87,43 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
 
 def test_numbers_and_words_are_told_apart(tmp_path: Path) -> None:
     found = read_table(Path(write(tmp_path, 'a,b,c\n1,1.5,"x, y"\n2,-3e2,z\n')))
-    assert [column.dtype.kind for column in found.values()] == ["i", "f", "U"]
-    assert found["c"].tolist() == ["x, y", "z"]
+    assert [column.dtype.kind for column in found.columns.values()] == ["i", "f", "U"]
+    assert found.columns["c"].tolist() == ["x, y", "z"]
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
         (ROWS, {"target": "lable"}, r"has no column 'lable', did you mean 'label'\?; it has age, income, city, label"),
-        (ROWS, {"target": "label"}, r"column 'city': expected numbers, got 'rome'; encode it, or list it in"),
+        (
+            ROWS,
+            {"target": "label"},
+            r"t\.csv, column 'city': expected numbers, got text \('rome' in row 2\); encode it as numbers, or list",
+        ),
         (ROWS, {"target": "label", "ignore": ["age", "income", "city"]}, "no column is left as an input"),
         ("a,b\n1,2\n3\n", {"target": "b"}, r"row 3: expected 2 fields as in the header, got 1"),
-        ("a,b\n1,2\nnan,1\n", {"target": "b"}, r"column 'a': 1 of 2 values are missing, infinite"),
+        (
+            "a,b\n1,2\nnan,1\n",
+            {"target": "b"},
+            r"t\.csv, row 3, column 'a': the value is missing; fill it in, or remove the row$",
+        ),
+        (
+            "a,b\n1,2\n\n2,3\n,1\n,1\n",
+            {"target": "b"},
+            r"row 5, column 'a': the value is missing; .* \(2 of 4 rows have such a value\)",
+        ),
+        ("a,b\n1,2\n2,3\nNA,1\n", {"target": "b"}, r"row 4, column 'a': expected a number, got 'NA'; correct it"),
+        ("a,b\n1,2\n1e39,1\n", {"target": "b"}, r"row 3, column 'a': 1e\+39 is infinite or beyond float32"),
+        ("a,b\n1,x\n2,\n", {"target": "b"}, r"row 3, column 'b': the value is missing"),
+        ('a,b,c\n1,"x\ny",1\n2,z,\n', {"target": "b"}, r"row 4, column 'c': the value is missing"),
+        ("a,b\n1,2\n2,x\n3,4\n", {"target": "b", "task": "values"}, r"row 3, column 'b': expected a number, got 'x'"),
+        ("a,b\n1,x\n", {"target": "b", "task": "values"}, r"column 'b': .* text .*; name another data\.target, or set"),
+        (
+            "a,b,a\n1,2,3\n",
+            {"target": "b"},
+            r"t\.csv: two columns have the name 'a', numbers 1, 3; rename or remove one",
+        ),
+        ("g,a,b\nx,1,2\n ,2,3\n", {"target": "b", "partition": NATURAL}, r"row 3, column 'g': the value is missing"),
         ("a,b\n", {"target": "b"}, "expected a header and at least one row"),
         ("", {"target": "b"}, "expected a header and at least one row"),
     ],
@@ -115,6 +146,33 @@ def test_a_test_class_that_nobody_has(tmp_path: Path) -> None:
 
 def test_the_last_rows_are_for_the_test(tmp_path: Path) -> None:
     rows = "a,b\n" + "".join(f"{i},{i % 2}\n" for i in range(10))
-    clients = Table(file=write(tmp_path, rows), target="b", clients=1, test_fraction=0.3).build(seed=1)
+    table = Table(file=write(tmp_path, rows), target="b", clients=1, test_fraction=0.3, normalise=False)
+    clients = table.build(seed=1)
     assert clients.pooled_test().x.flatten().tolist() == [7, 8, 9]
     assert np.array_equal(clients.train(0, 1).x.flatten(), np.arange(7))
+
+
+def test_inputs_are_normalised_by_the_training_rows(tmp_path: Path) -> None:
+    rows = "a,b,y\n1,1000,0\n3,3000,1\n100,9000,1\n"
+    clients = Table(file=write(tmp_path, rows), target="y", clients=1, test_fraction=0.34).build(seed=1)
+    # Of 1 and 3 the mean is 2 and the deviation 1; of the other column a thousand times that.
+    assert clients.train(0, 1).x.tolist() == [[-1, -1], [1, 1]]
+    assert clients.pooled_test().x.tolist() == [[98, 7]]
+
+
+def test_an_object_column_with_none_names_the_row() -> None:
+    columns = {"a": np.array([1, None, 3], object), "b": np.array([0, 1, 0])}
+    table = TableColumns(columns, "the frame", np.array([10, 11, 12]))
+    with pytest.raises(DataError, match=r"the frame, row 11, column 'a': the value is missing"):
+        whole_of_tables(table, table, target="b")
+    columns["a"] = np.array(["2020-01-01"] * 3, "datetime64[D]")
+    with pytest.raises(DataError, match=r"the frame, column 'a': expected numbers, got dates or times; encode it"):
+        whole_of_tables(table, table, target="b")
+
+
+def test_numbers_and_text_of_one_class_are_the_same(tmp_path: Path) -> None:
+    """The column of the training file is all numbers, that of the test file is not."""
+    file, test_file = write(tmp_path, "a,b\n1,1\n2,x\n"), write(tmp_path, "a,b\n3,1\n", "test.csv")
+    table = Table(file=file, test_file=test_file, target="b", clients=1, normalise=False)
+    assert table.whole().classes == ("1", "x")
+    assert table.whole().test.y.tolist() == [0]

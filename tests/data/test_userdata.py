@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fedge.core.errors import ConfigError, DataError
-from fedge.core.schema import read
+from fedge.core.schema import choose, read
+from fedge.data import DATASETS
 from fedge.data.partition import Shards
 from fedge.data.userdata import UserData, check_arrays
 
@@ -19,10 +20,15 @@ def write(folder: Path, body: str) -> str:
     return f"{path}:load"
 
 
+def own(name: str) -> type[UserData]:
+    kind = choose(name, DATASETS, "data.name")
+    assert issubclass(kind, UserData)
+    return kind
+
+
 def test_a_users_data_is_divided_like_any_other(tmp_path: Path) -> None:
     name = write(tmp_path, "x = np.eye(count); y = np.arange(count) % 4; return x, y, x[:8], y[:8]")
-    table = {"name": name, "options": {"count": 24}, "clients": 4, "partition": "shards"}
-    options = read(table, UserData, "data")
+    options = read({"options": {"count": 24}, "clients": 4, "partition": "shards"}, own(name), "data")
     assert options.partition == Shards()
     clients = options.build(seed=1)
     assert (clients.shape, clients.num_outputs, clients.task) == ((24,), 4, "classes")
@@ -33,17 +39,17 @@ def test_a_users_data_is_divided_like_any_other(tmp_path: Path) -> None:
 def test_a_function_that_fails_is_named_with_the_line(tmp_path: Path) -> None:
     name = write(tmp_path, "raise KeyError('no')")
     with pytest.raises(DataError, match=r"data\.name: .*mine\.py:load failed: KeyError: 'no' \(line 4 of"):
-        UserData(name=name).build(seed=1)
+        own(name)().build(seed=1)
     with pytest.raises(DataError, match="unexpected keyword argument 'size'"):
-        UserData(name=name, options={"size": 3}).build(seed=1)
+        own(name)(options={"size": 3}).build(seed=1)
     with pytest.raises(ConfigError, match=r"data\.name: .* defines no 'laod'"):
-        UserData(name=name.replace("load", "laod")).build(seed=1)
+        own(name.replace("load", "laod"))().build(seed=1)
 
 
 def test_what_is_wrong_is_said_with_the_function(tmp_path: Path) -> None:
     name = write(tmp_path, "return 1")
     with pytest.raises(DataError) as caught:
-        UserData(name=name).build(seed=1)
+        own(name)().build(seed=1)
     assert str(caught.value) == (f"data.name: {name}: expected a tuple (x_train, y_train, x_test, y_test), got int")
 
 
@@ -211,7 +217,7 @@ def test_columns_can_be_split_by() -> None:
 
 def test_words_stay_integers(tmp_path: Path) -> None:
     name = write(tmp_path, "x = np.arange(24).reshape(12, 2); y = np.arange(12) % 3; return x, y, x, y")
-    clients = UserData(name=name, words=True, clients=2).build(seed=1)
+    clients = own(name)(words=True, clients=2).build(seed=1)
     assert clients.train(0, 1).x.dtype == torch.int64
     with pytest.raises(DataError, match=r"x_train: data\.words expects integers from 0 on, got float64"):
         check_arrays((X, Y, X, Y), words=True)

@@ -197,9 +197,10 @@ def write(folder: Path, body: str) -> str:
 
 def test_a_users_model_is_built_with_its_options(tmp_path: Path) -> None:
     name = write(tmp_path, "return nn.Sequential(nn.Linear(*shape, width), nn.Linear(width, num_outputs))")
-    assert choose(name, MODELS, "model.name") is UserModel
-    assert count(UserModel(name=name).build((4,), 2)) == 15 + 8
-    module = UserModel(name=name, options={"width": 5}).build((4,), 2)
+    kind = choose(name, MODELS, "model.name")
+    assert issubclass(kind, UserModel)
+    assert count(kind().build((4,), 2)) == 15 + 8
+    module = kind(options={"width": 5}).build((4,), 2)
     assert count(module) == 25 + 12
     assert module.training
 
@@ -216,9 +217,9 @@ def test_a_users_model_is_built_with_its_options(tmp_path: Path) -> None:
 )
 def test_what_is_no_model_for_the_data_is_refused(tmp_path: Path, body: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        UserModel(name=write(tmp_path, body)).build((4,), 2)
+        build(write(tmp_path, body), (4,), 2)
 
 
 def test_an_absent_file_is_a_matter_of_configuration(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.name: there is no file"):
-        UserModel(name=f"{tmp_path}/none.py:build").build((4,), 2)
+        build(f"{tmp_path}/none.py:build", (4,), 2)

@@ -5,11 +5,10 @@ import torch
 from safetensors.torch import save_file
 
 from fedge.core.errors import ModelError
-from fedge.core.schema import read
+from fedge.core.schema import choose, read
 from fedge.models import MODELS
 from fedge.models.dense import Logistic, Mtfl2nn
 from fedge.models.model import Model
-from fedge.models.usermodel import UserModel
 
 
 def test_a_model_must_say_which_network_it_is() -> None:
@@ -52,7 +51,8 @@ def test_what_the_file_lacks_stays_random(tmp_path: Path) -> None:
 def test_a_users_model_takes_them_too(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from torch import nn\ndef build(s, n): return nn.Linear(*s, n)\n")
     save_file({"weight": torch.tensor([[5.0]]), "bias": torch.tensor([0.0])}, tmp_path / "w.safetensors")
-    model = UserModel(name=f"{tmp_path}/mine.py:build", weights=str(tmp_path / "w.safetensors"))
+    kind = choose(f"{tmp_path}/mine.py:build", MODELS, "model.name")
+    model = kind(weights=str(tmp_path / "w.safetensors"))
     assert model.build((1,), 1)(torch.tensor([[2.0]])).tolist() == [[10]]
 
 

@@ -5,6 +5,7 @@ The nursery calls these functions in the new process, before the command runs; s
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -121,11 +122,11 @@ def fill_disk(folder: str) -> None:
 def client_dies_at(activity: str, number: int = 1) -> None:
     """Die when an offer comes ("offered"), or when the n-th task is so far; "uploading": with bytes on their way."""
     from fedge.experiment import joining
-    from fedge.net import agent
+    from fedge.net import offered_work
 
     dying = at_occurrence(number, die)
     if activity == "uploading":
-        stream = agent._stream
+        stream = offered_work._stream
 
         async def half(answer: Any) -> AsyncIterator[bytes]:
             for_the_first_chunk = at_occurrence(1, dying)
@@ -133,7 +134,7 @@ def client_dies_at(activity: str, number: int = 1) -> None:
                 yield chunk
                 for_the_first_chunk()
 
-        agent._stream = half
+        offered_work._stream = half
         return
     original = joining.join
 
@@ -159,13 +160,30 @@ def client_dies_at(activity: str, number: int = 1) -> None:
 
 def client_works_after(file: str, number: int = 1) -> None:
     """Begin the n-th work only once the test has made a file; the client shows meanwhile that it lives."""
-    from fedge.net import agent
+    from fedge.net import offered_work
 
-    original = agent.respond
+    original = offered_work.respond
     waiting = at_occurrence(number, lambda: wait_for(file))
 
     def respond(*args: Any) -> Any:
         waiting()
         return original(*args)
 
-    agent.respond = respond
+    offered_work.respond = respond
+
+
+def client_reconnects_after(file: str) -> None:
+    """Connect once, and again only after the test has made a file."""
+    from fedge.experiment import joining
+
+    original = joining.connect
+    first = True
+
+    async def connect(*args: Any) -> Any:
+        nonlocal first
+        if not first:
+            await asyncio.to_thread(wait_for, file)
+        first = False
+        return await original(*args)
+
+    joining.connect = connect

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from msgspec import Raw
 
 from fedge.client.versions import StateDirectory
@@ -16,12 +18,15 @@ from fedge.core.message import NoMeta, Outgoing
 from fedge.net import agent as agents
 from fedge.net.agent import Agent, Built
 from fedge.net.chunks import in_chunks
+from fedge.net.offered_work import OfferedTask
 from fedge.net.policy import read_policies
 from fedge.net.protocol import (
     Beat,
+    Done,
     Facts,
     FromClient,
     FromServer,
+    Goodbye,
     Joined,
     Offer,
     Scaled,
@@ -106,9 +111,9 @@ async def test_the_first_beat_of_work_does_not_wait_for_an_idle_one(
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 1:  # accepted just after the sleep has begun
-            task = agents._Task(Offer("w1", "work", 1, 0, 1, 0, 0, 60.0, None, None))
+            task = OfferedTask(Offer("w1", "work", 1, 0, 1, 0, 0, 60.0, None, None))
             task.accepted = True
-            agent._task = task
+            agent._work.task = task
         if script.heard:
             raise asyncio.CancelledError
 
@@ -121,3 +126,35 @@ async def test_the_first_beat_of_work_does_not_wait_for_an_idle_one(
             await agent._beat(script)  # type: ignore[arg-type]
     assert script.heard == [Beat("w1", "idle")]
     assert slept[0] == 10.0
+
+
+def test_the_server_is_told_why_a_side_cannot_be_built(tmp_path: Path) -> None:
+    class Failing(CountingBuilder):
+        def __call__(self, plan: Raw, *given: object) -> Built:
+            raise ValueError("bad\x1b columns" + 2000 * "x")
+
+    script = Script(Welcome("run", 0, Raw(b"\xa1a"), INITIAL.num_bytes, 30.0))
+    with StateDirectory(tmp_path / "state", "c0") as state, pytest.raises(ValueError, match="bad"):
+        make(state, Failing(), script).run()
+    assert isinstance(script.heard[-1], Goodbye)
+    assert script.heard[-1].reason.startswith("ValueError: bad\\u001b columns")
+    assert len(script.heard[-1].reason) == 1000
+
+
+def test_the_model_is_not_written_in_the_event_loop(tmp_path: Path) -> None:
+    """A slow disk would delay beats, and the server would give up the client."""
+    threads: list[threading.Thread] = []
+
+    class Watching(CountingBuilder):
+        def name_weights(self, built: Built, variables: object) -> dict[str, torch.Tensor]:
+            threads.append(threading.current_thread())
+            return {"w": torch.ones(1)}
+
+    welcome = Welcome("run", 0, Raw(b"\xa1a"), INITIAL.num_bytes, 30.0)
+    script = Script(welcome, Joined(), Done(None, INITIAL.num_bytes))
+    with StateDirectory(tmp_path / "state", "c0") as state:
+        make(state, Watching(), script).run()
+    assert len(threads) == 1
+    assert threads[0].name != "network"
+    assert threads[0] is not threading.main_thread()
+    assert isinstance(script.heard[-1], Goodbye)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fedge.core.errors import ConfigError
-from fedge.net.allow import AllowedFiles, FileReference
+from fedge.net.allow import AllowedParts, FileReference
 
 CODE = "def build(shape, num_outputs): ...\n"
 
@@ -31,19 +31,19 @@ def test_a_reference_is_name_function_and_hash(model: Path) -> None:
 def test_an_allowed_file_is_found_by_content_whatever_its_name(tmp_path: Path, model: Path, function: str) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(CODE)
-    assert AllowedFiles([f"{mine}{function}"]).find(FileReference.of(model, "build"), "model.name") == mine
+    assert AllowedParts([f"{mine}{function}"]).find(FileReference.of(model, "build"), "model.name") == mine
 
 
 def test_weights_are_found(tmp_path: Path) -> None:
     weights = tmp_path / "start.safetensors"
     weights.write_bytes(b"\0" * 100)
-    assert AllowedFiles([str(weights)]).find(FileReference.of(weights), "model.weights") == weights
+    assert AllowedParts([str(weights)]).find(FileReference.of(weights), "model.weights") == weights
 
 
 def test_the_first_of_several_that_covers_the_function_is_found(tmp_path: Path, model: Path) -> None:
     copy = tmp_path / "copy.py"
     copy.write_text(CODE)
-    allowed = AllowedFiles([f"{copy}:other", str(model)])
+    allowed = AllowedParts([f"{copy}:other", str(model)])
     assert allowed.find(FileReference.of(model, "build"), "model.name") == model
 
 
@@ -53,12 +53,12 @@ def test_what_was_not_allowed_is_refused_with_what_to_allow(model: Path) -> None
         rf"^model\.name: the server asks for model\.py:build \(SHA-256 {digest[:12]}\.\.\.\).*--allow path/to/model"
     )
     with pytest.raises(ConfigError, match=message):
-        AllowedFiles().find(FileReference.of(model, "build"), "model.name")
+        AllowedParts().find(FileReference.of(model, "build"), "model.name")
 
 
 def test_another_function_of_the_file_is_refused(model: Path) -> None:
     with pytest.raises(ConfigError, match=rf"model\.py:build .*you allow other only.*--allow {model}$"):
-        AllowedFiles([f"{model}:other"]).find(FileReference.of(model, "build"), "model.name")
+        AllowedParts([f"{model}:other"]).find(FileReference.of(model, "build"), "model.name")
 
 
 def test_another_content_under_the_same_name_is_refused(tmp_path: Path, model: Path) -> None:
@@ -66,11 +66,11 @@ def test_another_content_under_the_same_name_is_refused(tmp_path: Path, model: P
     theirs.parent.mkdir()
     theirs.write_text(CODE + "# newer\n")
     with pytest.raises(ConfigError, match=rf"{model}, which you allow, has other content"):
-        AllowedFiles([str(model)]).find(FileReference.of(theirs, "build"), "model.name")
+        AllowedParts([str(model)]).find(FileReference.of(theirs, "build"), "model.name")
 
 
 def test_the_content_counts_at_the_time_of_asking(model: Path) -> None:
-    allowed, reference = AllowedFiles([str(model)]), FileReference.of(model, "build")
+    allowed, reference = AllowedParts([str(model)]), FileReference.of(model, "build")
     model.write_text("import os\n")
     with pytest.raises(ConfigError, match="has other content"):
         allowed.find(reference, "model.name")
@@ -83,7 +83,7 @@ def test_a_path_in_the_name_leads_nowhere(tmp_path: Path, model: Path) -> None:
     """The name is for messages alone: a file of that path is not looked at, and the message cannot fake a line."""
     reference = FileReference(f"{model}\nall is well", "build", sha256(CODE.encode()).hexdigest())
     with pytest.raises(ConfigError) as raised:
-        AllowedFiles().find(reference, "model.name")
+        AllowedParts().find(reference, "model.name")
     assert "\n" not in str(raised.value)
 
 
@@ -100,7 +100,7 @@ def test_a_reference_with_a_bad_hash_is_not_read(digest: str) -> None:
         ("nowhere.py", r"--allow nowhere\.py: .*/nowhere\.py cannot be read \(No such file"),
         ("nowhere.py:build", r"/nowhere\.py cannot be read"),
         (".", r"cannot be read \(Is a directory\)"),
-        ("model.py:not a name", "'not a name' for the function"),
+        ("model.py:not a name", "'not a name' for the name"),
     ],
 )
 def test_a_wrong_allow_is_an_error_at_the_start(
@@ -108,4 +108,4 @@ def test_a_wrong_allow_is_an_error_at_the_start(
 ) -> None:
     monkeypatch.chdir(model.parent)
     with pytest.raises(ConfigError, match=message):
-        AllowedFiles([text])
+        AllowedParts([text])

@@ -64,7 +64,7 @@ def test_closes_when_every_task_has_ended() -> None:
     assert collection.failed(2, token(2), "no private state", 3.0) == []
     assert collection.left(3, "goodbye", 4.0) == [SendWithdraw(3, "goodbye")]
     bring(collection, 4, "uploading", 5.0)
-    assert collection.rejected(4, token(4), "not finite", 6.0) == [Close("all tasks have ended")]
+    assert collection.rejected(4, token(4), 1, "not finite", 6.0) == [Close("all tasks have ended")]
     assert collection.closed == "all tasks have ended"
     assert collection.settled == (0,)
     ends = ["settled", "declined", "failed", "lost", "rejected"]
@@ -129,12 +129,24 @@ def test_an_evaluation_waits_for_clients_that_have_not_accepted_yet() -> None:
     assert collection.tick(50.0)[-1] == Close("the deadline of 50 s has passed")
 
 
+def test_an_old_stream_does_not_reject_a_newer_upload() -> None:
+    """The gate looks at an upload that the client has given up meanwhile; the next one may be sound."""
+    collection = collect(1)
+    bring(collection, 0, "uploading", 1.0)
+    collection.upload_broke(0, token(0), 1, 2.0)
+    collection.upload_began(0, token(0), 3.0)
+    (found,) = collection.rejected(0, token(0), 1, "cut short", 4.0)
+    assert isinstance(found, Ignore)
+    assert (state_of(collection, 0), collection.closed) == (TaskState.UPLOADING, None)
+    assert collection.received(0, token(0), 2, 5.0) == [Close("all tasks have ended")]
+
+
 def test_rejected_answers_are_not_received() -> None:
     rules = RULES._replace(fraction=0.5)
     collection = collect(4, rules, planned=2)
     for client in range(4):
         bring(collection, client, "uploading", 1.0)
-    assert collection.rejected(0, token(0), "too large", 2.0) == []
+    assert collection.rejected(0, token(0), 1, "too large", 2.0) == []
     assert bring(collection, 1, "settled", 3.0) == []
     assert collection.next_wake() == 60.0  # no grace period yet: 1 of 4
     assert isinstance(bring(collection, 2, "settled", 4.0)[-1], Close)

@@ -38,7 +38,8 @@ STEPS: dict[str, Callable[[AnswerCollection, int, str, int, int, float], list[Ac
     "progress": lambda c, client, token, upload, size, now: c.progress(client, token, upload, size // 2, now),
     "upload_broke": lambda c, client, token, upload, size, now: c.upload_broke(client, token, upload, now),
     "received": lambda c, client, token, upload, size, now: c.received(client, token, upload, now),
-    "rejected": lambda c, client, token, upload, size, now: c.rejected(client, token, "NaN", now),
+    "rejected": lambda c, client, token, upload, size, now: c.rejected(client, token, upload, "NaN", now),
+    "rejected_unseen": lambda c, client, token, upload, size, now: c.rejected_unseen(client, token, "large", now),
     "failed": lambda c, client, token, upload, size, now: c.failed(client, token, "no state", now),
 }
 BY_SERVER = {"connected", "disconnected", "tick", "left", "withdraw"}  # the others are about a task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,25 @@ from msgspec import Raw
 from fedge.core.message import NoMeta, Outgoing
 from fedge.core.net_options import NetOptions
 from fedge.net.admission import Terms
+from fedge.net.assignment import Assignment
+from fedge.net.closing import Rules
+from fedge.net.collection import AnswerCollection
 from fedge.net.hub import Hub
-from fedge.net.protocol import FINAL, INITIAL, PROTOCOL, Facts, Hello, Ready, encode, read_server
+from fedge.net.protocol import (
+    FINAL,
+    INITIAL,
+    PROTOCOL,
+    Facts,
+    Finished,
+    Goodbye,
+    Grant,
+    Hello,
+    Ready,
+    encode,
+    read_server,
+)
 from fedge.net.registry import Registry
-from fedge.net.spool import Spool
+from fedge.net.spool import Spool, Upload
 from fedge.net.transport import Peer, RefusalError
 from fedge.net.world import Named
 from net.echo import in_chunks, in_loop
@@ -57,12 +73,18 @@ class Client:
 
     def __init__(self, hub: Hub, name: str, certified: str | None = None) -> None:
         self._stream = QueueStream()
-        self.name = name
-        self.ended = asyncio.create_task(hub.session(Peer(certified or name, name, "here"), self._stream))
+        self.name, self.peer = name, Peer(certified or name, name, "here")
+        self.ended = asyncio.create_task(hub.session(self.peer, self._stream))
 
-    async def ask(self, message: Hello | Ready) -> Any:
+    async def ask(self, message: Hello | Ready | Finished) -> Any:
         self._stream.said.put_nowait(encode(message))
+        return await self.hear()
+
+    async def hear(self) -> Any:
         return read_server(await self._stream.heard.get())
+
+    def say(self, message: Goodbye) -> None:
+        self._stream.said.put_nowait(encode(message))
 
     async def greet(self) -> Any:
         return await self.ask(Hello(PROTOCOL, self.name))
@@ -134,12 +156,34 @@ async def test_a_foreign_name_releases_nobodys_number(make: Callable[[set[str]],
 
 
 @in_loop
-async def test_a_client_that_closes_its_session_is_logged_with_that_reason(make: Callable[[set[str]], Hub]) -> None:
-    hub = make(set())
-    alice = Client(hub, "alice")
-    await alice.greet()
-    await alice.join()
-    await alice.leave()
-    log: Any = hub._log
-    (left,) = [fields for event, fields in log.events if event == "leave"]
-    assert left == {"name": "alice", "client": 0, "reason": "the client has closed its session"}
+async def test_answers_are_examined_one_at_a_time(make: Callable[[set[str]], Hub]) -> None:
+    """Each may be as large as the model, and all of it is looked at."""
+    hub, met = make(set()), []
+    together = threading.Barrier(2)
+
+    def examine(client: int, upload: Upload) -> None:
+        try:
+            together.wait(0.5)
+            met.append(client)
+        except threading.BrokenBarrierError:
+            pass
+
+    clients = [Client(hub, name) for name in ("alice", "bob")]
+    for client in clients:
+        await client.greet()
+        await client.join()
+    payload = Outgoing(NoMeta(), {"x": torch.ones(4)})
+    assignment = Assignment("work", 1, 0, 1, payload, [0, 1], 2, lambda client: Named(), 100, examine)
+    conducting = asyncio.create_task(hub.conduct(assignment, AnswerCollection, Rules(1.0, 60.0, 60.0, 60.0)))
+
+    async def answer(client: Client) -> Any:
+        offer = await client.hear()
+        assert [chunk async for chunk in hub.fetch(client.peer, offer.task)]
+        assert isinstance(await client.ask(Finished(offer.task, 4)), Grant)
+        return read_server(await hub.upload(client.peer, offer.task, in_chunks(b"data"))).verdict
+
+    assert await asyncio.gather(*map(answer, clients)) == ["received", "received"]
+    assert sorted((await conducting).uploads) == [0, 1]
+    assert not met
+    for client in clients:
+        await client.leave()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.command import Fedge
+from e2e.command import Fedge, wait_until
 from e2e.experiments import Settings, changed
 from fedge.net.round import transitions
 from net import process_hooks
@@ -91,6 +91,28 @@ def test_a_server_killed_early_and_late(fedge: Fedge, tmp_path: Path, number: in
 @pytest.mark.parametrize("scene", sorted(SCENES.keys() - {"dynavg"}))
 def test_a_server_killed_with_each_algorithm(fedge: Fedge, tmp_path: Path, scene: str) -> None:
     run_with_kills(fedge, tmp_path, changed(SCENES[scene], rounds=4), [(name, 2) for name in FOUR])
+
+
+@pytest.mark.full
+def test_a_restarted_server_waits_for_the_clients_that_it_had(fedge: Fedge, tmp_path: Path) -> None:
+    """Else the next cohort would consist of those that reconnect first, since few clients are enough for a round."""
+    go = tmp_path / "go"
+    with Deployment(fedge, tmp_path, changed(FEDAVG, selection={"fraction": 0.67})) as deployment:
+        deployment.start_server(die_at=("round committing -> committed", 1))
+        deployment.start_clients(0, 1)
+        deployment.start_client(2, hooks=(hook(process_hooks.client_reconnects_after, file=str(go)),))
+        killed(deployment)
+        deployment.start_server("--set", "net.min_clients=1")
+
+        def is_waiting() -> bool:
+            status = deployment.status()
+            return status is not None and "connected before the restart: 0, 1, 2" in status.waiting_for
+
+        wait_until(lambda: is_waiting() or len(deployment.records()) > 1)
+        go.touch()
+        deployment.finish()
+        assert_each_round_once(deployment)
+        deployment.assert_equals_simulation()
 
 
 def test_a_server_killed_after_the_last_commit(fedge: Fedge, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ SETTINGS = changed(
 )
 LONGEST_S = 600.0
 MOST_GROWTH_BYTES = 40 << 20
-"""Of the server's memory: a leak of 4 KiB per mutant shows. About 24 MiB were measured; the cause is not known."""
+"""Of the server's memory: a leak of 4 KiB for each mutant would show. About 24 MiB were measured; why is not known."""
 MORE_DESCRIPTORS = 5  # files of the run that may be open at the moment
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fedge.net.spool import Spool
+import pytest
+
+from fedge.net.spool import Spool, Upload
 from net.echo import in_chunks, in_loop
 
 
@@ -34,3 +37,20 @@ async def test_an_upload_that_arrives_while_the_others_are_deleted(tmp_path: Pat
         finally:
             ended.set()
         clearing.result()
+
+
+def test_uploads_that_are_held_need_no_descriptor(tmp_path: Path) -> None:
+    """A reducer may need those of thousands of clients at once, and a process has perhaps 1,024 descriptors."""
+    uploads = [Upload(tmp_path / str(number), 3, changed=False) for number in range(20)]
+    for number, upload in enumerate(uploads):
+        assert upload.file is not None
+        upload.file.write_bytes(bytes([number] * 3))
+    before = len(os.listdir("/proc/self/fd"))
+    held = [upload.open() for upload in uploads]
+    assert len(os.listdir("/proc/self/fd")) == before
+    for upload in uploads:
+        assert upload.file is not None
+        upload.file.unlink()
+    assert [bytes(data) for data in held] == [bytes([number] * 3) for number in range(20)]
+    with pytest.raises(FileNotFoundError):
+        uploads[0].open()

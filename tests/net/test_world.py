@@ -41,3 +41,18 @@ def test_of_everyone_all_answers_are_wanted() -> None:
     found = world(3, 1.3, 12)
     (cohort,) = found.gather(1, everyone=True)
     assert (len(cohort.asked), found.planned(12)) == (12, 12)
+
+
+def test_who_was_connected_is_part_of_the_commit() -> None:
+    """Also a client that joined after the round began, and is not among its clients yet."""
+    there: list[int] = []
+    before = MeasuredWorld(Uniform(count=1), 7, 1.0, lambda: there, lambda phases: phases.up)
+    fresh = before.state()
+    there += [0, 2, 5]
+    assert fresh["connected"].shape == before.state()["connected"].shape == (1,)  # as at the start of any run
+    before.begin(3, None, True)
+    after = MeasuredWorld(Uniform(count=1), 7, 1.0, list, lambda phases: phases.up)
+    after.restore(before.state())
+    assert after.awaited == {0, 2, 5}
+    after.begin(3, None, True)
+    assert not after.awaited  # once there, they may leave

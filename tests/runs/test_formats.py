@@ -120,6 +120,14 @@ def test_users_that_were_not_measured_do_not_matter(run: Path) -> None:
     assert len(Run(run).rounds) == 4
 
 
+def test_a_tables_inputs_stay_as_they_were() -> None:
+    table = {"data": {"name": "table", "file": "t.csv", "target": "y"}}
+    assert upgrade(table, 1)["data"]["normalise"] is False
+    assert upgrade({"data": {**table["data"], "normalise": True}}, 1)["data"]["normalise"] is True
+    assert "normalise" not in upgrade(table, 2)["data"]
+    assert "normalise" not in upgrade({"data": {"name": "digits"}}, 1)["data"]
+
+
 @pytest.mark.parametrize(
     ("algorithm", "setting", "value"), [("dynavg_loss", "loss", "first"), ("pfedme", "start", "w")]
 )

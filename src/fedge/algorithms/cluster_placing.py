@@ -31,11 +31,12 @@ def split(algorithm: Algorithm, state: Tree, info: Info, count: int) -> Generato
     found = divide(changes, count)
     members = torch.full((info.num_clients,), UNKNOWN)
     members[list(reply.ids)] = torch.from_numpy(found)
+    state = {**state, "told": torch.zeros_like(members)}
     for i in range(count):
         part = members_only(algorithm, exchange, reply, np.flatnonzero(found == i))
         alone = info._replace(num_clients=len(part.ids))
         state = {**state, **nest(str(i), tell(algorithm, before, alone, part))}
-        yield Exchange("join", {"cluster": torch.tensor([i])}, part.ids)
+        state = yield from _tell_cluster(state, i, part.ids)
     return {**state, "members": members, "centres": _centres(changes, found), **nest("before", before)}
 
 
@@ -56,8 +57,19 @@ def place_unknown(algorithm: Algorithm, state: Tree, info: Info) -> Generator[Ex
     nearest = np.argmax(directions_of(updates(algorithm, exchange, reply)) @ state["centres"].numpy().T, axis=1)
     for cluster in np.unique(nearest).tolist():
         joining = [client for client, own in zip(reply.ids, nearest.tolist(), strict=True) if own == cluster]
-        state = _join(algorithm, state, cluster, joining)
-        yield Exchange("join", {"cluster": torch.tensor([cluster])}, joining, optional=True)
+        state = yield from _tell_cluster(_join(algorithm, state, cluster, joining), cluster, joining)
+    return state
+
+
+def remind(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
+    """Tell those of the cohort their cluster that did not hear of it: their connection broke, for example."""
+    if "told" not in state:
+        return state
+    members = state["members"]
+    unaware = [client for client in sorted(info.cohort) if members[client] != UNKNOWN and not state["told"][client]]
+    for cluster in sorted({int(members[client]) for client in unaware}):
+        own = [client for client in unaware if members[client] == cluster]
+        state = yield from _tell_cluster(state, cluster, own)
     return state
 
 
@@ -66,7 +78,9 @@ def grow_unknown(algorithm: Algorithm, state: Tree, num_before: int, num_after: 
     members = state["members"]
     if len(members) == 1:
         return {**state, **nest("0", algorithm.grow(pick("0", state), num_before, num_after))}
-    return {**state, "members": torch.cat([members, members.new_full((num_after - num_before,), UNKNOWN)])}
+    new = members.new_full((num_after - num_before,), UNKNOWN)
+    told = {"told": torch.cat([state["told"], torch.zeros_like(new)])} if "told" in state else {}
+    return {**state, "members": torch.cat([members, new]), **told}
 
 
 def untraced(work: Work) -> Work:
@@ -84,6 +98,14 @@ def _join(algorithm: Algorithm, state: Tree, cluster: int, clients: Sequence[int
     own = algorithm.grow(pick(str(cluster), state), num_before, num_before + len(clients))
     members = state["members"].index_fill(0, torch.tensor(clients), cluster)
     return {**state, "members": members, **nest(str(cluster), own)}
+
+
+def _tell_cluster(state: Tree, cluster: int, clients: Sequence[int]) -> Generator[Exchange, Reply, Tree]:
+    """Let clients keep the number of their cluster; return the state with who has heard it."""
+    reply = yield Exchange("join", {"cluster": torch.tensor([cluster])}, clients, optional=True)
+    if "told" not in state:
+        return state
+    return {**state, "told": state["told"].index_fill(0, torch.tensor(reply.ids, dtype=torch.int64), 1)}
 
 
 def _centres(changes: NDArray[np.float64], clusters: NDArray[np.int64]) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedge.algorithms.cluster_division import beside, check_divisible, join
-from fedge.algorithms.cluster_placing import UNKNOWN, grow_unknown, place_unknown, split, untraced
+from fedge.algorithms.cluster_placing import UNKNOWN, grow_unknown, place_unknown, remind, split, untraced
 from fedge.core.algorithm import Algorithm, Build, Exchange, Info, Reply, Work
 from fedge.core.layout import Layout, Tree, nest, pick
 from fedge.core.reduce import average
@@ -44,7 +44,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
                 if cohort := tuple(client for client in info.cohort if members[client] == i):
                     alone = info._replace(cohort=cohort, num_clients=int((members == i).sum()))
                     state = {**state, **nest(cluster, (yield from one.round(pick(cluster, state), alone)))}
-            return state
+            return (yield from remind(state, info))
 
         def model(state: Tree, variables: Tree) -> Tree:
             models = [one.model(pick(cluster, state), variables) for cluster in clusters]
@@ -60,7 +60,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
         works = {name: beside(work, "cluster") for name, work in one.works.items()}
         works["orient"] = untraced(next(iter(works.values())))
         return one._replace(
-            slots={**one.slots, **dict.fromkeys(("members", "centres", "cluster"), Slot("scalar"))},
+            slots={**one.slots, **dict.fromkeys(("members", "centres", "told", "cluster"), Slot("scalar"))},
             init=init,
             keep=lambda variables: {"cluster": undivided, **nest("kept", one.keep(variables))},
             works=works | {"join": Work(lambda down, kept, ctx: {}, join)},

@@ -9,6 +9,7 @@ from msgspec import Meta
 from fedge.core.algorithm import Algorithm
 from fedge.core.layout import Layout
 from fedge.core.optim import Name, Optimiser, ServerName, make_optimiser
+from fedge.core.parts import Part
 from fedge.core.schema import Options
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
@@ -18,6 +19,7 @@ Weighting = Literal["samples", "uniform"]
 class TrainingOptions(Options):
     """Local training; an algorithm adds its own options and says what it does in `build`."""
 
+    part = Part("algorithm", "fedge.algorithms")
     version: ClassVar[int] = 1
     """Raised when the same options compute something else: server and clients must have the same."""
 

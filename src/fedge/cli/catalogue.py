@@ -15,9 +15,9 @@ from rich.text import Text
 from fedge.algorithms import ALGORITHMS
 from fedge.cli.options import description, options, summary, title
 from fedge.core.codecs.chain import CODECS
-from fedge.core.errors import ConfigError, ModelError
+from fedge.core.errors import ConfigError, ModelError, nearest
 from fedge.core.layout import Layout
-from fedge.core.schema import choose, nearest, tag
+from fedge.core.schema import choose, tag
 from fedge.data import DATASETS, PARTITIONS
 from fedge.models import MODELS
 from fedge.schedules import SCHEDULES

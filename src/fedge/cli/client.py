@@ -93,7 +93,7 @@ def client(
     from fedge.cli.network import refuse_windows
 
     refuse_windows()
-    from fedge.net.allow import AllowedFiles
+    from fedge.net.allow import AllowedParts
     from fedge.net.client_options import ClientOptions
     from fedge.net.policy import read_policies
 
@@ -110,7 +110,7 @@ def client(
         data,
         state,
         read_policies(policy or ()),
-        AllowedFiles(allow or ()),
+        AllowedParts(allow or ()),
         threads,
         _proxy(proxy),
         reset_state,

@@ -38,7 +38,8 @@ def clients(
 
     Says of each its state, when it was last seen, in how many rounds its work
     was received, its bytes down and up, how often it was rejected and how
-    often it declined, and when its certificate ends.
+    often it declined, and when its certificate ends; and of clients that
+    could not join, why.
 
     Examples:
 
@@ -48,18 +49,22 @@ def clients(
     from fedge.cli.output import say, say_json
     from fedge.core.lock import holder
     from fedge.net.registry import AWAY, read_clients
+    from fedge.net.status import read_status
     from fedge.runs import files
 
     path = run if run is not None else _newest(runs)
     found = read_clients(path / files.REGISTRY)
     if holder(path / files.LOCK) is None:  # a server that was killed could not note that all have left
         found = [client._replace(state=AWAY) for client in found]
+    status = read_status(path / files.STATUS)
+    not_joined = status.not_joined if status else {}
     if format == "json":
-        say_json({"run": printable(str(path)), "clients": [_entry(client) for client in found]})
-    elif found:
-        say(_table(found, time.time()))
-    else:
-        say(f"no client has joined {path} yet")
+        entries = [_entry(client) for client in found]
+        say_json({"run": printable(str(path)), "clients": entries, "not_joined": not_joined})
+        return
+    say(_table(found, time.time()) if found else f"no client has joined {path} yet")
+    for name, reason in not_joined.items():
+        say(printable(f"{name} could not join: {reason}"))
 
 
 def _newest(folder: Path) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedge.cli.data_files import check, get
 from fedge.cli.data_split import split
 from fedge.cli.parameters import Changes, Format, complete_experiment
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from fedge.data.client_sizes import ClientSize
     from fedge.data.clients import Clients
-    from fedge.data.files import Collection
 
 NUM_SHOWN = 20
 _MOST_CLASSES = 3
@@ -37,83 +37,6 @@ app = typer.Typer(
       fedge data split first.toml -o parts
     """,
 )
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; fedge info datasets lists them.")]
-Dir = Annotated[str | None, typer.Option("--dir", metavar="DIR", help="The data directory, as data.dir.")]
-
-
-@app.command("get")
-def get(
-    name: Name,
-    origin: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Copy from this directory what it has, and check it.")
-    ] = None,
-    dir: Dir = None,
-    format: Format = "text",
-) -> None:
-    """Say where the files of a data set come from and go, or copy them.
-
-    What is there already is left alone; a copy is checked against the published MD5 before
-    it is put in place. Nothing is downloaded: the commands that do so are printed. The exit
-    code is 0 once all files are there.
-
-    Examples:
-
-      fedge data get cifar10
-      fedge data get mnist --from ~/Downloads
-    """
-    from fedge.cli.output import say
-    from fedge.core.errors import DataError
-    from fedge.data.files import data_dir
-
-    root = data_dir(dir)
-    collections = _collections(name)
-    if origin is not None:
-        if not origin.is_dir():
-            raise DataError(f"--from: there is no directory {origin}")
-        copied = [path for collection in collections for path in collection.copy(origin, root)]
-        if format == "text":
-            say(*(f"copied {path}" for path in copied))
-    _report(name, collections, root, format)
-
-
-@app.command("check")
-def check(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME|FILE", help="A data set, or an experiment file.", autocompletion=complete_experiment
-        ),
-    ],
-    dir: Dir = None,
-    format: Format = "text",
-) -> None:
-    """Check that the files of a data set are there and as published.
-
-    Of an experiment file, also that its data can be divided over its clients as it says.
-
-    Examples:
-
-      fedge data check mnist
-      fedge data check cifar10 --dir ~/data
-      fedge data check first.toml
-    """
-    from fedge.data.files import data_dir
-
-    if not name.endswith(".toml"):
-        _report(name, _collections(name), data_dir(dir), format)
-        return
-    from fedge.cli.output import say, say_json
-    from fedge.config import load
-
-    options: Any = load(Path(name), [f"data.dir={dir}"] if dir else ()).data
-    clients = options.build(1)
-    found = {"clients": len(clients.sizes), "samples": int(clients.sizes.sum()), "shape": clients.shape}
-    if format == "json":
-        say_json(found)
-    else:
-        shape = "x".join(map(str, clients.shape))
-        say(f"{found['clients']} clients with {found['samples']} training samples of shape {shape}: all is there")
 
 
 @app.command("show")
@@ -174,52 +97,9 @@ def show(
         say(_table(shown), "", _line(totals))
 
 
+app.command("get")(get)
+app.command("check")(check)
 app.command("split")(split)
-
-
-def _collections(name: str) -> tuple[Collection, ...]:
-    """The files of a data set by its name."""
-    from fedge.core.errors import ConfigError
-    from fedge.core.schema import choose, tag
-    from fedge.data import DATASETS
-
-    kind: Any = choose(name, [kind for kind in DATASETS if tag(kind)], "data.name")
-    found: tuple[Collection, ...] = getattr(kind, "sources", ())
-    if not found:
-        raise ConfigError(
-            f"{name} has no files of its own; `fedge data check FILE` checks the data of an experiment file"
-        )
-    return found
-
-
-def _report(name: str, collections: Sequence[Collection], root: Path, format: str) -> None:
-    """Print what there is of each file; a DataError if one that is needed is not there or not right."""
-    from fedge.cli.output import say, say_json
-    from fedge.core.errors import DataError
-
-    findings = [(collection, finding) for collection in collections for finding in collection.check(root)]
-    if format == "json":
-        say_json(
-            [
-                {
-                    "file": finding.source.name,
-                    "status": finding.status,
-                    "path": str(finding.path),
-                    "problem": finding.problem or None,
-                    "purpose": collection.purpose or None,
-                }
-                for collection, finding in findings
-            ]
-        )
-    else:
-        for collection, finding in findings:
-            purpose = f" (only for {collection.purpose})" if collection.purpose else ""
-            problem = f"\n         {finding.problem}" if finding.problem else ""
-            say(f"{finding.status:8} {finding.path}{purpose}{problem}")
-    bad = [finding.source.name for collection, finding in findings if finding.status != "right"]
-    needed = [f.source.name for collection, f in findings if f.status == "wrong" or not collection.purpose]
-    if missing := [file for file in bad if file in needed]:
-        raise DataError(f"{name}: missing or wrong: {', '.join(missing)}; the lines above say how to get them")
 
 
 def _totals(clients: Clients, sizes: Sequence[int]) -> dict[str, Any]:

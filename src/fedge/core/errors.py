@@ -16,7 +16,8 @@ The number is the exit code of the `fedge` command. 0 means all was done, 130 th
 Messages say what was expected, what came, and what to do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 
 class FedgeError(Exception):
@@ -63,3 +64,9 @@ class StreamError(FedgeError):
 
 class NetworkError(FedgeError):
     exit_code = 9
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """`, did you mean 'x'?` where something similar exists."""
+    close = get_close_matches(word, list(words), n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""

@@ -8,7 +8,7 @@ once, or what another mean made of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +19,8 @@ from fedge.core.layout import Tree
 from fedge.core.slots import Slot
 
 _PART = 1 << 18  # values of a vector that are reduced at a time
+_HELD = 1 << 22  # values of all clients together, where a reducer needs those of all at once
+_STEP = 1 << 10  # torch sums the columns of a part as it would those of the whole if its width is a multiple of this
 
 
 class Reducer(Protocol):
@@ -109,12 +111,27 @@ class Collect:
             return {}
         return {name: torch.stack([upload[name] for upload in self._uploads]) for name in self._uploads[0]}
 
+    def _slices(self, name: str) -> Iterator[tuple[slice, Tensor]]:
+        """Yield one vector of all uploads part by part: which part, and that of each upload as a row.
+
+        Uploads may be files that are mapped into memory: then no more than a part of them is in memory at a time.
+        """
+        length = self._uploads[0][name].shape[-1]
+        width = max(1, _HELD // len(self._uploads) // _STEP) * _STEP
+        for start in range(0, length, width):
+            part = slice(start, min(start + width, length))
+            yield part, torch.stack([upload[name][..., part] for upload in self._uploads])
+
 
 class _PerCoordinate(Collect):
     """A statistic of every coordinate on its own, all clients alike."""
 
     def value(self) -> Tree:
-        return {name: self.statistic(rows) for name, rows in super().value().items()}
+        found = {name: torch.empty_like(value) for name, value in self._uploads[0].items()} if self._uploads else {}
+        for name, value in found.items():
+            for part, rows in self._slices(name):
+                value[..., part] = self.statistic(rows)
+        return found
 
     def statistic(self, rows: Tensor) -> Tensor:
         raise TypeError("a reducer per coordinate says which statistic it takes")
@@ -154,18 +171,21 @@ class Krum(Collect):
         self._fraction, self._keep = fraction, keep
 
     def value(self) -> Tree:
-        rows = super().value()
-        if not rows:
-            return rows
-        chosen = self._chosen(rows)
-        return {name: average(values[chosen], [1.0] * len(chosen)) for name, values in rows.items()}
+        if not self._uploads:
+            return {}
+        chosen = [self._uploads[i] for i in self._chosen().tolist()]
+        return {
+            name: average(torch.stack([upload[name] for upload in chosen]), [1.0] * len(chosen)) for name in chosen[0]
+        }
 
-    def _chosen(self, rows: Tree) -> Tensor:
-        compared = [values.to(torch.float64) for name, values in rows.items() if self._slots[name].kind == "params"]
-        points = torch.cat(compared or [values.to(torch.float64) for values in rows.values()], -1)
-        count = len(points)
-        # One row at a time, and without the product of rows, in which near neighbours would be lost to rounding.
-        distances = torch.stack([(points - point).square().sum(-1) for point in points])
+    def _chosen(self) -> Tensor:
+        names, count = list(self._uploads[0]), len(self._uploads)
+        distances = torch.zeros(count, count, dtype=torch.float64)
+        for name in [name for name in names if self._slots[name].kind == "params"] or names:
+            for _, rows in self._slices(name):
+                points = rows.to(torch.float64)
+                # One row at a time, and without the product of rows, in which rounding would lose near neighbours.
+                distances += torch.stack([(points - point).square().sum(-1) for point in points])
         num_near = max(1, count - int(count * self._fraction + 1e-9) - 2)
         scores = distances.sort(-1).values[:, 1 : 1 + num_near].sum(-1)  # the nearest of all is the upload itself
         return scores.sort(stable=True).indices[: self._keep].sort().values

@@ -2,23 +2,24 @@
 
 Options are msgspec structs owned by the component they configure. Where one of several kinds may stand (algorithms,
 partitions, ...), the field's type is a union of structs told apart by their tag, which users write as `name`. A table
-without a name is of the kind that is the field's default, if it has one.
+without a name is of the kind that is the field's default, if it has one. Where the union is of parts, a name may also
+be that of a part of the user's own: see `core/parts.py`.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from math import isfinite
 from reprlib import Repr
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct
 
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
+from fedge.core.parts import Origin, Part, find_own, own_entries
 
 T = TypeVar("T", bound=Struct)
 
@@ -39,6 +40,11 @@ class Options(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag
     One of several of its kind has a tag, the name that users write to choose it; the only one of its kind: tag=False.
     Constructed in Python, options are checked like those of a file: a ConfigError names every field that is wrong.
     """
+
+    part: ClassVar[Part | None] = None
+    """What it is a kind of, if users may name their own instead."""
+    origin: ClassVar[Origin | None] = None
+    """Where it comes from, if it is not built in."""
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -117,25 +123,19 @@ def read(raw: object, kind: type[T], path: str = "") -> T:
 
 
 def tag(kind: type[Struct]) -> str | None:
-    """The name that users write to choose this kind; None if it goes by the path of a user's function."""
+    """The name that users write to choose this kind; None if it calls a function of the user's own."""
     return cast("str | None", kind.__struct_config__.tag) or None
 
 
 def choose(name: str, kinds: Iterable[type[Struct]], what: str) -> type[Struct]:
-    """The kind of that name; `file.py:function` chooses the kind that has no name of its own."""
+    """The kind of that name: a built-in one, else one of the user's own or of an installed package."""
+    kinds = list(kinds)
     by_tag = {tag(kind): kind for kind in kinds}
-    if name in by_tag:
-        return by_tag[name]
-    if ".py:" in name and None in by_tag:
-        return by_tag[None]
-    names = [known for known in by_tag if known is not None]
-    raise ConfigError(f"{what}: unknown name {show(name)}{nearest(name, names)}; known: {', '.join(sorted(names))}")
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """`, did you mean 'x'?` where something similar exists."""
-    close = get_close_matches(word, list(words), n=1, cutoff=0.5)
-    return f", did you mean {close[0]!r}?" if close else ""
+    found = by_tag[name] if name in by_tag else find_own(name, kinds, what)
+    if found is not None:
+        return found
+    names = sorted({known for known in by_tag if known is not None} | {entry.name for entry in own_entries(kinds)})
+    raise ConfigError(f"{what}: unknown name {show(name)}{nearest(name, names)}; known: {', '.join(names)}")
 
 
 def structs(kind: object) -> list[type[Struct]]:
@@ -194,8 +194,7 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
     except ConfigError as error:
         problems.extend(error.problems)
         return None
-    if tag(chosen) is not None:
-        raw = {other: value for other, value in raw.items() if other != key}
+    raw = {other: value for other, value in raw.items() if other != key}
     return _struct(raw, chosen, path, problems, _owners(key, candidates) if has_default else None)
 
 

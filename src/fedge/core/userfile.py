@@ -1,4 +1,4 @@
-"""Functions that users write in their own files and name as `path/to/file.py:function`.
+"""Functions and classes that users write in their own files and name as `path/to/file.py:name`.
 
 A file may import others from its folder, as if it were run by Python. Neither they nor the folder become visible to
 anyone else: modules get names of their own, and `sys.path` stays as it is.
@@ -6,9 +6,10 @@ anyone else: modules get names of their own, and `sys.path` stays as it is.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -20,35 +21,68 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import Any
 
-from fedge.core.errors import ConfigError
-from fedge.core.schema import nearest
+from fedge.core.errors import ConfigError, nearest
 
-MODULE_PREFIX = "fedge_user_"
-"""How the names of users' files begin, as modules: no other process can import them."""
+_PREFIX = "fedge_user_"  # of the names of users' files as modules
 
 _sources: ContextVar[dict[str, bytes] | None] = ContextVar("_sources", default=None)
 
 
 def load_function(reference: str, where: str) -> Callable[..., Any]:
     """The function of that name; `where` is the configuration path that a problem is reported under."""
+    function, module = load_object(reference, where)
+    if not callable(function):
+        name = reference.rpartition(":")[2]
+        raise ConfigError(f"{where}: {name!r} in {module.__file__} must be a function, got {type(function).__name__}")
+    return function
+
+
+def load_object(reference: str, where: str) -> tuple[object, ModuleType]:
+    """What `path/to/file.py:name` names, and the module of the file; a ConfigError if there is none."""
     path, name = _parse(reference, where)
-    if not path.is_file():
-        raise ConfigError(f"{where}: there is no file {path}; give the path of an existing Python file")
-    before = set(sys.modules)
-    try:
-        module = _Folder(path.parent).load(path)
-    except (Exception, SystemExit) as error:
-        for new in set(sys.modules) - before:
-            if new.startswith(MODULE_PREFIX):
-                del sys.modules[new]
-        raise ConfigError(f"{where}: {path} failed on import: {describe(error, reference)}") from error
+    module = _load_file(path, where)
     if not hasattr(module, name):
         names = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
         raise ConfigError(f"{where}: {path} defines no {name!r}{nearest(name, names)}")
-    function = getattr(module, name)
-    if not callable(function):
-        raise ConfigError(f"{where}: {name!r} in {path} must be a function, got {type(function).__name__}")
-    return function  # type: ignore[no-any-return]
+    return getattr(module, name), module
+
+
+def _load_file(path: Path, where: str) -> ModuleType:
+    """Return the module of a file, run once for each content of it and of the files that it imports."""
+    if not path.is_file():
+        raise ConfigError(f"{where}: there is no file {path}; give the path of an existing Python file")
+    folder = _folder_of(sys.modules.get(_name(path, path)))
+    if folder is None or not folder.is_current:
+        folder = _Folder(path)
+    try:
+        module = folder.load(path)
+    except (Exception, SystemExit) as error:
+        for name in [name for name, module in sys.modules.items() if _folder_of(module) is folder]:
+            del sys.modules[name]
+        raise ConfigError(f"{where}: {path} failed on import: {describe(error, f'{path}:')}") from error
+    return module
+
+
+def sources_of(module: ModuleType) -> Mapping[str, bytes]:
+    """Return the content, by path, of a user's file and of all that it imports from its folder when it is loaded."""
+    folder = _folder_of(module)
+    return folder.needs(folder.root) if folder else {}
+
+
+def loaded_files() -> list[tuple[str, dict[str, bytes]]]:
+    """Return the users' files of this process, each with all that was read for it: what `adopt` takes elsewhere."""
+    found = [(module, _folder_of(module)) for module in list(sys.modules.values())]
+    return [
+        (str(folder.root), dict(folder.sources))
+        for module, folder in found
+        if folder and module.__file__ == str(folder.root)
+    ]
+
+
+def adopt(files: Sequence[tuple[str, Mapping[str, bytes]]]) -> None:
+    """Load files of another process, under the names that they have there; they need not exist on this machine."""
+    for file, sources in files:
+        _Folder(Path(file), sources).load(Path(file))
 
 
 @contextmanager
@@ -65,35 +99,87 @@ def noting_sources() -> Iterator[Mapping[str, bytes]]:
 def describe(error: BaseException, reference: str) -> str:
     """What a user's code raised, and in which line of their file."""
     path = str(_path(reference.rpartition(":")[0]))
-    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == path]
-    place = f" (line {lines[-1]} of {path})" if lines else ""
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == path]
+    place = f" (line {frames[-1].lineno} of {path}: {frames[-1].line})" if frames else ""
+    if isinstance(error, SyntaxError) and error.filename == path:
+        place = f" (line {error.lineno} of {path}: {(error.text or '').strip()})"
+        return f"{type(error).__name__}: {error.msg}{place}"
     return f"{type(error).__name__}: {error}{place}"
 
 
 def _parse(reference: str, where: str) -> tuple[Path, str]:
     file, _, name = reference.rpartition(":")
+    if reference.endswith(".py") and (path := _path(reference)).is_file():
+        names = ", ".join(_defined(path)) or "none"
+        raise ConfigError(f"{where}: expected {reference}:NAME, got a file without a name; it defines {names}")
     if not file.endswith(".py") or not name.isidentifier():
-        raise ConfigError(f"{where}: expected path/to/file.py:function, got {reference!r}")
+        raise ConfigError(f"{where}: expected path/to/file.py:NAME, got {reference!r}")
     return _path(file), name
+
+
+def _defined(path: Path) -> list[str]:
+    """The classes and functions of a file, which is not run for that."""
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    names = [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def _path(file: str) -> Path:
     return Path(file).expanduser().resolve()
 
 
-class _Folder:
-    """The modules of a folder, as the file that was loaded from it sees them; each is read once."""
+def _name(root: Path, path: Path) -> str:
+    """The name of a module. It has the hash of both paths: files of one name must not replace each other."""
+    digest = blake2b(f"{root}\0{path}".encode(), digest_size=8).hexdigest()
+    return f"{_PREFIX}{path.stem}_{digest}"
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+
+def _folder_of(module: ModuleType | None) -> _Folder | None:
+    spec = getattr(module, "__spec__", None)
+    loader = getattr(spec, "loader", None)
+    return loader.folder if isinstance(loader, _Loader) else None
+
+
+class _Folder:
+    """The modules of a folder, as one file of it, the root, sees them; each is read once."""
+
+    def __init__(self, root: Path, given: Mapping[str, bytes] | None = None) -> None:
+        """`given` has the content of the files instead of the disk."""
+        self.root = root
+        self.sources: dict[str, bytes] = {}
+        self._given = given
         self._modules: dict[Path, ModuleType] = {}
+        self._needs: dict[Path, set[str]] = {}  # by module, the files that were read while it was loaded, or before
+        self._loading: list[set[str]] = []  # the same of those that are being loaded, from the outside in
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all files that were read are as they were."""
+        try:
+            return all(Path(path).read_bytes() == content for path, content in self.sources.items())
+        except OSError:
+            return False
 
     def load(self, path: Path) -> ModuleType:
         """Return the module in a file, or in a package by its `__init__.py`."""
-        if path in self._modules:
-            return self._modules[path]
-        # The name carries the path's hash: two files called data.py must not replace each other.
-        name = f"{MODULE_PREFIX}{path.stem}_{blake2b(str(path).encode(), digest_size=8).hexdigest()}"
+        if path not in self._modules:
+            self._loading.append(set())
+            try:
+                self._run(path)
+            finally:
+                self._needs[path] = self._loading.pop()
+        self._note(self._needs.get(path, ()))  # nothing yet of one that is being loaded
+        return self._modules[path]
+
+    def needs(self, path: Path) -> dict[str, bytes]:
+        """Return the content of a module's file and of those that it imports when it is loaded."""
+        return {file: self.sources[file] for file in self._needs[path]}
+
+    def _run(self, path: Path) -> None:
+        name = _name(self.root, path)
         for old in [known for known in sys.modules if known.startswith(f"{name}.")]:
             del sys.modules[old]  # parts of the package as it was when it was last read
         spec = spec_from_file_location(
@@ -106,7 +192,21 @@ class _Folder:
         assert spec.loader is not None
         module = self._modules[path] = sys.modules[name] = module_from_spec(spec)
         spec.loader.exec_module(module)  # dataclasses and pickle look a class's module up in sys.modules
-        return module
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file, and note it."""
+        content = self.sources[path] = Path(path).read_bytes() if self._given is None else self._given[path]
+        self._note([path])
+        return content
+
+    def _note(self, paths: Iterable[str]) -> None:
+        if self._loading:
+            self._loading[-1].update(paths)
+        if (noted := _sources.get()) is not None:
+            noted |= {path: self.sources[path] for path in paths}
+
+    def has(self, path: Path) -> bool:
+        return path.is_file() if self._given is None else str(path) in self._given
 
     def import_module(
         self,
@@ -123,8 +223,8 @@ class _Folder:
         return builtins.__import__(name, globals, locals, fromlist, level)
 
     def _find(self, name: str) -> Path | None:
-        places = (self._folder / name / "__init__.py", self._folder / f"{name}.py")
-        return next((place for place in places if place.is_file()), None)
+        places = (self.root.parent / name / "__init__.py", self.root.parent / f"{name}.py")
+        return next(filter(self.has, places), None)
 
 
 class _Loader(SourceFileLoader):
@@ -135,10 +235,7 @@ class _Loader(SourceFileLoader):
         self.folder = folder
 
     def get_code(self, fullname: str) -> CodeType:
-        source = self.get_data(self.path)
-        if (noted := _sources.get()) is not None:
-            noted[self.path] = source
-        return self.source_to_code(source, self.path)
+        return self.source_to_code(self.folder.read(self.path), self.path)
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module)["__builtins__"] = {**vars(builtins), "__import__": self.folder.import_module}
@@ -151,14 +248,16 @@ class _PartsOfPackages(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        top = sys.modules.get(fullname.partition(".")[0])
-        loader = top and top.__spec__ and top.__spec__.loader
-        if path is None or not isinstance(loader, _Loader):
+        folder = _folder_of(sys.modules.get(fullname.partition(".")[0]))
+        if path is None or folder is None:
             return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _Loader(fullname, spec.loader.path, loader.folder)
-        return spec
+        for place in path:
+            inner = Path(place, fullname.rpartition(".")[2])
+            for file in filter(folder.has, (inner / "__init__.py", inner.with_suffix(".py"))):
+                places = [str(inner)] if file.parent == inner else None
+                loader = _Loader(fullname, str(file), folder)
+                return spec_from_file_location(fullname, file, loader=loader, submodule_search_locations=places)
+        return PathFinder.find_spec(fullname, path, target)
 
 
 sys.meta_path.insert(0, _PartsOfPackages())

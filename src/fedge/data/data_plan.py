@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from fedge.core.anchor import PATHS
+from fedge.core.anchor import PATHS, map_texts
 from fedge.core.effect import digest, omit, paths_without_effect
 from fedge.core.errors import DataError
+from fedge.core.parts import short_name
 from fedge.core.printable import printable
 from fedge.core.registered import Task
 from fedge.core.schema import show
@@ -55,8 +56,7 @@ def travelling_settings(options: Struct) -> dict[str, Any]:
     """Return the settings of a data set that decide what clients have, without paths: these differ between machines."""
     plain = omit(msgspec.to_builtins(options), paths_without_effect(options))
     found = {key: value for key, value in plain.items() if key not in PATHS}
-    if isinstance(name := found.get("name"), str):
-        found["name"] = name.rpartition("/")[2]  # of path/to/file.py:function
+    found = dict(map_texts(found, lambda text, key: short_name(text)))
     if found.get("options"):  # of a user's function: nobody else knows what they hold
         found["options"] = digest(found["options"])
     return found

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedge.core.errors import DataError
 from fedge.core.keys import generator
+from fedge.core.parts import Part
 from fedge.core.registered import Task
 from fedge.core.schema import Options
 from fedge.data.apportionment import choose_clients, nearest_whole
@@ -117,6 +118,7 @@ class DividedClients:
 class Divided(Options):
     """What every data set that is divided over clients can be told."""
 
+    part = Part("data set", "fedge.datasets")
     clients: Annotated[
         Count | None, Meta(description=f"Number of clients: {NUM_CLIENTS} if not given, all if they are natural.")
     ] = None

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from fedge.core.effect import NO_EFFECT
 from fedge.core.errors import DataError, StorageError
+from fedge.data.download import Download
 
 Dir = Annotated[
     str | None,
@@ -34,6 +35,7 @@ class Source(NamedTuple):
 
     forms: Mapping[str, str | None]  # name -> published MD5, if there is one; the first is the one to get
     how: str  # to get it; {path} stands for where it belongs, {folder} for the folder of all
+    download: Download | None = None  # for `fedge data get`, which else prints `how`
 
     @property
     def name(self) -> str:
@@ -44,7 +46,7 @@ class Finding(NamedTuple):
     """What there is of a source in a data directory."""
 
     source: Source
-    status: Literal["right", "missing", "wrong"]
+    status: Literal["ok", "missing", "wrong"]
     path: Path  # where it is, or belongs
     problem: str = ""
 
@@ -62,11 +64,16 @@ class Collection(NamedTuple):
         missing = [source for source, paths in zip(self.files, found, strict=True) if not paths]
         if missing:
             names = ", ".join(dict.fromkeys(source.name for source in missing))
+            command = ""
+            if all(source.download for source in missing):
+                where = "" if root == data_dir(None) else f" --dir {root}"
+                command = f"run `fedge data get {name.split()[0]}{where}`, or "
             looked = " and ".join(str(place) for place in self.places(root))
             ways = "\n".join(dict.fromkeys(f"  {self.how(source, root)}" for source in missing))
             raise DataError(
-                f"data.name: {name} needs {names}, looked for in {looked}; put them into {self.places(root)[0]}:\n"
-                f"{ways}\nor set data.dir or the environment variable FEDGE_DATA to the directory that has them"
+                f"data.name: {name} needs {names}, looked for in {looked}; {command}put them into "
+                f"{self.places(root)[0]}:\n{ways}\n"
+                "or set data.dir or the environment variable FEDGE_DATA to the directory that has them"
             )
         return found
 
@@ -97,9 +104,15 @@ class Collection(NamedTuple):
                 continue
             try:
                 read_checked(path, checksums(source, path))
-                yield Finding(source, "right", path)
+                yield Finding(source, "ok", path)
             except DataError as error:
                 yield Finding(source, "wrong", path, str(error))
+
+    def downloads(self, root: Path) -> Iterator[tuple[Download, Path]]:
+        """Return missing files that can be downloaded, each with its place."""
+        for source in self.files:
+            if source.download and not self.matches(source, root):
+                yield source.download, self.places(root)[0] / source.name
 
     def copy(self, origin: Path, root: Path) -> Iterator[Path]:
         """Bring missing files from another directory, each checked before it is put in place."""
@@ -121,8 +134,8 @@ def data_dir(option: str | None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedge"
 
 
-def download(url: str) -> str:
-    """How to get a file that is to be had as it is."""
+def curl(url: str) -> str:
+    """Return the command that gets a file as it is."""
     return f"curl -L --create-dirs -o {{path}} {url}"
 
 

@@ -20,7 +20,8 @@ from fedge.data.fitting import DataForm, fit, order_of
 from fedge.data.images import Images
 from fedge.data.own_data import FixedClient, OwnData
 from fedge.data.preparation import Preparation
-from fedge.data.table import Table, read_table
+from fedge.data.table import read_table
+from fedge.data.table_columns import whole_of_tables
 from fedge.data.userdata import NAMES, sample_pool, stack_both, to_array
 from fedge.data.validation import choose_held_out
 from fedge.data.whole import SamplePool, Whole, without_samples
@@ -81,7 +82,7 @@ def _read_table(path: Path, plan: DataPlan) -> Whole:
     rows = read_table(path)
     target = plan.target
     if target is None:
-        others = [name for name in rows if name not in plan.columns]
+        others = [name for name in rows.columns if name not in plan.columns]
         if len(others) != 1:
             found = ", ".join(others) or "none"
             raise DataError(
@@ -90,9 +91,8 @@ def _read_table(path: Path, plan: DataPlan) -> Whole:
             )
         target = others[0]
     if plan.columns:  # before the table finds fault with columns that do not belong here
-        order_of(plan.columns, [name for name in rows if name != target], f"{path}: columns")
-    table = Table(file=str(path), target=target, task=plan.task)
-    return table.assemble(rows, {name: values[:0] for name, values in rows.items()})
+        order_of(plan.columns, [name for name in rows.columns if name != target], f"{path}: columns")
+    return whole_of_tables(rows, rows.take(slice(0)), target=target, task=plan.task)
 
 
 def _read_images(path: Path, plan: DataPlan) -> Whole:

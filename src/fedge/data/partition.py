@@ -7,14 +7,15 @@ The test set follows: a client is tested on classes it has, or on samples of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
 from fedge.core.cell_grid import NUM_CELLS, CellCount, Grid, Occupancy, Shape, check_occupancy, occupancy
-from fedge.core.errors import DataError
-from fedge.core.schema import Options, nearest
+from fedge.core.errors import DataError, nearest
+from fedge.core.parts import Part
+from fedge.core.schema import Options
 from fedge.data.apportionment import (
     MAX_ALPHA,
     MIN_ALPHA,
@@ -51,7 +52,17 @@ class Split(NamedTuple):
     test: list[np.ndarray]
 
 
-class Iid(Options, tag="iid"):
+class Partitioner(Options):
+    """How samples are dealt; a kind of it says so in `split`."""
+
+    part = Part("partition", "fedge.partitions")
+
+    def split(self, train: Labels, test: Labels, num_clients: Any, rng: Rng) -> Split:
+        """Deal samples to this number of clients; to as many as the data has, if it is None (`Natural` only)."""
+        raise TypeError(f"{type(self).__name__} does not say how it divides samples")
+
+
+class Iid(Partitioner, tag="iid"):
     """Shuffled, equal parts."""
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
@@ -60,7 +71,7 @@ class Iid(Options, tag="iid"):
         return _followed([np.sort(part) for part in parts], train, test, rng)
 
 
-class Shards(Options, tag="shards"):
+class Shards(Partitioner, tag="shards"):
     """Sorted by class, cut into equal shards and dealt: a client has about `per_client` classes.
 
     The test set is sorted and cut alike, and a client gets the shards of the same numbers.
@@ -94,7 +105,7 @@ class Shards(Options, tag="shards"):
         )
 
 
-class Classes(Options, tag="classes"):
+class Classes(Partitioner, tag="classes"):
     """Exactly `k` classes for each client: every class is cut into equal parts, and a client is dealt k different ones.
 
     There are k parts for each client in all, as many of one class as of another, as far as that is possible. Adjacent
@@ -169,7 +180,7 @@ class Classes(Options, tag="classes"):
         return parts
 
 
-class Dirichlet(Options, tag="dirichlet"):
+class Dirichlet(Partitioner, tag="dirichlet"):
     """Label skew: each class is divided over the clients in proportions from a Dirichlet distribution."""
 
     alpha: Annotated[
@@ -189,7 +200,7 @@ class Dirichlet(Options, tag="dirichlet"):
         return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
 
 
-class Sorted(Options, tag="sorted"):
+class Sorted(Partitioner, tag="sorted"):
     """Sorted by class and cut into equal parts, dealt in this order: a client has few classes, but at least two.
 
     One that would have a single class swaps a sample with another client.
@@ -208,7 +219,7 @@ class Sorted(Options, tag="sorted"):
         return _split_sorted(train, test, cuts, rng, "data.partition")
 
 
-class Unbalanced(Options, tag="unbalanced"):
+class Unbalanced(Partitioner, tag="unbalanced"):
     """Parts of random sizes: shuffled samples, or samples sorted by class, cut at random places.
 
     Sorted, every client has two classes at least: one that would have a single class swaps a sample with another.
@@ -233,7 +244,7 @@ class Unbalanced(Options, tag="unbalanced"):
         return _split_sorted(train, test, cuts, rng, "data.partition.sorted")
 
 
-class Pachinko(Options, tag="pachinko"):
+class Pachinko(Partitioner, tag="pachinko"):
     """Pachinko allocation: a client draws coarse classes, and fine classes within them, until they are used up.
 
     For classes that come in groups, such as those of CIFAR-100; all clients have the same number of samples.
@@ -282,7 +293,7 @@ class Pachinko(Options, tag="pachinko"):
         return drawn
 
 
-class Spatial(Options, tag="spatial"):
+class Spatial(Partitioner, tag="spatial"):
     """By cells on a grid: the clients of a cell have the same few classes, near cells near ones.
 
     Sorted by class, and cut into a part for each cell along a snake through the grid: the first row to the right, the
@@ -333,7 +344,7 @@ class Spatial(Options, tag="spatial"):
         return _followed(hands, train, test, rng)
 
 
-class Natural(Options, tag="natural"):
+class Natural(Partitioner, tag="natural"):
     """By whom the samples are from: a client is a writer, a speaker, a user. Its test set is by the same key.
 
     With data.clients, that many are taken of those there are; without, all.

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Literal, NoReturn
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
 from fedge.core.errors import ConfigError, DataError
 from fedge.core.schema import Options
 from fedge.data.clients import Samples, ServerPart
 from fedge.data.data_plan import DataPlan, Outputs, check_shape
+from fedge.data.divided_dataset import Divided
 from fedge.data.fitting import DataForm, fit
 from fedge.data.known import KnownData
 from fedge.data.normalise import Scaling
+from fedge.data.table import Table
 from fedge.data.validation import ValidationShare
 
 Names = list[Annotated[str, Meta(min_length=1, max_length=200)]]
@@ -65,7 +68,8 @@ class Remote(Options, tag="remote", kw_only=True):
             raise ValueError(f"columns: {len(self.columns)} names need shape [{len(self.columns)}], got {self.shape}")
         if self.words and self.normalise:
             raise ValueError("normalise: changes numbers, but the inputs are words or characters; leave it out")
-        if self.test is not None and getattr(self.test, "normalise", False):
+        scaling = getattr(self.test, "normalise", False)
+        if scaling and not (scaling is True and isinstance(self.test, Table)):  # true is what a table has by default
             raise ValueError("test.normalise: is that of the clients; leave it out and set data.normalise")
 
     def build(self, seed: int) -> NoReturn:
@@ -95,7 +99,9 @@ class Remote(Options, tag="remote", kw_only=True):
     def _test(self, plan: DataPlan) -> Samples | None:
         if self.test is None:
             return None
-        found = self.test.server_part(plan.seed)
+        # As it is read: clients' data, and this with it, is normalised by data.normalise.
+        unscaled = replace(self.test, normalise=False) if isinstance(self.test, Divided) else self.test
+        found = unscaled.server_part(plan.seed)
         if found.test is None:
             raise DataError("data.test: expected a data set with test samples, got one without")
         if found.plan.words != plan.words:

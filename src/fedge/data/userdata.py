@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from msgspec import Meta, field
 from torch import Tensor
 
 from fedge.core.errors import DataError
-from fedge.core.userfile import describe, load_function
+from fedge.core.parts import explain, origin_of
 from fedge.data.divided_dataset import Divided
 from fedge.data.whole import SamplePool, Whole
 
@@ -29,7 +29,7 @@ class UserData(Divided, tag=False, kw_only=True):
     `{"user": (train_users, test_users)}`.
     """
 
-    name: Annotated[str, Meta(description="The function, as path/to/file.py:function.")]
+    function: ClassVar[Callable[..., Any]]
     options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
         default_factory=dict
     )
@@ -38,15 +38,14 @@ class UserData(Divided, tag=False, kw_only=True):
     ] = False
 
     def whole(self, train: bool = True) -> Whole:
-        function = load_function(self.name, "data.name")
         try:
-            loaded = function(**self.options)
+            loaded = self.function(**self.options)
         except Exception as error:
-            raise DataError(f"data.name: {self.name} failed: {describe(error, self.name)}") from error
+            raise DataError(f"data.name: {explain(error, self)}") from error
         try:
             return check_arrays(loaded, self.words)
         except DataError as error:
-            raise DataError(f"data.name: {self.name}: {error}") from error
+            raise DataError(f"data.name: {origin_of(self).name}: {error}") from error
 
 
 def check_arrays(loaded: object, words: bool = False) -> Whole:

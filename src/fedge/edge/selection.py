@@ -13,6 +13,7 @@ from msgspec import Meta
 from fedge.core.algorithm import Phases
 from fedge.core.errors import ConfigError
 from fedge.core.keys import generator
+from fedge.core.parts import Part
 from fedge.core.schema import Options
 
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -24,6 +25,7 @@ Predict = Callable[[np.ndarray], Phases]
 class Uniform(Options, tag="uniform"):
     """Every client with the same chance, none twice in a round."""
 
+    part = Part("selection", "fedge.selections")
     fraction: Annotated[Share | None, Meta(description="share of all clients asked in a round (0.1 if no count)")] = (
         None
     )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedge.core.errors import DataError
-from fedge.core.schema import nearest
+from fedge.core.errors import DataError, nearest
 
 if TYPE_CHECKING:
     import _csv  # the type of csv.reader has no public name

@@ -29,7 +29,7 @@ from fedge.client.client_side import ClientSide
 from fedge.core.errors import ConfigError, ModelError, TrainingError
 from fedge.core.layout import Tree
 from fedge.core.server_side import ServerSide
-from fedge.core.userfile import MODULE_PREFIX
+from fedge.core.userfile import adopt, loaded_files
 from fedge.data.clients import Clients, Samples
 from fedge.engines import tasks
 from fedge.engines.blocks import Content
@@ -126,17 +126,15 @@ class Ray(TaskQueue[_Task]):
                 f"engine: the Ray cluster has {num_cpus:g} CPUs for {self._num_workers} workers; "
                 "those that get one do all the work"
             )
-        for name, module in sys.modules.items():
-            if name.startswith(MODULE_PREFIX):  # which no worker can import
-                ray.cloudpickle.register_pickle_by_value(module)
+        files = _UserFiles(loaded_files())  # first in what is sent: workers cannot import them
         ray.util.register_serializer(Tensor, serializer=_array, deserializer=_tensor)
         try:
-            data = ray.put((self._sides.clients.data, self._sides.test))
+            data = ray.put((files, self._sides.clients.data, self._sides.test))
         finally:
             ray.util.deregister_serializer(Tensor)
         # Of these every worker has tensors of its own: modules count batches in some of theirs.
         server, clients, _ = self._sides
-        parts = ray.put((server, {**clients._asdict(), "data": None, "kept": None}))
+        parts = ray.put((files, server, {**clients._asdict(), "data": None, "kept": None}))
         make = ray.remote(num_cpus=1)(_Actor).remote
         return lambda: make(parts, data)
 
@@ -223,14 +221,27 @@ class Ray(TaskQueue[_Task]):
             self._end(self._workers[-1])
 
 
+class _UserFiles:
+    """Users' files of the driver; unpickled in a worker, they are loaded there."""
+
+    def __init__(self, files: list[tuple[str, dict[str, bytes]]]) -> None:
+        self._files = files
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return adopt, (self._files,)
+
+
 class _Actor:
     """A worker, where it works."""
 
-    def __init__(self, parts: tuple[ServerSide, dict[str, Any]], data: tuple[Clients, Samples | None]) -> None:
+    def __init__(
+        self, parts: tuple[Any, ServerSide, dict[str, Any]], data: tuple[Any, Clients, Samples | None]
+    ) -> None:
         keep_freed_memory()
         torch.set_num_threads(1)
-        server, clients = parts
-        self._sides = BothSides(server, ClientSide(**{**clients, "data": data[0]}), data[1])
+        _, server, clients = parts
+        _, samples, test = data
+        self._sides = BothSides(server, ClientSide(**{**clients, "data": samples}), test)
         self._batched = _batched(self._sides)
 
     def introduce(self) -> tuple[dict[str, str], str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import torch
-from msgspec.structs import replace
 
 from fedge.algorithms import compose
 from fedge.algorithms.reduced import ByMean
@@ -15,29 +14,30 @@ from fedge.core.algorithm import Kept
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree, pick
 from fedge.core.machine import num_shared
-from fedge.core.userfile import noting_sources
+from fedge.core.parts import noting_parts
 from fedge.data.normalise import Scaling
 from fedge.data.own_data import OwnData
 from fedge.engines.memory import keep_freed_memory
-from fedge.models import ModelOptions
 from fedge.net.address import read_address
 from fedge.net.agent import Agent, Built
-from fedge.net.allow import AllowedFiles, FileReference
+from fedge.net.allow import AllowedParts
 from fedge.net.client_data import DataSpec, load_spec
 from fedge.net.client_options import ClientOptions
 from fedge.net.grpc_client import connect
 from fedge.net.identity import load_client
-from fedge.net.plan import ClientPlan, digests, read_plan
+from fedge.net.plan import digests, read_plan
 from fedge.net.protocol import Facts, InputMoments, Scaled
 from fedge.net.transport import ClientStreams, Credentials
 from fedge.net.views import ClientView
 from fedge.runs.code import hash_code
 from fedge.runs.environment import environment
 
+_KEPT_BYTES = 32 << 20  # a device may have little memory: what a large model frees is given back
+
 
 def join(options: ClientOptions, view: ClientView) -> None:
     """Take part in a run until it is complete. Raises a FedgeError if a person has to act."""
-    keep_freed_memory()
+    keep_freed_memory(_KEPT_BYTES)
     torch.set_num_threads(options.threads or num_shared())
     identity = None if options.credentials_dir is None else load_client(options.credentials_dir)
     name = identity.name if identity else options.name
@@ -60,25 +60,25 @@ def join(options: ClientOptions, view: ClientView) -> None:
 class PlanBuilder:
     """Builds a client's side from the server's plan, the client's data and the files that its owner allows."""
 
-    def __init__(self, spec: DataSpec, allow: AllowedFiles) -> None:
+    def __init__(self, spec: DataSpec, allow: AllowedParts) -> None:
         self._spec, self._allow = spec, allow
 
     def __call__(self, plan: msgspec.Raw, number: int, initial: Tree, kept: Kept) -> Built:
-        told = read_plan(plan)
+        told = read_plan(plan, self._allow)
         torch.set_float32_matmul_precision(told.matmul_precision)
         data = self._spec.load(told.data, number)
-        model = self._local_model(told)
-        with noting_sources() as sources:
+        with noting_parts(told) as sources:
             network = Network(
-                lambda: model.build(data.shape, data.num_outputs), 0, data.task, getattr(torch, told.dtype)
+                lambda: told.model.build(data.shape, data.num_outputs), 0, data.task, getattr(torch, told.dtype)
             )
+            network.adopt({key: initial[key] for key in ("x", "stats") if key in initial}, pick("constant", initial))
+            algorithm = compose(
+                told.algorithm, ByMean(), told.personal, told.codec, told.cluster, told.fine_tune_steps
+            )(network.layout)
         for path, found in hash_code(sources).items():
-            if found not in told.files.values():  # the owner's copy may have another name
-                raise ConfigError(f"model.name: {path} is not the file that the server has; get the same one")
-        network.adopt({key: initial[key] for key in ("x", "stats") if key in initial}, pick("constant", initial))
-        algorithm = compose(told.algorithm, ByMean(), told.personal, told.codec, told.cluster, told.fine_tune_steps)(
-            network.layout
-        )
+            # The owner's copy may have another name. Versions of packages were compared before they were loaded.
+            if isinstance(sources[path], bytes) and found not in told.files.values():
+                raise ConfigError(f"{path} is not the file that the server has; get the same one")
         side = ClientSide(algorithm, network, data, kept, told.algorithm.batch_size)
         moments = _plain(data.moments()) if told.data.sums else None
         return Built(side, digests(told, network, algorithm), Facts(*data.facts), moments)
@@ -92,15 +92,6 @@ class PlanBuilder:
     def name_weights(self, built: Built, variables: Tree) -> Tree:
         module = built.side.network.trained(variables)
         return {name: value.contiguous() for name, value in module.state_dict().items()}
-
-    def _local_model(self, plan: ClientPlan) -> ModelOptions:
-        """Return the model's options, with the owner's own file where the server names one."""
-        named = getattr(plan.model, "name", None)
-        if not isinstance(named, str) or ".py:" not in named:
-            return plan.model
-        file, _, function = named.rpartition(":")
-        reference = FileReference(file, function, plan.files.get(file, ""))
-        return replace(plan.model, name=f"{self._allow.find(reference, 'model.name')}:{function}")
 
 
 def _plain(moments: Tree) -> InputMoments:

@@ -6,14 +6,14 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
-import torch
 
 from fedge import config as configuration
 from fedge.client.evaluate import score
@@ -22,13 +22,14 @@ from fedge.core.effect import paths_without_effect
 from fedge.core.errors import RunError, StorageError, VoidError
 from fedge.core.layout import Tree, nest
 from fedge.core.message import NoMeta, Outgoing
+from fedge.core.parts import noting_parts
 from fedge.core.progress import Progress
 from fedge.core.question import Sums
 from fedge.core.registered import RegisteredClients
 from fedge.core.storage import write_atomic, writing
-from fedge.core.userfile import noting_sources
-from fedge.data.clients import Samples, ServerPart
-from fedge.data.normalise import Scaling, combine, normaliser_of, problem_of_moments
+from fedge.data.clients import ServerPart
+from fedge.engines.memory import return_freed_memory
+from fedge.experiment.input_scaling import InputScaling
 from fedge.experiment.networked_check import check_networked
 from fedge.experiment.rounds import Surroundings, TrainingRun
 from fedge.experiment.server_run import server_run_status
@@ -36,7 +37,7 @@ from fedge.experiment.setup import Setup
 from fedge.experiment.start import create_run, one_thread
 from fedge.net.address import read_address
 from fedge.net.admission import Terms
-from fedge.net.assignment import Assignment, Conducted
+from fedge.net.assignment import Assignment, Conducted, task_rows
 from fedge.net.engine import NetEngine
 from fedge.net.events import EventLog
 from fedge.net.grpc_server import serve as listen_at
@@ -46,8 +47,8 @@ from fedge.net.issued import RevocationList
 from fedge.net.loop_thread import LoopThread
 from fedge.net.plan import digests, encode_plan, plan_of
 from fedge.net.planned_round import RoundPlan
-from fedge.net.protocol import Facts, InputMoments, Scaled
-from fedge.net.registry import Registry, TaskRow
+from fedge.net.protocol import Facts
+from fedge.net.registry import Registry
 from fedge.net.spool import Spool
 from fedge.net.status import DONE, ServerStatus, StatusFile
 from fedge.net.task import ClientTask, Observer, TaskState, Transition, unobserved
@@ -55,12 +56,10 @@ from fedge.net.transport import Credentials
 from fedge.net.views import ServerObserver, Value
 from fedge.net.world import MeasuredWorld
 from fedge.runs import files
-from fedge.runs.code import hash_code
 from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
 
 EVENTS, SPOOL, SECRET = "events.jsonl", "spool", "secret-seed"
-SCALED = "checkpoint/scaled.json"
 _FLUSH_S = 2.0
 _EVENT_OF = {
     "accepted": "accept",
@@ -107,19 +106,47 @@ def serve(
     revoked = None if pki is None else RevocationList(pki)
     with one_thread(config.engine.matmul_precision):
         seed = config.seed or 0
-        part = config.data.server_part(seed)
-        with noting_sources() as sources:
+        with noting_parts(config) as sources:
+            part = config.data.server_part(seed)
             setup = Setup.without_data(config, seed, _register(part, [], 1))
         setup = replace(setup, sources=sources)
-        opened = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
-        with opened as directory:
+        made = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
+        with made as directory:
             trained = Run(path).last("round") or 0
             directory.change_code(sources, accept=False, round=trained)
-            server = _Server(setup, part, directory, listen, identity, revoked, observer, secret_seed, on_transition)
-            with server.running(on_port):
-                directory.change(configuration.plain(config), paths_without_effect(config))
-                server.train(progress)
+            with _opening(path, config.net.max_clients) as opened:
+                server = _Server(
+                    setup, part, directory, opened, listen, identity, revoked, observer, secret_seed, on_transition
+                )
+                with server.running(on_port):
+                    directory.change(configuration.plain(config), paths_without_effect(config))
+                    server.train(progress)
     return path
+
+
+class _Opened(NamedTuple):
+    """What has to be closed at the end."""
+
+    registry: Registry
+    log: EventLog
+    loop: LoopThread
+
+
+@contextmanager
+def _opening(path: Path, max_clients: int) -> Iterator[_Opened]:
+    """Open the registry, the event log and a thread for the network; in the end, the registry has what was noted."""
+    with ExitStack() as stack:
+        registry = Registry.open(path / files.REGISTRY, max_clients)
+        stack.callback(registry.close)
+        log = EventLog(path / EVENTS)
+        stack.callback(log.close)
+        loop = LoopThread("network")
+        try:
+            yield _Opened(registry, log, loop)
+        finally:
+            loop.stop()
+            with suppress(StorageError):  # telemetry must not hide why the server ends
+                registry.flush()
 
 
 class _Server:
@@ -130,6 +157,7 @@ class _Server:
         setup: Setup,
         part: ServerPart,
         directory: RunDirectory,
+        opened: _Opened,
         listen: str,
         identity: TlsIdentity | None,
         revoked: RevocationList | None,
@@ -146,12 +174,12 @@ class _Server:
         self._disk_problem = ""  # the last one
         self._told = False  # whether clients know that the run is complete
         self._status_file, self._writing_status = StatusFile(path / files.STATUS), asyncio.Lock()
-        self._registry = Registry.open(path / files.REGISTRY, config.net.max_clients)
-        self._log = EventLog(path / EVENTS)
+        self._registry, self._log, self._loop = opened
+        self._scaling = InputScaling(path, part)
         spool = Spool(path / SPOOL)
         secret = _secret_seed(path / SECRET, secret_seed)
         network, server = setup.network, setup.server_side(on_bad="reject")
-        plan = plan_of(config, part.plan, hash_code(setup.sources))
+        plan = plan_of(config, part.plan, setup.sources)
         run = Run(path).id
         assert run is not None
         self._run_id = run
@@ -165,17 +193,16 @@ class _Server:
             part.task,
             part.num_clients,
             revoked.is_revoked if revoked else lambda fingerprint: False,
-            self._problem_of_moments,
+            self._scaling.problem,
         )
         self._hub = Hub(terms, config.net, self._registry, self, spool)
         self._hub.expected.update(self._registry.names())  # those of the server before a restart
-        self._loop = LoopThread("network")
+        self._hub.scaled = self._scaling.found
         self._world = MeasuredWorld(
             config.selection, secret, config.net.over_selection, self._hub.connected, config.edge.joules
         )
         self._test = part.test if config.evaluate.at != "clients" else None
-        if (known := files.read_bytes(path / SCALED)) is not None:
-            self._scale(msgspec.json.decode(known, type=Scaled))
+        self._normalise_test()
         self._engine = NetEngine(
             server,
             self._hub,
@@ -202,26 +229,20 @@ class _Server:
     @contextmanager
     def running(self, on_port: Callable[[int], None] | None) -> Iterator[None]:
         """Listen for clients meanwhile."""
+        running = self._loop.call(listen_at(self._hub, *self._address, self._credentials))
+        if on_port:
+            on_port(running.port)
+        beside = [self._loop.submit(work) for work in (self._hub.pulse(), self._publish(), self._flush())]
         try:
-            running = self._loop.call(listen_at(self._hub, *self._address, self._credentials))
-            if on_port:
-                on_port(running.port)
-            beside = [self._loop.submit(work) for work in (self._hub.pulse(), self._publish(), self._flush())]
-            try:
-                yield
-            finally:
-                for work in beside:
-                    work.cancel()
-                self._loop.call(running.stop())
+            yield
         finally:
-            self._loop.stop()
-            with suppress(StorageError):  # telemetry must not hide why the server ends
-                self._registry.flush()
-            self._registry.close()
-            self._log.close()
+            for work in beside:
+                work.cancel()
+            self._loop.call(running.stop())
 
     def train(self, progress: Progress) -> None:
         """Run the rounds, and tell all clients when they are over."""
+        import_module("torch._dynamo")  # for arithmetic on the meta device: else the first round would wait for it
         config = self._setup.config
         for notice in self.notices:
             progress.notice(notice)
@@ -233,15 +254,16 @@ class _Server:
             raise VoidError(f"{error}\nThe run is kept: the same command resumes it") from None
         self._engine.committed()
         final = Outgoing(NoMeta(), training.model())
-        self._engine.waiting_for = f"waits up to {config.net.linger_s:g} s for all clients to hear that it is complete"
-        self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
-        self._told, self._engine.waiting_for = True, ""
+        with self._engine.waiting("all clients to hear that it is complete", config.net.linger_s):
+            self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
+        self._told = True
         self._loop.call(self._write_status())
 
     def _begin(self, round: int) -> RegisteredClients:
         num_clients = self._engine.begin(round, self._population)
-        if self._part.plan.sums and self._hub.scaled is None and self._hub.moments:
-            self._scale(self._find_scaling())
+        if self._scaling.is_due(enough=not self._engine.machine.ended):  # a void round has ended already
+            self._loop.call(self._hub.scale(self._scaling.find(self._hub.moments)))
+            self._normalise_test()
         return _register(self._part, self._registry.population(), num_clients)
 
     def _population(self) -> int:
@@ -250,31 +272,9 @@ class _Server:
             return self._part.num_clients
         return max(1, len(self._registry.population()))
 
-    # Normalisation by the sums of the clients that are there when the first round begins
-
-    def _problem_of_moments(self, moments: InputMoments | None, facts: Facts) -> str | None:
-        if not self._part.plan.sums:
-            return None
-        if moments is None:
-            return "there are none"
-        return problem_of_moments(_tree(moments), self._part.shape, facts.size)
-
-    def _find_scaling(self) -> Scaled:
-        """Return mean and deviation over all clients, durably: a restarted server must not find others."""
-        known = sorted(self._hub.moments.items())
-        found = normaliser_of(combine(_tree(moments) for _, moments in known), self._part.shape).scaling()
-        assert isinstance(found.mean, list)
-        assert isinstance(found.std, list)
-        scaled = Scaled(found.mean, found.std)
-        with writing(self._directory.path / SCALED, "start the server again"):
-            write_atomic(self._directory.path / SCALED, files.encode_pretty(scaled))
-        return scaled
-
-    def _scale(self, scaled: Scaled) -> None:
-        self._loop.call(self._hub.scale(scaled))
+    def _normalise_test(self) -> None:
         if self._test is not None:
-            normalise = Scaling(mean=scaled.mean, std=scaled.std).normaliser(self._part.shape)
-            self._test = Samples(normalise(self._test.x), self._test.y)
+            self._test = self._scaling.apply(self._test)
 
     def _measure_test(self, variables: Tree) -> Sums:
         assert self._test is not None
@@ -299,24 +299,7 @@ class _Server:
         self._on_transition(transition)
 
     def _record(self, assignment: Assignment, conducted: Conducted) -> None:
-        for client, task in conducted.tasks.items():
-            seconds, upload = task.seconds(), conducted.uploads.get(client)
-            row = TaskRow(
-                task.token,
-                client,
-                assignment.round,
-                assignment.exchange,
-                assignment.attempt,
-                assignment.kind,
-                str(task.state),
-                time.time(),
-                task.reason,
-                assignment.payload.num_bytes if seconds.down else 0,
-                upload.num_bytes if upload else 0,
-                seconds.down,
-                seconds.compute,
-                seconds.up,
-            )
+        for row in task_rows(assignment, conducted, time.time()):
             self._registry.record(row)
 
     def _status(self) -> ServerStatus:
@@ -331,8 +314,9 @@ class _Server:
             exchange=max(0, engine.machine.exchange - 1),
             attempt=engine.attempt,
             waiting_for=engine.waiting_for,
-            deadline_s=hub.seconds_left,
+            deadline_s=engine.seconds_left,
             clients=dict(hub.counts()),
+            not_joined=hub.problems,
             asked=asked,
             accepted=accepted,
             received=received,
@@ -353,9 +337,14 @@ class _Server:
             await self._try_to_write(partial(self._status_file.write, status))
 
     async def _flush(self) -> None:
+        before = 0
         while True:
             await asyncio.sleep(_FLUSH_S)
             await self._try_to_write(self._registry.flush)
+            moved = self._hub.bytes_down + self._hub.bytes_up
+            if moved != before:  # what is freed are the buffers of payloads
+                await asyncio.to_thread(return_freed_memory)
+            before = moved
 
     async def _try_to_write(self, write: Callable[[], None]) -> None:
         """Write what can wait: of a full disk, the rounds find out as well."""
@@ -410,11 +399,6 @@ def _size_and_seconds(task: ClientTask | None) -> dict[str, Value]:
         "compute_s": round(spent.compute, 6),
         "up_s": round(spent.up, 6),
     }
-
-
-def _tree(moments: InputMoments) -> Tree:
-    values = {"count": moments.count, "sum": moments.sum, "square": moments.square}
-    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
 
 def _secret_seed(file: Path, given: int | None) -> int:

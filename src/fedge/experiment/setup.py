@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,9 +15,9 @@ from fedge.client.network import Network
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm, Info, Kept
 from fedge.core.errors import ConfigError
+from fedge.core.parts import Sources, noting_parts
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import Limits, OnBad, ServerSide
-from fedge.core.userfile import noting_sources
 from fedge.core.world import World
 from fedge.data.clients import Clients, Samples
 from fedge.data.partition import Spatial
@@ -41,12 +40,12 @@ class Setup:
     algorithm: Algorithm
     flops_per_sample: int
     data: Clients | None = None  # None: others have it, and this is a server
-    sources: Mapping[str, bytes] = field(default_factory=dict)  # users' own files, as they were read, by path
+    sources: Sources = field(default_factory=dict)  # of parts that are not built in
 
     @staticmethod
     def of(config: Config, seed: int) -> Setup:
         """Build data, model and algorithm; a FedgeError if they do not fit together."""
-        with noting_sources() as sources:
+        with noting_parts(config) as sources:
             data = config.data.build(seed)
             config.selection.check(len(data.sizes))
             setup = Setup.without_data(config, seed, RegisteredClients.of(data))

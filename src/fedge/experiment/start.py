@@ -18,6 +18,7 @@ from fedge.core.anchor import anchor
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, TrainingError, VoidError
 from fedge.core.layout import pick
+from fedge.core.parts import Sources
 from fedge.core.progress import Progress, Silent
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.changed_settings import changed_config, check_takes_effect, settings_without_rounds
@@ -71,7 +72,7 @@ class TrainedRun(Run):
 
 def start(config: Config, runs: Path, progress: Progress) -> Path:
     """Train in a new directory below `runs`; several seeds get a directory each inside it."""
-    with one_thread(config.engine.matmul_precision):
+    with _training(config.engine.matmul_precision):
         setup = Setup.of(config, _seeds(config)[0])  # reports whatever is wrong before anything is written
         path = _unused(runs / config.name)
         if config.seeds is None:
@@ -87,7 +88,7 @@ def start(config: Config, runs: Path, progress: Progress) -> Path:
 
 def start_at(path: Path, config: Config, progress: Progress, group: Path) -> None:
     """Train one seed in a new directory at `path`, with the same users' files as all runs of the folder `group`."""
-    with one_thread(config.engine.matmul_precision):
+    with _training(config.engine.matmul_precision):
         _begin(Setup.of(config, _seeds(config)[0]), path, progress, group)
 
 
@@ -122,7 +123,7 @@ def resume(
     return path
 
 
-def create_run(path: Path, config: Config, sources: Mapping[str, bytes] | None = None) -> RunDirectory:
+def create_run(path: Path, config: Config, sources: Sources | None = None) -> RunDirectory:
     """Return the directory of a new run of a configuration, with users' files by their path."""
     without = paths_without_effect(config)
     return RunDirectory.create(path, configuration.plain(config), without_effect=without, sources=sources)
@@ -147,7 +148,7 @@ def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, gr
         if config.rounds < min(trained, found.config["rounds"]):
             raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
         check_takes_effect(before, config, trained)
-        with one_thread(config.engine.matmul_precision):
+        with _training(config.engine.matmul_precision):
             setup = Setup.of(config, _seeds(config)[0])
             directory.change_code(setup.sources, accept_code, trained)
             if group is not None:
@@ -180,9 +181,15 @@ def _repeat(config: Config, seed: int) -> Config:
 
 
 @contextmanager
+def _training(precision: str) -> Iterator[None]:
+    keep_freed_memory()
+    with one_thread(precision):
+        yield
+
+
+@contextmanager
 def one_thread(precision: str) -> Iterator[None]:
     """Results are promised for one thread; several in one process also slow down small models."""
-    keep_freed_memory()
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision(precision)

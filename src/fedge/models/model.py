@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 from torch import Tensor, nn
 
-from fedge.core.errors import ModelError
-from fedge.core.schema import Options, nearest
+from fedge.core.errors import ModelError, nearest
+from fedge.core.parts import Part
+from fedge.core.schema import Options
 
 NormPlace = Annotated[
     Literal["before", "after"],
@@ -24,6 +25,7 @@ NormPlace = Annotated[
 class Model(Options):
     """A kind of network. `build` makes one, with weights from a file if there is one."""
 
+    part = Part("model", "fedge.models")
     weights: Annotated[
         str | None,
         Meta(description="A safetensors file with initial weights by name; what it lacks starts at random."),

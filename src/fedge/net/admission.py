@@ -13,8 +13,9 @@ from msgspec import Raw
 
 from fedge.core.message import Outgoing
 from fedge.core.net_options import NetOptions
+from fedge.core.printable import printable
 from fedge.net.plan import first_difference
-from fedge.net.protocol import PROTOCOL, Facts, Hello, InputMoments, Ready, Welcome
+from fedge.net.protocol import PROTOCOL, Facts, Goodbye, Hello, InputMoments, Ready, Welcome
 from fedge.net.session import Session
 from fedge.net.transport import LinkError, Peer, RefusalError
 
@@ -23,6 +24,8 @@ HELLO_S = 20.0
 BUILD_S = 3600.0
 """Seconds for a client to fetch the model and to build its side."""
 IDLE_BEAT_S = 30.0
+MAX_PROBLEMS, MAX_PROBLEM = 20, 300
+"""Of clients that could not join, so many are shown, with so many characters of the reason."""
 
 
 class Members(Protocol):
@@ -73,6 +76,7 @@ class ClientAdmission:
     def __init__(self, terms: Terms, options: NetOptions, members: Members) -> None:
         self._terms, self._options, self._members = terms, options, members
         self._joining: Counter[str] = Counter()  # sessions that may join, by name
+        self.problems: dict[str, str] = {}  # why clients could not join, the last ones, by name
 
     async def greet(self, session: Session) -> Admitted:
         """Register a client. Raises RefusalError if it may not join, LinkError if it leaves."""
@@ -89,7 +93,19 @@ class ClientAdmission:
             raise RefusalError(f"the client calls itself {hello.name!r}, but its certificate is of {peer.name!r}")
         self.check_revoked(peer)
         with self._reserving(hello.name):
-            return await self._admit(session, hello)
+            try:
+                admitted = await self._admit(session, hello)
+            except (RefusalError, LinkError) as error:
+                self._note_problem(hello.name, str(error))
+                raise
+            self.problems.pop(hello.name, None)
+            return admitted
+
+    def _note_problem(self, name: str, reason: str) -> None:
+        self.problems.pop(name, None)
+        self.problems[name] = printable(reason)[:MAX_PROBLEM]
+        while len(self.problems) > MAX_PROBLEMS:
+            del self.problems[next(iter(self.problems))]
 
     @contextmanager
     def _reserving(self, name: str) -> Iterator[None]:
@@ -111,6 +127,8 @@ class ClientAdmission:
         beat_s = min(IDLE_BEAT_S, self._options.lease_s)  # while working, a client beats several times as often
         session.send(Welcome(terms.run, number, terms.plan, terms.initial.num_bytes, beat_s))
         ready = await session.receive(BUILD_S)
+        if isinstance(ready, Goodbye):
+            raise LinkError(f"the client cannot take part: {printable(ready.reason)}")
         if ready is None:
             raise LinkError("the client left before it was ready")
         if not isinstance(ready, Ready):

@@ -1,13 +1,15 @@
-"""The files that a client's owner lets a server use: code and weights, known by their content.
+"""The files and packages that a client's owner lets a server use: code and weights.
 
-A server names a file by its content and never by a path, so it cannot choose which local file is run. What the owner
-did not name with `--allow` is refused.
+A server names a file by its content and never by a path, so it cannot choose which local file is run. Of installed
+packages it may use those that the owner named. What the owner did not name with `--allow` is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -42,12 +44,26 @@ class _Allowed(NamedTuple):
         return self.function in (None, reference.function)
 
 
-class AllowedFiles:
-    """The files that an owner named: `FILE`, or `FILE.py:FUNCTION` for one function of it."""
+class AllowedParts:
+    """What an owner named: `FILE`, `FILE.py:NAME` for one class or function of it, or an installed package."""
 
     def __init__(self, allow: Sequence[str] = ()) -> None:
-        """Raise a ConfigError for a file that is not there."""
-        self._allowed = [_read(text) for text in allow]
+        """Raise a ConfigError for a file that is not there and no package either."""
+        self._packages = {text for text in allow if not Path(text).expanduser().exists() and _is_package(text)}
+        self._allowed = [_read(text) for text in allow if text not in self._packages]
+
+    def check_package(self, package: str, version: str, told: str | None, where: str) -> None:
+        """Raise a ConfigError if an installed package is not allowed, or is not of the version that was told."""
+        if package not in self._packages:
+            raise ConfigError(
+                f"{where}: the server asks for the package {package}, which you have not allowed; if you trust it, add "
+                f"--allow {package}"
+            )
+        if version != told:
+            raise ConfigError(
+                f"{where}: expected the package {package} {printable(told or '(unknown)')} of the server, got "
+                f"{version}; install the same version"
+            )
 
     def find(self, reference: FileReference, where: str) -> Path:
         """Return the owner's file that a reference means, by its content as it is now.
@@ -77,6 +93,33 @@ class AllowedFiles:
         )
 
 
+class OwnersRules:
+    """Resolves the names in a server's plan by what the owner allows; keeps what it refused."""
+
+    def __init__(self, allowed: AllowedParts, files: Mapping[str, str], packages: Mapping[str, str]) -> None:
+        """`files` and `packages` are the hashes and versions that the server told, by name."""
+        self._allowed, self._files, self._packages = allowed, files, packages
+        self.refused: list[str] = []
+
+    def find_file(self, reference: str, where: str) -> str:
+        file, _, name = reference.rpartition(":")
+        told = FileReference(file, name, self._files.get(file, ""))
+        with self._noting():
+            return f"{self._allowed.find(told, where)}:{name}"
+
+    def check_package(self, package: str, version: str, where: str) -> None:
+        with self._noting():
+            self._allowed.check_package(package, version, self._packages.get(package), where)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except ConfigError as error:
+            self.refused += error.problems
+            raise
+
+
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file's content in hex; an OSError if it cannot be read."""
     with path.open("rb") as file:
@@ -90,6 +133,13 @@ def _hash(path: Path) -> str | None:
         return None
 
 
+def _is_package(text: str) -> bool:
+    try:
+        return bool(distribution(text).name)
+    except (PackageNotFoundError, ValueError):
+        return False
+
+
 def _read(text: str) -> _Allowed:
     file, colon, function = text.rpartition(":")
     if not (colon and file.endswith(".py")):
@@ -99,8 +149,8 @@ def _read(text: str) -> _Allowed:
         path.open("rb").close()
     except OSError as error:
         raise ConfigError(
-            f"--allow {text}: {path} cannot be read ({error.strerror}); expected FILE or FILE.py:FUNCTION"
+            f"--allow {text}: {path} cannot be read ({error.strerror}); expected FILE, FILE.py:NAME or a package"
         ) from None
     if function and not function.isidentifier():
-        raise ConfigError(f"--allow {text}: expected FILE.py:FUNCTION, got {function!r} for the function")
+        raise ConfigError(f"--allow {text}: expected FILE.py:NAME, got {function!r} for the name")
     return _Allowed(path, function or None)

@@ -35,13 +35,14 @@ class AnswerIntake:
         clock: Callable[[], float],
     ) -> None:
         self._spool, self._log, self._tell, self._count_bytes, self._clock = spool, log, tell, count_bytes, clock
+        self._examining = asyncio.Lock()
 
     def announce(self, active: ActiveAssignment, client: int, message: Finished) -> list[Action]:
         """Note that a client has an answer; one that is too large is rejected."""
         most = active.assignment.max_bytes
         if message.size > most:
             reason = f"its answer has {message.size} bytes, expected at most {most}"
-            actions = active.collection.rejected(client, message.task, reason, self._clock())
+            actions = active.collection.rejected_unseen(client, message.task, reason, self._clock())
             if ignored(actions) is None:
                 active.uploads[client] = _UNREAD
                 actions.append(SendWithdraw(client, reason))  # else the client would wait for a grant
@@ -82,11 +83,12 @@ class AnswerIntake:
             reason: str | None = f"its answer is cut short: expected {task.size} bytes, got {task.num_bytes}"
         else:
             try:
-                reason = await asyncio.to_thread(active.assignment.examine, client, upload)
+                async with self._examining:  # one answer at a time is in memory
+                    reason = await asyncio.to_thread(active.assignment.examine, client, upload)
             except FileNotFoundError:  # the exchange has closed meanwhile, and its uploads are deleted
                 reason = TASK_IS_OVER
         if reason is not None:
-            found = self._tell(active, collection.rejected(client, token, reason, self._clock()))
+            found = self._tell(active, collection.rejected(client, token, number, reason, self._clock()))
             if found is None:
                 active.uploads[client] = upload
                 return Settled(token, "rejected", reason[:1000])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fedge.core.errors import StorageError
@@ -13,6 +13,7 @@ from fedge.net.closing import Rules
 from fedge.net.collection import AnswerCollection
 from fedge.net.grants import Grants
 from fedge.net.protocol import Kind
+from fedge.net.registry import TaskRow
 from fedge.net.spool import Upload
 from fedge.net.task import ClientTask
 from fedge.net.world import Named
@@ -47,6 +48,28 @@ class Conducted(NamedTuple):
     tasks: Mapping[int, ClientTask]
     uploads: Mapping[int, Upload]  # of clients whose answers arrived, rejected ones included
     reason: str  # why it was closed
+
+
+def task_rows(assignment: Assignment, conducted: Conducted, now: float) -> Iterator[TaskRow]:
+    """Yield what the registry keeps of each task."""
+    for client, task in conducted.tasks.items():
+        seconds, upload = task.seconds(), conducted.uploads.get(client)
+        yield TaskRow(
+            task.token,
+            client,
+            assignment.round,
+            assignment.exchange,
+            assignment.attempt,
+            assignment.kind,
+            str(task.state),
+            now,
+            task.reason,
+            assignment.payload.num_bytes if seconds.down else 0,
+            upload.num_bytes if upload else 0,
+            seconds.down,
+            seconds.compute,
+            seconds.up,
+        )
 
 
 class ActiveAssignment:

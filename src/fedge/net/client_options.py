@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from fedge.net.allow import AllowedFiles
+from fedge.net.allow import AllowedParts
 from fedge.net.policy import Policy
 
 
@@ -18,7 +18,7 @@ class ClientOptions(NamedTuple):
     data: str  # where the client's samples are
     state: Path
     policy: Policy
-    allow: AllowedFiles
+    allow: AllowedParts
     threads: int | None = None  # None: all cores
     proxy: str | None = None  # http://HOST:PORT
     reset_state: bool = False

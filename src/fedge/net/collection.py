@@ -202,8 +202,14 @@ class AnswerCollection:
         """An upload is complete and has passed the gate."""
         return self._upload_event(client, token, upload, now, lambda task: self._end(task, TaskState.SETTLED, "", now))
 
-    def rejected(self, client: int, token: str, reason: str, now: float) -> list[Action]:
-        """The gate has rejected the answer."""
+    def rejected(self, client: int, token: str, upload: int, reason: str, now: float) -> list[Action]:
+        """The gate has rejected an upload."""
+        return self._upload_event(
+            client, token, upload, now, lambda task: self._end(task, TaskState.REJECTED, reason, now)
+        )
+
+    def rejected_unseen(self, client: int, token: str, reason: str, now: float) -> list[Action]:
+        """The answer is rejected as it was announced, before any upload."""
         return self._event(client, token, now, lambda task: self._end(task, TaskState.REJECTED, reason, now))
 
     def failed(self, client: int, token: str, reason: str, now: float) -> list[Action]:

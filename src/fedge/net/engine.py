@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import inf
 
@@ -50,21 +51,24 @@ class NetEngine:
         test: Callable[[Tree], Sums] | None,
         observer: Observer = unobserved,
         record: Callable[[Assignment, Conducted], None] = lambda assignment, conducted: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server, self._hub, self._loop, self._world = server, hub, loop, world
         self._options, self._plan, self._spool, self._test = options, plan, spool, test
-        self._observer, self._record = observer, record
+        self._observer, self._record, self._clock = observer, record, clock
         self.attempt, self._num_clients = 1, 0
         self.round_number = 0
         self.machine = RoundMachine(time.monotonic(), observer)
         self.waiting_for = ""  # why nothing happens, for people
+        self._waiting_until = 0.0
 
     # The state of the round
 
     def begin(self, round: int, population: Callable[[], int]) -> int:
         """Wait until a round can start; return among how many clients it takes place.
 
-        A round that was begun before a restart asks the same clients, and waits for exactly them.
+        After a restart it waits for the clients that were connected before: who is asked in this round, or answers
+        the next evaluation, must not depend on who reconnects first. A round that was begun asks the same clients.
         """
         options = self._options
         self._settle(RoundState.COMMITTED)
@@ -72,14 +76,17 @@ class NetEngine:
         self.machine = RoundMachine(time.monotonic(), self._observer)
         resumed = self._plan.resumed(round)
         if resumed is not None:
-            wanted = set(resumed.cohort)
-            self._wait(lambda there: wanted <= set(there), f"the clients of the interrupted round {round}")
+            wanted = {*resumed.cohort, *resumed.connected}
+            self._wait(wanted.issubset, f"the clients of the interrupted round {round}: {_listed(wanted)}")
             self.attempt, self._num_clients = resumed.attempt + 1, resumed.num_clients
             enough = True
         else:
-            least = options.min_clients
-            enough = self._wait(lambda there: len(there) >= least, f"net.min_clients = {least} clients")
-            if not enough:
+            least, before = options.min_clients, self._world.awaited
+            what = f"net.min_clients = {least} clients"
+            if before:
+                what += f", and for those that were connected before the restart: {_listed(before)}"
+            self._wait(lambda there: len(there) >= least and before.issubset(there), what)
+            if not (enough := len(self._hub.connected()) >= least):
                 reason = f"{len(self._hub.connected())} of {least} clients were connected after {options.wait_s:g} s"
                 self.machine.advance(RoundState.VOID, time.monotonic(), reason)
             self.attempt, self._num_clients = 1, population()
@@ -110,11 +117,22 @@ class NetEngine:
             self.machine.advance(state, time.monotonic())
 
     def _wait(self, enough: Callable[[Sequence[int]], bool], what: str) -> bool:
-        self.waiting_for = f"waits up to {self._options.wait_s:g} s for {what}"
-        try:
+        with self.waiting(what, self._options.wait_s):
             return self._loop.call(self._hub.wait_until(enough, self._options.wait_s))
+
+    @contextmanager
+    def waiting(self, what: str, seconds: float) -> Iterator[None]:
+        """Show meanwhile for what the server waits, and how long it still will."""
+        self._waiting_until, self.waiting_for = self._clock() + seconds, f"waits for {what}"
+        try:
+            yield
         finally:
             self.waiting_for = ""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the wait ends, or the exchange on its way closes; None if there is neither."""
+        return max(0.0, self._waiting_until - self._clock()) if self.waiting_for else self._hub.seconds_left
 
     # Exchanges
 
@@ -128,7 +146,8 @@ class NetEngine:
         clients = server.present(exchange)
         if number == 0:
             cohort = tuple(sorted(info.cohort))
-            self._plan.store(PlannedRound(info.round, self.attempt, self._num_clients, cohort))
+            there = tuple(self._hub.connected())
+            self._plan.store(PlannedRound(info.round, self.attempt, self._num_clients, cohort, there))
         planned = self._world.planned(len(clients)) if len(clients) == len(info.cohort) else len(clients)
         answer_bytes = sum(each.nbytes for each in server.rehearse(exchange, info).upload.values())
         self._spool.check_space(answer_bytes * planned)
@@ -216,6 +235,13 @@ class NetEngine:
 def evaluation_rules(options: NetOptions) -> Rules:
     """Return when an evaluation closes: not before all that were asked have ended, however late some accept."""
     return Rules(1.0, inf, options.evaluate_s, options.lease_s)
+
+
+def _listed(clients: Iterable[int]) -> str:
+    """Return the numbers of clients, the first ten of them."""
+    numbers = sorted(clients)
+    more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+    return ", ".join(map(str, numbers[:10])) + more
 
 
 def _phases(tasks: Sequence[ClientTask]) -> Phases:

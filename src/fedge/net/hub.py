@@ -96,6 +96,11 @@ class Hub:
         return Counter(str(tasks[client].state) if client in tasks else "idle" for client in self._sessions)
 
     @property
+    def problems(self) -> dict[str, str]:
+        """Why clients could not join that have not joined since, by name; the last ones."""
+        return dict(self._admission.problems)
+
+    @property
     def progress(self) -> tuple[int, int, int]:
         """How many clients are asked, have accepted, and have answered."""
         if self._active is None:

@@ -16,8 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fedge.core.errors import ConfigError, NetworkError
-from fedge.core.schema import nearest
+from fedge.core.errors import ConfigError, NetworkError, nearest
 from fedge.core.storage import write_atomic, writing
 from fedge.net.certificates import (
     RESERVED,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,11 +13,17 @@ from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal
 from fedge.client.network import Network
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm
+from fedge.core.anchor import map_texts
 from fedge.core.effect import digest
 from fedge.core.errors import ConfigError, StreamError
+from fedge.core.parts import Sources, is_reference, permitting, short_name
 from fedge.core.schema import Options, read
 from fedge.data.data_plan import DataPlan
 from fedge.models import ModelOptions
+from fedge.net.allow import AllowedParts, OwnersRules
+from fedge.runs.code import hash_code
+
+Hashes = Annotated[dict[str, str], Meta(max_length=64)]
 
 
 class ClientPlan(Options, tag=False, kw_only=True):
@@ -33,22 +38,18 @@ class ClientPlan(Options, tag=False, kw_only=True):
     dtype: Literal["float32", "float64"] = "float32"
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
     data: DataPlan
-    files: Annotated[dict[str, str], Meta(max_length=64)] = field(
-        default_factory=dict
-    )  # users' files by name: SHA-256 of each
+    files: Hashes = field(default_factory=dict)  # users' files by name, or by hash: SHA-256 of each
+    packages: Hashes = field(default_factory=dict)  # packages that parts come from, by name: version of each
 
 
-def plan_of(config: Config, data: DataPlan, hashes: dict[str, str]) -> ClientPlan:
-    """Return the plan of a configuration; `hashes` are those of the users' files that it names, by path."""
-    model = config.model
-    named = getattr(model, "name", "")
-    if isinstance(named, str) and ".py:" in named:
-        model = replace(model, name=_without_folder(named))
-    files = {Path(path).name: found for path, found in hashes.items()}
-    if len(files) < len(hashes):
-        raise ConfigError("model.name: files of the same name in different folders cannot be told apart by clients")
-    return ClientPlan(
-        model=replace(model, weights=None),  # which travel with the initial variables
+def plan_of(config: Config, data: DataPlan, sources: Sources) -> ClientPlan:
+    """Return the plan of a configuration, whose parts were loaded from these sources.
+
+    It names files without their folders, so that clients find their own copies.
+    """
+    hashes = hash_code(sources)
+    plan = ClientPlan(
+        model=replace(config.model, weights=None),  # which travel with the initial variables
         algorithm=config.algorithm,
         personal=config.personal,
         codec=config.codec,
@@ -57,8 +58,41 @@ def plan_of(config: Config, data: DataPlan, hashes: dict[str, str]) -> ClientPla
         dtype=config.engine.dtype,
         matmul_precision=config.engine.matmul_precision,
         data=data,
-        files=files,
+        packages={name: version for name, version in sources.items() if isinstance(version, str)},
     )
+    folders: dict[str, str] = {}  # by the name of a file that has a part
+
+    def without_folder(text: str, key: str) -> str:
+        if is_reference(text):
+            folder, _, name = f"{text.partition('.py')[0]}.py".rpartition("/")
+            if folders.setdefault(name, folder) != folder:
+                raise ConfigError(
+                    f"{key}: clients cannot tell {folder}/{name} from {folders[name]}/{name}; rename one of them"
+                )
+        return short_name(text)
+
+    raw = map_texts(msgspec.to_builtins(plan), without_folder)
+    named = {f"{folder}/{name}": name for name, folder in folders.items()}
+    raw["files"] = {
+        named.get(path, path_hash): path_hash  # what a file imports is known by its content alone
+        for path, path_hash in hashes.items()
+        if isinstance(sources[path], bytes)
+    }
+    with permitting(_Server(folders)):
+        return read(raw, ClientPlan)
+
+
+class _Server:
+    """The rules of the server, which names its own parts."""
+
+    def __init__(self, folders: dict[str, str]) -> None:
+        self._folders = folders
+
+    def find_file(self, reference: str, where: str) -> str:
+        return f"{self._folders[reference.rpartition(':')[0]]}/{reference}"
+
+    def check_package(self, package: str, version: str, where: str) -> None:
+        pass
 
 
 def encode_plan(plan: ClientPlan) -> msgspec.Raw:
@@ -66,11 +100,21 @@ def encode_plan(plan: ClientPlan) -> msgspec.Raw:
     return msgspec.Raw(msgspec.msgpack.encode(plan))
 
 
-def read_plan(raw: msgspec.Raw) -> ClientPlan:
-    """Return the plan that a server sent; a StreamError if it is none that this fedge knows."""
+def read_plan(raw: msgspec.Raw, allowed: AllowedParts) -> ClientPlan:
+    """Return the plan that a server sent, with the files and packages that the client's owner allows.
+
+    Raises a ConfigError for what is not allowed, and a StreamError if it is no plan that this fedge knows.
+    """
+    rules = None
     try:
-        return read(msgspec.msgpack.decode(raw, type=dict[str, Any]), ClientPlan)
+        told = msgspec.msgpack.decode(raw, type=dict[str, Any])
+        hashes = (msgspec.convert(told.get(key, {}), Hashes) for key in ("files", "packages"))
+        rules = OwnersRules(allowed, *hashes)
+        with permitting(rules):
+            return read(told, ClientPlan)
     except (ConfigError, ValueError, RecursionError) as error:
+        if rules is not None and rules.refused:
+            raise ConfigError(*rules.refused) from None
         raise StreamError(f"the server's plan cannot be used by this fedge: {error}") from None
 
 
@@ -89,8 +133,3 @@ def digests(plan: ClientPlan, network: Network, algorithm: Algorithm) -> dict[st
 def first_difference(own: dict[str, str], other: dict[str, str]) -> str | None:
     """Return the first section in which two sides differ; None if they agree."""
     return next((name for name, value in own.items() if other.get(name) != value), None)
-
-
-def _without_folder(reference: str) -> str:
-    file, _, name = reference.rpartition(":")
-    return f"{Path(file).name}:{name}"

@@ -14,12 +14,16 @@ FILE = "checkpoint/round.json"
 
 
 class PlannedRound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is asked in a round, of how many clients; `attempt` counts how often the round was begun, from 1."""
+    """Who is asked in a round, of how many clients; `attempt` counts how often the round was begun, from 1.
+
+    `connected` are all clients that could have been asked: evaluations and the next round may ask the others.
+    """
 
     round: int
     attempt: int
     num_clients: int
     cohort: tuple[int, ...]
+    connected: tuple[int, ...] = ()
 
 
 class RoundPlan:

@@ -21,10 +21,9 @@ from datetime import datetime, time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.machine import num_processors
 from fedge.core.printable import printable
-from fedge.core.schema import nearest
 from fedge.core.userfile import describe, load_function
 
 MAX_REASON = 300  # characters, of a reason that the server is told

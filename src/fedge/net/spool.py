@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import mmap
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 from fedge.core.errors import StorageError
 from fedge.core.storage import writing
@@ -22,11 +23,19 @@ class Upload(NamedTuple):
     changed: bool  # the client wrote private state of this version
 
     def open(self) -> memoryview:
-        """Return its bytes: of a file, pages that are read when they are looked at."""
+        """Return its bytes: of a file, pages that are read when they are looked at, and no open descriptor.
+
+        A reducer may hold those of all clients at once. Raises FileNotFoundError if the file was deleted.
+        """
         if self.file is None or not self.num_bytes:
             return memoryview(b"")
-        with self.file.open("rb") as opened:
-            return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY))
+        size = self.file.stat().st_size
+        try:
+            pages = torch.from_file(str(self.file), shared=False, size=size, dtype=torch.uint8)
+        except RuntimeError:
+            self.file.stat()  # deleted meanwhile
+            raise
+        return pages.numpy().data
 
 
 class Spool:

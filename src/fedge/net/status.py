@@ -34,8 +34,9 @@ class ServerStatus(msgspec.Struct, kw_only=True, frozen=True):
     exchange: int = 0
     attempt: int = 0
     waiting_for: str = ""  # why nothing happens, if nothing does
-    deadline_s: float | None = None  # until the exchange closes
+    deadline_s: float | None = None  # until the exchange closes, or the wait ends
     clients: dict[str, int] = {}  # how many are in each state
+    not_joined: dict[str, str] = {}  # why clients could not join, by name; the last ones
     asked: int = 0  # of this exchange
     accepted: int = 0
     received: int = 0

@@ -59,6 +59,8 @@ class MeasuredWorld:
         self._planned: int | None = None  # answers that are wanted of the cohort that was gathered; None: all
         self._durable: dict[int, Version] = {}
         self._base: dict[int, Version] = {}
+        self._has_begun = False
+        self.awaited: frozenset[int] = frozenset()  # were connected at the last commit, before a restart
 
     @property
     def seconds(self) -> float:
@@ -71,6 +73,7 @@ class MeasuredWorld:
         """
         self._num_clients, self._plan, self._enough = num_clients, plan, enough
         self._durable = dict(self._base)
+        self._has_begun, self.awaited = True, frozenset()
         self._began = time.monotonic()
 
     def named(self, client: int) -> Named:
@@ -124,9 +127,13 @@ class MeasuredWorld:
         versions = np.full((self._num_clients, len(_NONE)), _NONE, np.int64)
         for client, version in self._base.items():
             versions[client] = version
+        there = self._connected() if self._has_begun else ()
+        present = np.zeros(max(self._num_clients, 1 + max(there, default=0)), np.int64)
+        present[list(there)] = 1
         return {
             "seconds": torch.tensor([self._seconds], dtype=torch.float64),
             "versions": torch.from_numpy(versions),
+            "connected": torch.from_numpy(present),
         }
 
     def restore(self, state: Tree) -> None:
@@ -135,3 +142,4 @@ class MeasuredWorld:
         self._num_clients = len(rows)
         self._base = {client: Version(*row) for client, row in enumerate(rows) if row != _NONE}
         self._durable = dict(self._base)
+        self.awaited = frozenset(client for client, there in enumerate(state["connected"].tolist()) if there)

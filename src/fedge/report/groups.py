@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedge.core.effect import digest, omit
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import describe
-from fedge.core.schema import nearest
 
 
 class RunView(Protocol):

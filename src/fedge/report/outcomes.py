@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import SUMS, TO_TARGET, components, describe, is_to_target
-from fedge.core.schema import nearest
 from fedge.report.groups import RunView
 
 _OF_ROUNDS: dict[str, Callable[[Sequence[float]], float]] = {"mean_": fmean, "median_": median}

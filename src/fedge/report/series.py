@@ -7,9 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import AXES
-from fedge.core.schema import nearest
 from fedge.report.groups import RunGroup, RunView, has
 from fedge.report.statistics import MIN_SEEDS, interval
 

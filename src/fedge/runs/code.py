@@ -1,9 +1,8 @@
-"""Users' own files, kept with the runs that they made: a run does not continue with another program unnoticed."""
+"""Users' own files and packages, noted with the runs that they made: a run does not continue with others unnoticed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -11,23 +10,29 @@ from shutil import rmtree
 from tempfile import NamedTemporaryFile
 
 from fedge.core.errors import RunError
+from fedge.core.parts import Sources
 from fedge.core.storage import write_atomic, writing
 
 CODE = "code"
-_REMEDY = "put back the file as it was, or accept the change with --accept-code"
+_REMEDY = "put it back as it was, or accept the change with --accept-code"
 
 Hashes = dict[str, str]
-"""The SHA-256, in hex, of each file by its path."""
+"""The SHA-256, in hex, of each file by its path, and the version of each package by its name."""
 
 
-def hash_code(sources: Mapping[str, bytes]) -> Hashes:
-    """Return the hashes of files, given by their content."""
-    return {path: sha256(content).hexdigest() for path, content in sorted(sources.items())}
+def hash_code(sources: Sources) -> Hashes:
+    """Return the hashes of files, given by their content; of packages, their versions."""
+    return {
+        path: sha256(content).hexdigest() if isinstance(content, bytes) else content
+        for path, content in sorted(sources.items())
+    }
 
 
-def copy_code(run: Path, sources: Mapping[str, bytes]) -> None:
+def copy_code(run: Path, sources: Sources) -> None:
     """Put copies of files into a run directory, named after the file and its hash."""
     for path, content in sources.items():
+        if isinstance(content, str):  # a package
+            continue
         file = run / CODE / _name_copy(path, sha256(content).hexdigest())
         file.parent.mkdir(exist_ok=True)
         write_atomic(file, content)
@@ -36,12 +41,19 @@ def copy_code(run: Path, sources: Mapping[str, bytes]) -> None:
 def check_code(run: Path, known: Hashes, found: Hashes) -> None:
     """Raise a RunError that names a file which is not the one that the run was made with."""
     for path in sorted(known.keys() | found.keys()):
-        if known.get(path) != found.get(path):
-            copy = f"; its copy is {run / CODE / _name_copy(path, known[path])}" if path in known else ""
-            raise RunError(f"{path} is not the file that {run} was made with{copy}. Either {_REMEDY}")
+        before, now = known.get(path), found.get(path)
+        if before == now:
+            continue
+        if not Path(path).is_absolute():
+            raise RunError(
+                f"{run} was made with {path} {before or '(not used)'}, and now has {path} {now or '(not used)'}. "
+                f"Either {_REMEDY}"
+            )
+        copy = f"; its copy is {run / CODE / _name_copy(path, before)}" if before else ""
+        raise RunError(f"{path} is not the file that {run} was made with{copy}. Either {_REMEDY}")
 
 
-def agree_on_code(folder: Path, sources: Mapping[str, bytes]) -> None:
+def agree_on_code(folder: Path, sources: Sources) -> None:
     """Raise a RunError if another run below the folder, of a sweep or of repeats, was made with other files.
 
     The first run to bring a file decides; runs in several processes may do so at once.

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fedge.core.errors import RunError
 from fedge.core.layout import Tree
 from fedge.core.lock import Lock
+from fedge.core.parts import Sources
 from fedge.core.storage import sync_folder, write_all, write_atomic, writing
 from fedge.runs import files
 from fedge.runs.checkpoint import Checkpoint, chunks, load
@@ -58,7 +59,7 @@ class RunDirectory:
         config: Mapping[str, Any],
         environment: Mapping[str, Any] | None = None,
         without_effect: Iterable[str] = (),
-        sources: Mapping[str, bytes] | None = None,
+        sources: Sources | None = None,
     ) -> Self:
         """A new run, with the paths of the settings that do not affect its results, and users' files by their path.
 
@@ -147,7 +148,7 @@ class RunDirectory:
         self._reopen()
         self._write_config(config, replace(self._mark, without_effect=tuple(without_effect)))
 
-    def change_code(self, sources: Mapping[str, bytes], accept: bool, round: int) -> None:
+    def change_code(self, sources: Sources, accept: bool, round: int) -> None:
         """Continue with these users' files; a RunError if they are others than before and this is not accepted.
 
         `round` is the last one recorded. A run that noted no files takes these for its own.

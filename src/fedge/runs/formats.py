@@ -59,6 +59,10 @@ def _draws_codes(config: Settings) -> bool:
     return any(str(stage).startswith("qsgd") for stage in stages)
 
 
+def _unnormalised(config: Settings) -> bool | UnsetType:
+    return False if _at(config, "data.name") == "table" else UNSET
+
+
 def _of(algorithm: str, value: str) -> Callable[[Settings], str | UnsetType]:
     """That value where this is the algorithm."""
     return lambda config: value if _at(config, "algorithm.name") == algorithm else UNSET
@@ -68,6 +72,7 @@ VALUES: tuple[OlderValue, ...] = (
     OlderValue(1, "selection.rounding", _rounding),
     OlderValue(1, "algorithm.loss", _of("dynavg_loss", "first")),
     OlderValue(1, "algorithm.start", _of("pfedme", "w")),
+    OlderValue(1, "data.normalise", _unnormalised),
 )
 
 MEANINGS: tuple[OlderMeaning, ...] = (

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from fedge.core.parts import short_name
 from fedge.core.schema import tag
 from fedge.schedules.derived import Hyperbolic, Optimal
 from fedge.schedules.measured import Error, StepRule
@@ -53,4 +54,4 @@ class Product(Rule, tag="product"):
 
     def _named(self) -> Iterator[tuple[str, Rule]]:
         """Each rule with the key of its state, by which a resumed run knows whether the rules are still the same."""
-        return ((f"{i} {tag(type(rule))}", rule) for i, rule in enumerate(self.rules))
+        return ((f"{i} {short_name(str(tag(type(rule))))}", rule) for i, rule in enumerate(self.rules))

@@ -10,6 +10,7 @@ from math import ceil
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from fedge.core.errors import ConfigError
+from fedge.core.parts import Part
 from fedge.core.schema import Options
 
 Quantity = Literal["local_steps", "learning_rate", "server_learning_rate"]
@@ -94,6 +95,7 @@ class Plateau(NamedTuple):
 class Rule(Options):
     """One schedule; its options, and what it makes of a round."""
 
+    part = Part("schedule", "fedge.schedules")
     quantities: ClassVar[tuple[Quantity, ...]] = QUANTITIES
     """What it is defined for."""
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from fedge import config as configuration
-from fedge.core.errors import ConfigError
+from fedge.core.anchor import anchor
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.keys import key
-from fedge.core.schema import nearest, read, structs
+from fedge.core.schema import read, structs
 from fedge.sweeps.options import Condition, Range, SweepOptions, When
 from fedge.sweeps.settings import kinds_at, takes_fractions, takes_list, takes_number, value_at
 
@@ -26,6 +28,7 @@ Point = dict[str, Any]
 MOST_POINTS = 1_000_000
 """More are not even listed."""
 
+_HERE = Path()
 _NOT_VARIED = ("name", "seed", "seeds")  # names the whole; each point is repeated for every seed
 
 
@@ -36,17 +39,17 @@ class Axis(NamedTuple):
     rows: list[tuple[Any, ...]]
 
 
-def find_points(raw: Mapping[str, Any], options: SweepOptions) -> list[Point]:
-    """All points of a file's grid, in order, as far as they are to be run."""
+def find_points(raw: Mapping[str, Any], options: SweepOptions, base: Path = _HERE) -> list[Point]:
+    """All points of a file's grid, in order, as far as they are to be run; paths in conditions start at `base`."""
     axes = find_axes(raw, options)
     raw = configuration.change(raw, options.axes)
-    excluded = [_conditions(raw, condition, "sweep.exclude") for condition in options.exclude]
+    excluded = [_conditions(raw, condition, "sweep.exclude", base) for condition in options.exclude]
     grid = prod(len(axis.rows) for axis in axes)
     if grid > MOST_POINTS:
         raise ConfigError(f"the axes make {grid:,} points, expected at most {MOST_POINTS:,}; take out values")
     points = [_merged(axes, rows) for rows in product(*(axis.rows for axis in axes))]
     for conditional in options.when:
-        points = _crossed(points, conditional, raw)
+        points = _crossed(points, conditional, raw, base)
     points = [point for point in points if not any(_hold(wanted, point, raw) for wanted in excluded)]
     if not points:
         raise ConfigError("sweep.exclude: leaves no point of the grid; take out conditions")
@@ -148,11 +151,11 @@ def _merged(axes: Sequence[Axis], rows: Sequence[tuple[Any, ...]]) -> Point:
     }
 
 
-def _crossed(points: Sequence[Point], conditional: When, raw: Mapping[str, Any]) -> list[Point]:
+def _crossed(points: Sequence[Point], conditional: When, raw: Mapping[str, Any], base: Path) -> list[Point]:
     """Points with a further axis, those for which its condition holds."""
     path = conditional.key
-    values = _axis_values(conditional.values, path, raw, "sweep.when")
-    wanted = _conditions(raw, conditional.condition, "sweep.when")
+    values = _axis_values(anchor({path: conditional.values}, base)[path], path, raw, "sweep.when")
+    wanted = _conditions(raw, conditional.condition, "sweep.when", base)
     crossed: list[Point] = []
     for point in points:
         if not _hold(wanted, point, raw):
@@ -164,7 +167,7 @@ def _crossed(points: Sequence[Point], conditional: When, raw: Mapping[str, Any])
     return crossed
 
 
-def _conditions(raw: Mapping[str, Any], condition: Condition, where: str) -> dict[str, object]:
+def _conditions(raw: Mapping[str, Any], condition: Condition, where: str, base: Path) -> dict[str, object]:
     """A condition as settings and what they must be."""
     try:
         wanted = configuration.assignments([condition] if isinstance(condition, str) else condition)
@@ -172,7 +175,7 @@ def _conditions(raw: Mapping[str, Any], condition: Condition, where: str) -> dic
         raise ConfigError(f"{where}: expected conditions like algorithm.name=scaffold, got {condition!r}") from None
     for path in wanted:
         _check_known(raw, path, where)
-    return wanted
+    return dict(anchor(wanted, base))
 
 
 def _hold(wanted: Mapping[str, object], point: Point, raw: Mapping[str, Any]) -> bool:

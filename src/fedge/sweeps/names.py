@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from fedge.core.parts import short_name
+
 _LONGEST = 120  # characters; file systems take 255 bytes
 
 
@@ -45,7 +47,7 @@ def _written(value: Any) -> str:
         return ".".join(map(_written, value))
     if isinstance(value, float):
         return f"{value:.4g}"
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).strip("-")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", short_name(str(value))).strip("-")
 
 
 def _fit(name: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from fedge import config as configuration
 from fedge.config import Config
@@ -29,7 +30,7 @@ class Sweep(NamedTuple):
     """What an experiment file asks for."""
 
     name: str
-    settings: dict[str, Any]  # as the file has them, without the [sweep] table
+    settings: dict[str, Any]  # as the file has them, with absolute paths, without the [sweep] table
     base: Path  # where paths in the file start
     options: SweepOptions
     points: list[Point]
@@ -96,15 +97,17 @@ def load(path: Path, changes: Sequence[str] = ()) -> Sweep:
 
 def parse(raw: Mapping[str, Any], base: Path | None = None) -> Sweep:
     """The sweep in a plain dictionary."""
+    base = base or Path()
     options = read(raw.get("sweep", {}), SweepOptions, "sweep")
-    settings = seeds_of({key: value for key, value in raw.items() if key != "sweep"})
+    options = replace(options, axes=anchor(options.axes, base))
+    settings = seeds_of(anchor({key: value for key, value in raw.items() if key != "sweep"}, base))
     name = settings.get("name", "sweep")
     if not isinstance(name, str):
         raise ConfigError(f"name: expected one name for the whole sweep, got {name!r}")
-    points = find_points(settings, options)
+    points = find_points(settings, options, base)
     if options.halving and any("rounds" in point for point in points):
         raise ConfigError("sweep.halving: decides how many rounds a point trains, so rounds cannot be an axis")
-    return Sweep(name, settings, base or Path(), options, points)
+    return Sweep(name, settings, base, options, points)
 
 
 def work_out(sweep: Sweep) -> SweepPlan:

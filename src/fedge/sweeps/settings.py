@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from fedge.config import Config
-from fedge.core.errors import ConfigError
-from fedge.core.schema import nearest, structs, tag
+from fedge.core.errors import ConfigError, nearest
+from fedge.core.schema import choose, structs, tag
 
 
 def kinds_at(raw: Mapping[str, Any], path: str) -> list[Any]:
@@ -77,7 +77,14 @@ def _chosen(kinds: list[type[Struct]], table: Any) -> list[type[Struct]]:
     """The kinds that the name in a table leaves; a name that is varied, or unknown, leaves several, or all."""
     name = table.get("name") if isinstance(table, Mapping) else table
     names = name if isinstance(name, list) else [name]
-    return [kind for kind in kinds if tag(kind) is not None and tag(kind) in names] or kinds
+    return [found for each in names if isinstance(each, str) for found in _named(each, kinds)] or kinds
+
+
+def _named(name: str, kinds: list[type[Struct]]) -> list[type[Struct]]:
+    try:
+        return [choose(name, kinds, "name")]
+    except ConfigError:  # which the point that has it will report
+        return []
 
 
 def _find(raw: Mapping[str, Any], path: Sequence[str]) -> Any:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple, cast
 
 from msgspec import Meta, field
 
 from fedge.core.codecs.golomb import bits_per_place
-from fedge.core.codecs.quantise import FLOAT32, ExpQ, Fp16, Qsgd, Quantiser, UniQ
-from fedge.core.errors import ConfigError
+from fedge.core.codecs.quantise import FLOAT32, ExpQ, Fp16, Qsgd, Quantiser, QuantiserStage, UniQ
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.layout import Entry, Layout
-from fedge.core.schema import Options, nearest
+from fedge.core.parts import find_own, own_entries
+from fedge.core.schema import Options, read
 
 FRAME_BITS = 96  # of a stream: magic, signature, checksum
 COUNT_BITS = 32  # of a sparse tensor: how many values it keeps, and the width of their places
@@ -34,10 +37,10 @@ class Chain:
             raise ConfigError(f"sparsify takes a fraction that is at least 0 and less than 1, got {self.sparsity}")
         if self.golomb and self.sparsity is None:
             raise ConfigError("golomb codes the places of kept values; put sparsify(s) before it")
-        if self.error_feedback and isinstance(self.quantiser, Qsgd):
+        if self.error_feedback and getattr(self.quantiser, "is_random", False):
             raise ConfigError(
-                "error_feedback cannot stand before qsgd, whose random rounding has no lasting error to feed back; "
-                "drop one of them, or quantise with uniq, expq or fp16"
+                f"error_feedback cannot stand before {self.quantiser.name}, whose random rounding has no lasting error "
+                "to feed back; drop one of them, or quantise with uniq, expq or fp16"
             )
         if self.error_feedback and not self.loses:
             raise ConfigError("error_feedback needs a stage that loses something after it: sparsify or a quantiser")
@@ -123,12 +126,36 @@ def parse_chain(stages: Sequence[str], full: bool = False) -> Chain | None:
 def _parse_stage(text: str) -> tuple[_Stage, str]:
     match = _STAGE.fullmatch(text.strip())
     name, argument = (match[1], match[2] or "") if match else (text, "")
+    if name not in _STAGES and (own := _own_stage(text.strip())) is not None:
+        return own, argument
     if name not in _STAGES:
-        raise ConfigError(f"unknown stage {text!r}{nearest(name, _STAGES)}; possible: {', '.join(_USAGE.values())}")
+        known = [*_USAGE.values(), *(entry.name for entry in own_entries([QuantiserStage]))]
+        raise ConfigError(f"unknown stage {text!r}{nearest(name, _STAGES)}; possible: {', '.join(known)}")
     stage = _STAGES[name]
     if bool(argument) != bool(stage.argument):
         raise ConfigError(f"{text!r}: expected {_USAGE[name]}")
     return stage, argument
+
+
+def _own_stage(text: str) -> _Stage | None:
+    """A quantiser of one's own, such as `mine.py:Sign` or `mine.py:Sign(0.5)`; None if there is none of that name.
+
+    Between the parentheses stands the value of its first option, or `option = value` for any of them.
+    """
+    name, _, rest = text.partition("(")
+    kind = find_own(name, [QuantiserStage], name)
+    if kind is None:
+        return None
+    argument = rest.removesuffix(")").strip()
+    try:
+        values = tomllib.loads(f"values = {{ {argument} }}")["values"]
+    except ValueError:
+        try:
+            values = dict(zip(kind.__struct_fields__, [tomllib.loads(f"value = {argument}")["value"]], strict=False))
+        except ValueError:
+            raise ConfigError(f"{name}: expected (value) or (option = value, ...), got ({argument})") from None
+    made = cast(QuantiserStage, read(values, kind, name))
+    return _Stage(_QUANTISING, "", lambda _: {"quantiser": made})
 
 
 class Chains(NamedTuple):
@@ -139,7 +166,7 @@ class Chains(NamedTuple):
     down: Chain | None
 
 
-class CodecOptions(Options, tag=False):
+class CodecOptions(Options, tag=False, dict=True):
     """Compression of what travels, by chains of stages. What no chain is for travels as it is."""
 
     up: Annotated[list[str], Meta(description=f"uploads of parameters: {_ORDER}")] = field(default_factory=list)
@@ -156,6 +183,11 @@ class CodecOptions(Options, tag=False):
             raise ValueError(str(error)) from None
 
     @property
+    def made_of(self) -> list[object]:
+        """The quantisers, which may be parts of the user's own."""
+        return [chain.quantiser for chain in self.chains if chain]
+
+    @cached_property
     def chains(self) -> Chains:
         found = []
         for way in Chains._fields:

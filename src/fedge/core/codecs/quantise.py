@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedge.core.errors import ConfigError, StreamError
+from fedge.core.errors import ConfigError, ModelError, StreamError
+from fedge.core.parts import Part
+from fedge.core.schema import Options
 
 Bytes = NDArray[np.uint8]
 Bounds = NDArray[np.float32]
@@ -186,6 +188,7 @@ class Qsgd:
 
     bits: int = 8
     num_bounds: ClassVar[int] = 1
+    is_random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.bits not in (2, 4, 8):
@@ -218,6 +221,52 @@ class Qsgd:
             raise StreamError(f"codes of qsgd: found one above {2 * self.num_steps}; the stream is corrupt")
         table = np.arange(-self.num_steps, self.num_steps + 1) / self.num_steps * largest  # exact at -max, 0 and max
         return table.astype(dtype).take(codes)
+
+
+class QuantiserStage(Options):
+    """A quantiser of one's own: its options, how many bits a value takes, and how values become codes and back.
+
+    `encode` returns the codes, packed into (bits * count + 7) // 8 bytes, and `num_bounds` numbers that `decode` needs.
+    Uploads are untrusted: what `decode` raises, or makes of them, is checked.
+    """
+
+    part = Part("codec", "fedge.codecs")
+    bits: ClassVar[int] = 8
+    num_bounds: ClassVar[int] = 0
+    is_random: ClassVar[bool] = False  # whether `encode` draws from its generator
+
+    @property
+    def name(self) -> str:
+        """What both ends of a stream compare."""
+        values = [f"{field}={getattr(self, field)}" for field in self.__struct_fields__]
+        return f"{type(self).__name__}({','.join(values)})"
+
+    def encode(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
+        """Codes and bounds of finite values."""
+        raise TypeError(f"{type(self).__name__} does not say how it encodes")
+
+    def decode(self, codes: Bytes, bounds: Bounds, count: int) -> Values:
+        """The values that so many codes stand for."""
+        raise TypeError(f"{type(self).__name__} does not say how it decodes")
+
+    def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
+        codes, bounds = self.encode(values, rng)
+        expected = (self.bits * len(values) + 7) // 8, self.num_bounds
+        if codes.dtype != np.uint8 or (len(codes), len(bounds)) != expected:
+            raise ModelError(
+                f"{type(self).__name__}.encode: expected {expected[0]} bytes of codes and {expected[1]} bounds for "
+                f"{len(values)} values, got {len(codes)} of {codes.dtype} and {len(bounds)}"
+            )
+        return codes, bounds.astype(np.float32)
+
+    def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
+        try:
+            values = np.asarray(self.decode(codes, bounds, count)).astype(dtype)
+        except Exception as error:
+            raise StreamError(f"{type(self).__name__}.decode failed: {type(error).__name__}: {error}") from error
+        if values.shape != (count,) or not np.isfinite(values).all():
+            raise StreamError(f"{type(self).__name__}.decode: expected {count} finite values; the stream is corrupt")
+        return values
 
 
 def _largest(values: NDArray[np.float32]) -> float:

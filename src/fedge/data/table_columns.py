@@ -1,0 +1,177 @@
+"""Columns of a table as samples: numbers to train on, a target, and errors that name the row and the column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedge.core.errors import DataError, nearest
+from fedge.core.printable import printable
+from fedge.data.apportionment import hold_out
+from fedge.data.whole import SamplePool, Whole
+
+_SHOWN = 40  # characters of a cell in an error
+
+
+class TableColumns(NamedTuple):
+    """Columns of equal length by name: arrays of numbers, of text, or of objects with None where a value is missing."""
+
+    columns: Mapping[str, np.ndarray]
+    source: str  # what errors call the table, such as its path
+    places: np.ndarray  # the number of each row, as the user sees it: of a file, the line in an editor
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.places)
+
+    def take(self, rows: np.ndarray | slice) -> TableColumns:
+        """Return some of the rows, under the numbers that they have."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return self._replace(columns=columns, places=self.places[rows])
+
+    def split(self, key: str | None, test_fraction: float) -> tuple[TableColumns, TableColumns]:
+        """Return the rows to train on and the last ones, of each key if one is given, to test on."""
+        keys = np.zeros(self.num_rows) if key is None else self.text(key)
+        train, test = hold_out(keys, test_fraction)
+        return self.take(train), self.take(test)
+
+    def require(self, names: Sequence[str]) -> None:
+        """Raise a DataError if a column is missing."""
+        for name in names:
+            if name not in self.columns:
+                known = ", ".join(self.columns)
+                raise DataError(f"{self.source} has no column {name!r}{nearest(name, self.columns)}; it has {known}")
+
+    def numbers(self, name: str, remedy: str) -> np.ndarray:
+        """Return a column in float32; a DataError with the row if it has other than finite numbers."""
+        values = self.columns[name]
+        if values.dtype.kind in "OU":
+            values = self._parsed(name, values, remedy)
+        if values.dtype.kind not in "biuf":
+            kind = "dates or times" if values.dtype.kind in "mM" else f"values of type {values.dtype}"
+            raise DataError(f"{self.source}, column {name!r}: expected numbers, got {kind}; {remedy}")
+        self._check_present(name, _missing(values))
+        with np.errstate(over="ignore"):  # what overflows becomes infinite, and is reported as such
+            numbers = values.astype(np.float32)
+        if len(bad := np.flatnonzero(~np.isfinite(numbers))):
+            self._refuse(name, bad, f"{values[bad[0]]} is infinite or beyond float32; correct it, or remove the row")
+        return numbers
+
+    def text(self, name: str) -> np.ndarray:
+        """Return a column as names, of classes or of groups; a DataError with the row if one is missing."""
+        values = self.columns[name]
+        self._check_present(name, _missing(values))
+        return values.astype(str)
+
+    def classes(self, name: str) -> np.ndarray:
+        """Return a column whose values can be sorted and compared; a DataError with the row if one is missing."""
+        values = self.columns[name]
+        return self.text(name) if values.dtype.kind not in "biuf" else self._check_present(name, _missing(values))
+
+    def _check_present(self, name: str, missing: np.ndarray) -> np.ndarray:
+        if len(rows := np.flatnonzero(missing)):
+            self._refuse(name, rows, "the value is missing; fill it in, or remove the row")
+        return self.columns[name]
+
+    def _parsed(self, name: str, values: np.ndarray, remedy: str) -> np.ndarray:
+        """Return a column of text or objects as numbers, if all are; missing ones are NaN."""
+        missing = _missing(values)
+        numbers = np.full(len(values), np.nan)
+        bad = []
+        for row in np.flatnonzero(~missing).tolist():
+            try:
+                numbers[row] = float(values[row])
+            except (TypeError, ValueError, OverflowError):
+                bad.append(row)
+        if bad and len(bad) * 2 < len(values):  # a column of numbers with something else in it
+            shown = printable(str(values[bad[0]])[:_SHOWN])
+            self._refuse(name, np.array(bad), f"expected a number, got {shown!r}; correct it, or remove the row")
+        if bad:
+            shown = printable(str(values[bad[0]])[:_SHOWN])
+            raise DataError(
+                f"{self.source}, column {name!r}: expected numbers, got text ({shown!r} in row {self.places[bad[0]]}); "
+                f"{remedy}"
+            )
+        return numbers
+
+    def _refuse(self, name: str, rows: np.ndarray, problem: str) -> NoReturn:
+        more = f" ({len(rows)} of {self.num_rows} rows have such a value)" if len(rows) > 1 else ""
+        raise DataError(f"{self.source}, row {self.places[rows[0]]}, column {name!r}: {problem}{more}")
+
+
+def whole_of_tables(
+    train: TableColumns,
+    test: TableColumns,
+    *,
+    target: str,
+    task: Literal["classes", "values"] = "classes",
+    keys: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+) -> Whole:
+    """Return the data set in these rows: every column is an input but the target, the keys to split by and `ignore`."""
+    train.require((target, *keys, *ignore))
+    inputs = [name for name in train.columns if name not in (target, *keys, *ignore)]
+    if not inputs:
+        raise DataError(f"{train.source}: no column is left as an input; it has {', '.join(train.columns)}")
+    test.require((*inputs, target, *keys))
+    y, y_test, classes = _targets(train, test, target, task)
+    others = [name for name in ignore if name in test.columns]
+    columns = {name: (train.text(name), test.text(name)) for name in keys}
+    columns |= {name: (train.columns[name].astype(str), test.columns[name].astype(str)) for name in others}
+    return Whole(
+        SamplePool(_inputs(train, inputs), y),
+        SamplePool(_inputs(test, inputs), y_test),
+        num_outputs=len(classes) or 1,
+        task=task,
+        columns=columns,
+        classes=classes,
+        features=tuple(inputs),
+    )
+
+
+def _inputs(table: TableColumns, names: list[str]) -> Tensor:
+    remedy = "encode it as numbers, or list it in data.ignore"
+    return torch.from_numpy(np.stack([table.numbers(name, remedy) for name in names], axis=1))
+
+
+def _targets(
+    train: TableColumns, test: TableColumns, target: str, task: Literal["classes", "values"]
+) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Return targets for training and for the test, and the names of classes."""
+    if task == "values":
+        remedy = 'name another data.target, or set data.task = "classes"'
+        y = [torch.from_numpy(table.numbers(target, remedy)[:, None]) for table in (train, test)]
+        return y[0], y[1], ()
+    values, held = train.classes(target), test.classes(target)
+    if held.dtype.kind == "U" or values.dtype.kind == "U":  # numbers in one file, text in the other
+        values, held = values.astype(str), held.astype(str)
+    classes = np.unique(values)
+    if len(unknown := np.flatnonzero(~np.isin(held, classes))):
+        raise DataError(
+            f"data.target: the test set has classes that no training sample has, such as {held[unknown[0]]} in "
+            f"row {test.places[unknown[0]]} of {test.source}"
+        )
+    places = [torch.from_numpy(np.searchsorted(classes, labels)) for labels in (values, held)]
+    return places[0], places[1], tuple(map(str, classes.tolist()))
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    """Return where a column has no value: NaN, NaT, None, or blank text."""
+    if values.dtype.kind == "O":
+        return np.array([_is_missing(value) for value in values], bool)
+    if values.dtype.kind == "U":
+        return np.asarray(np.char.strip(values) == "")
+    is_missing = {"f": np.isnan, "m": np.isnat, "M": np.isnat}.get(values.dtype.kind)
+    return np.asarray(is_missing(values)) if is_missing else np.zeros(len(values), bool)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a cell has no value; pandas' NA compares equal to nothing and is true of nothing."""
+    if value is None or isinstance(value, str):
+        return not (value or "").strip()
+    same = value == value
+    return not (isinstance(same, bool | np.bool_) and same)

@@ -1,0 +1,73 @@
+"""How the inputs of a networked run are normalised if clients exchange sums: found once, and kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import torch
+
+from fedge.core.errors import RunError
+from fedge.core.layout import Tree
+from fedge.core.storage import write_atomic, writing
+from fedge.data.clients import Samples, ServerPart
+from fedge.data.normalise import Scaling, combine, normaliser_of, problem_of_moments
+from fedge.net.protocol import Facts, InputMoments, Scaled
+from fedge.runs import files
+
+FILE = "checkpoint/scaled.json"
+
+
+class InputScaling:
+    """The mean and deviation of all clients' inputs, from the sums of those that are there when a round begins."""
+
+    def __init__(self, run: Path, part: ServerPart) -> None:
+        """Read what an earlier server has found. Raises RunError if the file is damaged."""
+        self._file, self._part = run / FILE, part
+        data = files.read_bytes(self._file)
+        self.found = None if data is None else self._decode(data)
+
+    def is_due(self, enough: bool) -> bool:
+        """Return whether it is to be found now; `enough`: the round has as many clients as it needs."""
+        return self._part.plan.sums and self.found is None and enough
+
+    def find(self, moments: Mapping[int, InputMoments]) -> Scaled:
+        """Find it from clients' sums, durably: a restarted server must not find another."""
+        every = combine(_tree(each) for _, each in sorted(moments.items()))
+        scaling = normaliser_of(every, self._part.shape).scaling()
+        assert isinstance(scaling.mean, list)
+        assert isinstance(scaling.std, list)
+        scaled = Scaled(scaling.mean, scaling.std)
+        with writing(self._file, "start the server again"):
+            write_atomic(self._file, files.encode_pretty(scaled))
+        self.found = scaled
+        return scaled
+
+    def apply(self, samples: Samples) -> Samples:
+        """Return samples as the model gets them; as they are if nothing is found, or to be."""
+        if self.found is None:
+            return samples
+        normalise = Scaling(mean=self.found.mean, std=self.found.std).normaliser(self._part.shape)
+        return Samples(normalise(samples.x), samples.y)
+
+    def problem(self, moments: InputMoments | None, facts: Facts) -> str | None:
+        """Return why the sums that a client registers cannot be right."""
+        if not self._part.plan.sums:
+            return None
+        if moments is None:
+            return "there are none"
+        return problem_of_moments(_tree(moments), self._part.shape, facts.size)
+
+    def _decode(self, data: bytes) -> Scaled:
+        try:
+            return msgspec.json.decode(data, type=Scaled)
+        except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
+            raise RunError(
+                f"{self._file} is damaged: {error}; put back a copy of it, since clients would be normalised otherwise"
+            ) from None
+
+
+def _tree(moments: InputMoments) -> Tree:
+    values = {"count": moments.count, "sum": moments.sum, "square": moments.square}
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}

@@ -1,0 +1,230 @@
+"""A client's work on what it is offered: fetch, train, keep the private state, upload.
+
+The task survives its session: in the next one the server offers it again, and the work continues where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from fedge.client.client_side import ClientSide
+from fedge.client.perform import LocalStep
+from fedge.client.serve import REQUESTS, Response, respond
+from fedge.client.versions import StateDirectory
+from fedge.core import message
+from fedge.core.errors import FedgeError, NetworkError
+from fedge.core.layout import Tree
+from fedge.core.message import Outgoing
+from fedge.core.printable import printable
+from fedge.core.version import Version
+from fedge.net.chunks import in_chunks
+from fedge.net.fetching import fetch_payload
+from fedge.net.main_thread import MainThread
+from fedge.net.policy import OfferFacts, Policy
+from fedge.net.protocol import (
+    Accept,
+    Activity,
+    Decline,
+    Failed,
+    Finished,
+    FromClient,
+    Offer,
+    Settled,
+    encode,
+    read_server,
+)
+from fedge.net.transport import ClientStreams, DeniedError, LinkError
+from fedge.net.views import ClientView
+
+FIRST_PAUSE_S = 0.5
+"""After a stream that broke, or before the second attempt to reach the server."""
+
+
+class Withdrawn(Exception):  # noqa: N818 - it is no error
+    """The work no longer counts."""
+
+
+class BaseVersion:
+    """`Kept` of one client: the version of private state that the present work builds on."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self._state = state
+        self.version: Version | None = None
+        self.first: Tree = {}  # the run's first state
+
+    def read(self, client: int) -> Tree:
+        found = self._state.read(self.version)
+        return {name: value.clone() for name, value in self.first.items()} if found is None else found
+
+    def write(self, client: int, tree: Tree) -> None:
+        raise ValueError("private state on a network is written under the version of an offer")
+
+
+class OfferedTask:
+    """What was offered, and how far the work is."""
+
+    def __init__(self, offer: Offer) -> None:
+        self.offer = offer
+        self.activity: Activity = "idle"
+        self.accepted = False
+        self.size, self.changed = 0, False  # of the answer
+        self.granted = asyncio.Event()
+        self.withdrawn = False
+        self.run: asyncio.Task[None] | None = None
+
+
+class OfferedWork:
+    """The present task of a client, and how it is done. `side` and `number` are set once its side is built."""
+
+    def __init__(self, state: StateDirectory, policy: Policy, view: ClientView, main: MainThread) -> None:
+        self._state, self._policy, self._view, self._main = state, policy, view, main
+        self.kept = BaseVersion(state)
+        self.side: ClientSide | None = None
+        self.number = -1
+        self.task: OfferedTask | None = None
+        self.stream: ClientStreams | None = None  # while joined
+
+    def find(self, token: str) -> OfferedTask | None:
+        """Return the present task if it is this one."""
+        return self.task if self.task is not None and self.task.offer.task == token else None
+
+    async def take(self, stream: ClientStreams, offer: Offer) -> None:
+        """Begin to work; a task that is under way continues, and the server is told how far it is."""
+        task = self.task
+        if task is not None and task.offer.task == offer.task:
+            if task.accepted:
+                await stream.send(encode(Accept(offer.task)))
+            if task.size:
+                task.granted.clear()
+                await stream.send(encode(Finished(offer.task, task.size, task.changed)))
+            return
+        await self.abandon("the server offers something else")
+        facts = OfferFacts(offer.kind, offer.round, offer.exchange, offer.num_bytes, offer.deadline_s)
+        self._view.task(facts)
+        if reason := await asyncio.to_thread(self._policy.decide, facts):
+            self._view.settled("declined", reason)
+            await stream.send(encode(Decline(offer.task, reason[:1000])))
+            return
+        self.task = task = OfferedTask(offer)
+        task.accepted = True
+        await stream.send(encode(Accept(offer.task)))
+        task.run = asyncio.create_task(self._work(task))
+
+    async def _work(self, task: OfferedTask) -> None:
+        token = task.offer.task
+        try:
+            answer = await self._compute(task)
+            task.size = answer.num_bytes
+            await self._deliver(task, answer)
+        except Withdrawn:
+            pass
+        except Exception as error:  # the model's code may raise anything; the next task may be another one
+            reason = describe_failure(error)
+            self._view.settled("failed", reason)
+            await self.try_to_send(Failed(token, reason))
+        finally:
+            if self.task is task:
+                self.task = None
+
+    async def _compute(self, task: OfferedTask) -> Outgoing:
+        """Fetch what was offered, do the work, keep the private state, and return the answer."""
+        offer = task.offer
+        task.activity = "fetching"
+        self._view.activity("fetching")
+        meta, down = await self._fetch_again(task)
+        task.activity = "working"
+        self._view.activity("working")
+        self.kept.version = offer.base
+        assert self.side is not None
+        side = self.side
+
+        def work() -> Response:
+            response = respond(side, self.number, meta, down, observe)
+            if task.withdrawn:
+                raise Withdrawn
+            self._state.trim({version for version in (offer.durable, offer.base) if version is not None})
+            if response.kept is not None and offer.kind == "work":
+                self._state.write(offer.version, response.kept)
+            return response
+
+        def observe(step: LocalStep) -> None:
+            if task.withdrawn:
+                raise Withdrawn
+
+        response = await self._main.call(work)
+        task.changed = response.kept is not None
+        return Outgoing(response.meta, response.tree)
+
+    async def _deliver(self, task: OfferedTask, answer: Outgoing) -> None:
+        """Upload an answer as soon as the server grants it, as often as it takes."""
+        token = task.offer.task
+        await self.try_to_send(Finished(token, task.size, task.changed))
+        while True:
+            task.activity = "waiting"
+            self._view.activity("waiting for the server to take the answer")
+            await task.granted.wait()
+            task.granted.clear()
+            stream = self.stream
+            if stream is None:
+                continue  # offered again in the next session
+            task.activity = "uploading"
+            self._view.activity("uploading")
+            try:
+                settled = read_server(await stream.upload(token, _stream(answer)))
+            except DeniedError as error:
+                raise NetworkError(str(error)) from None
+            except LinkError:
+                await asyncio.sleep(FIRST_PAUSE_S)
+                await self.try_to_send(Finished(token, task.size, task.changed))
+                continue
+            if not isinstance(settled, Settled):
+                raise NetworkError(f"expected the verdict on an upload, got {type(settled).__name__}")
+            if settled.verdict == "again":
+                await self.try_to_send(Finished(token, task.size, task.changed))
+                continue
+            self._view.settled(settled.verdict, settled.reason)
+            return
+
+    async def abandon(self, reason: str) -> None:
+        """Stop working on the present task, if there is one."""
+        if (task := self.task) is None or task.run is None:
+            return
+        task.withdrawn = True
+        task.run.cancel()
+        await asyncio.wait([task.run])
+        self.task = None
+        self._view.settled("withdrawn", reason)
+
+    async def try_to_send(self, what: FromClient) -> None:
+        """Send a message of which the server learns in the next session otherwise."""
+        if self.stream is not None:
+            with suppress(LinkError):
+                await self.stream.send(encode(what))
+
+    async def _fetch_again(self, task: OfferedTask) -> tuple[message.WorkRequest | message.EvaluationRequest, Tree]:
+        """Fetch an offer's payload, in the next session if this one breaks."""
+        offer = task.offer
+        while True:
+            stream = self.stream
+            if stream is None:
+                await asyncio.sleep(0.05)
+                continue
+            try:
+                return await fetch_payload(stream, offer.task, REQUESTS, offer.num_bytes, offer.checksum)
+            except DeniedError as error:
+                raise NetworkError(str(error)) from None
+            except LinkError:
+                await asyncio.sleep(FIRST_PAUSE_S)
+
+
+def describe_failure(error: Exception) -> str:
+    """Return why a client cannot do something, as the server is told."""
+    reason = str(error) if isinstance(error, FedgeError) else f"{type(error).__name__}: {error}"
+    return printable(reason)[:1000]
+
+
+async def _stream(answer: Outgoing) -> AsyncIterator[bytes]:
+    for chunk in in_chunks(answer):
+        yield chunk

@@ -1,0 +1,29 @@
+import os
+import time
+
+from benchmarks.process_use import memory, num_descriptors, peak_memory, processor_s
+
+
+def test_a_peak_is_seen_after_it_has_passed() -> None:
+    before = memory()["rss"]
+    with peak_memory(os.getpid()) as peak:
+        held = b"\1" * (128 << 20)
+        end = time.monotonic() + 10
+        while peak["rss"] < before + len(held) // 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        del held
+    assert peak["rss"] > before + (64 << 20)
+    assert 0 < peak["pss"] <= peak["rss"]
+
+
+def test_work_takes_processor_time() -> None:
+    before, end = processor_s(os.getpid()), time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    assert processor_s(os.getpid()) >= before + 0.08
+
+
+def test_an_open_file_is_a_descriptor() -> None:
+    before = num_descriptors(os.getpid())
+    with open(os.devnull):
+        assert num_descriptors(os.getpid()) == before + 1

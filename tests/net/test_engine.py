@@ -1,0 +1,100 @@
+"""For whom a round waits: the engine alone, with clients that connect as a script has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedge.core.net_options import NetOptions
+from fedge.edge.selection import Uniform
+from fedge.net.engine import NetEngine
+from fedge.net.planned_round import PlannedRound, RoundPlan
+from fedge.net.world import MeasuredWorld
+
+
+class ScriptedHub:
+    """Clients connect one after another while somebody waits; `heard` is what was shown meanwhile."""
+
+    def __init__(self, *arrivals: int) -> None:
+        self._arrivals = list(arrivals)
+        self._there: list[int] = []
+        self.engine: NetEngine
+        self.heard: list[str] = []
+        self.seconds_left: float | None = None  # of an exchange: there is none
+        self.left: float | None = None
+
+    def connected(self) -> list[int]:
+        return sorted(self._there)
+
+    async def wait_until(self, enough: Callable[[Sequence[int]], bool], timeout_s: float) -> bool:
+        self.heard.append(self.engine.waiting_for)
+        self.left = self.engine.seconds_left
+        while not enough(self.connected()) and self._arrivals:
+            self._there.append(self._arrivals.pop(0))
+        return enough(self.connected())
+
+
+class ThisThread:
+    def call(self, work: Any) -> Any:
+        return asyncio.run(work)
+
+
+def restarted(folder: Path, hub: ScriptedHub, before: Sequence[int]) -> tuple[NetEngine, MeasuredWorld]:
+    """An engine whose last server had committed a round with these clients connected."""
+    old = MeasuredWorld(Uniform(count=1), 7, 1.0, lambda: before, lambda phases: phases.up)
+    old.begin(4, None, True)
+    world = MeasuredWorld(Uniform(count=1), 7, 1.0, hub.connected, lambda phases: phases.up)
+    world.restore(old.state())
+    given: Any = (None, hub, ThisThread(), world, NetOptions(min_clients=2, wait_s=60.0), RoundPlan(folder), None, None)
+    times = iter(count(100))  # every look at the clock takes a second
+    hub.engine = NetEngine(*given, clock=lambda: float(next(times)))
+    return hub.engine, world
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "checkpoint").mkdir()
+    return tmp_path
+
+
+def test_a_new_round_after_a_restart_waits_for_those_that_were_there(folder: Path) -> None:
+    hub = ScriptedHub(3, 1, 0, 2)
+    engine, _ = restarted(folder, hub, [0, 1])
+    engine.begin(2, lambda: 4)
+    assert hub.connected() == [0, 1, 3]
+    assert "net.min_clients = 2" in hub.heard[0]
+    assert "connected before the restart: 0, 1" in hub.heard[0]
+    engine.begin(3, lambda: 4)
+    assert hub.connected() == [0, 1, 3]  # nobody is waited for twice
+
+
+def test_what_is_left_of_a_wait_is_shown(folder: Path) -> None:
+    hub = ScriptedHub(0, 1)
+    engine, _ = restarted(folder, hub, [])
+    engine.begin(2, lambda: 4)
+    assert (hub.heard, hub.left) == (["waits for net.min_clients = 2 clients"], 59.0)
+    assert (engine.waiting_for, engine.seconds_left) == ("", None)
+
+
+def test_clients_that_do_not_come_back_cost_one_wait_and_no_round(folder: Path) -> None:
+    hub = ScriptedHub(2, 3)
+    engine, world = restarted(folder, hub, [0, 1])
+    assert engine.begin(2, lambda: 4) == 4
+    (cohort,) = world.gather(2)
+    assert set(cohort.asked) <= {2, 3}
+
+
+def test_an_interrupted_round_waits_for_all_that_were_connected(folder: Path) -> None:
+    """Those that were not asked may be asked to evaluate, and in the next round."""
+    RoundPlan(folder).store(PlannedRound(2, 1, 4, (3,), (0, 3)))
+    hub = ScriptedHub(3, 1, 0, 2)
+    engine, world = restarted(folder, hub, [])
+    engine.begin(2, lambda: 4)
+    assert hub.connected() == [0, 1, 3]
+    assert [cohort.asked for cohort in world.gather(2)] == [(3,)]
+    assert engine.attempt == 2
