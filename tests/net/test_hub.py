@@ -187,3 +187,17 @@ async def test_answers_are_examined_one_at_a_time(make: Callable[[set[str]], Hub
     assert not met
     for client in clients:
         await client.leave()
+
+
+@in_loop
+async def test_a_goodbye_without_a_reason_is_logged_with_one(make: Callable[[set[str]], Hub]) -> None:
+    hub = make(set())
+    alice = Client(hub, "alice")
+    await alice.greet()
+    await alice.join()
+    alice.say(Goodbye(""))
+    await alice.leave()
+    log: Any = hub._log
+    assert [fields["reason"] for event, fields in log.events if event == "leave"] == [
+        "the client has said goodbye, without a reason"
+    ]
