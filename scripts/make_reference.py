@@ -85,7 +85,8 @@ def fields() -> str:
         "## In every round",
         _table_of_fields([field for field in FIELDS if not field.when]),
         "## In some rounds",
-        "A value that was not measured is absent, not zero.",
+        "A value that was not measured is absent, not zero. Each of `evaluate.metrics` adds a field of its name, and "
+        "with `data.validation` one with `validation_` before it; `config.json` has its direction and its range.",
         _table_of_fields([field for field in FIELDS if field.when]),
         "## In the summary",
         _table(

@@ -1,4 +1,4 @@
-"""Small federations for tests: data by hand, every algorithm, every engine."""
+"""Small federations for tests: those of fedge.testing, and every algorithm with every wrapper."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -31,80 +31,52 @@ from fedge.algorithms.periodic import Periodic
 from fedge.algorithms.pfedme import PFedMe
 from fedge.algorithms.reduced import reduced
 from fedge.algorithms.scaffold import Scaffold
-from fedge.client.client_side import ClientSide
-from fedge.client.network import Network
 from fedge.core.algorithm import Build, Costs, Exchange, Info, Reply
 from fedge.core.codecs.chain import CodecOptions
 from fedge.core.drive import Engine, Outcome, drive
 from fedge.core.layout import Tree
 from fedge.core.reduce import Krum, Median, TrimmedMean
-from fedge.core.registered import RegisteredClients, Task
 from fedge.core.schema import tag
-from fedge.core.server_side import ServerSide
 from fedge.data.clients import Samples
-from fedge.engines.block import Block
-from fedge.engines.both_sides import BothSides
-from fedge.engines.kernels.assemble import Batched, assemble
-from fedge.engines.loop import Loop
-from fedge.engines.wire import Wire
-from fedge.runs.kept import KeptStore
+from fedge.testing.federation import (
+    ENGINES as ENGINES,
+)
+from fedge.testing.federation import (
+    Federation as Federation,
+)
+from fedge.testing.federation import (
+    Handmade as Handmade,
+)
+from fedge.testing.federation import (
+    batched_of as batched_of,
+)
+from fedge.testing.federation import (
+    dense as dense,
+)
+from fedge.testing.federation import (
+    make_engine as make_engine,
+)
+from fedge.testing.federation import (
+    make_sides as make_sides,
+)
+from fedge.testing.federation import (
+    mixed as mixed,
+)
+from fedge.testing.federation import (
+    normed as normed,
+)
+from fedge.testing.federation import (
+    points as points,
+)
+from fedge.testing.federation import (
+    slope as slope,
+)
 
-ENGINES = ("loop", "wire", "block")
 CODINGS = {
     "sparse": {"up": ["error_feedback", "sparsify(0.6)", "uniq", "golomb"], "moments": ["expq"]},
     "full": {"up": ["qsgd(8)"], "down": ["fp16"]},
 }
 """Compression of both ways, with every kind of stage."""
-
-
-class Handmade:
-    """Clients whose samples are given."""
-
-    def __init__(self, samples: Sequence[Samples], num_outputs: int, task: Task = "classes") -> None:
-        self._samples = list(samples)
-        self.shape = tuple(samples[0].x.shape[1:])
-        self.num_outputs, self.task = num_outputs, task
-        self.sizes = np.array([len(part) for part in samples])
-        self.noisy = np.empty(0, int)
-
-    def num_samples(self, client: int, round: int) -> int:
-        return len(self._samples[client])
-
-    def train(self, client: int, round: int) -> Samples:
-        return self._samples[client]
-
-    test = train
-
-    def pooled_test(self) -> Samples:
-        return Samples(*(torch.cat([part[i] for part in self._samples]) for i in (0, 1)))
-
-
-def points(*targets: float) -> Handmade:
-    """One client for each target b, with one sample: under `slope` its loss is (w - b)^2/2 and its gradient w - b."""
-    one = torch.ones(1, 1)
-    return Handmade([Samples(one, torch.tensor([[float(b)]])) for b in targets], 1, "values")
-
-
-def mixed(sizes: Sequence[int] = (6, 9, 9, 1), classes: int = 3, features: int = 8) -> Handmade:
-    """Clients of different sizes with random samples, one of them with a single one."""
-    rng = np.random.default_rng(3)
-    return Handmade(
-        [
-            Samples(
-                torch.from_numpy(rng.standard_normal((n, features))).float(),
-                torch.from_numpy(rng.integers(0, classes, n)),
-            )
-            for n in sizes
-        ],
-        classes,
-    )
-
-
-def slope() -> nn.Module:
-    """One weight w, which starts at 1: the output is w * x."""
-    module = nn.Sequential(nn.Linear(1, 1, bias=False))
-    nn.init.ones_(module[0].weight)
-    return module
 
 
 class Pair(nn.Module):
@@ -146,122 +118,6 @@ def crossed() -> Handmade:
     """Two clients with inputs (2, 1) and (1, 2), and target 2: at weights (w, w) the error is 3w - 2."""
     two = torch.tensor([[2.0]])
     return Handmade([Samples(torch.tensor([x]), two) for x in ((2.0, 1.0), (1.0, 2.0))], 1, "values")
-
-
-def normed() -> nn.Module:
-    """A small network with BatchNorm, all of whose layers have kernels.
-
-    There is no bias before BatchNorm: its true gradient is 0, and Adam that starts at v = 0 would amplify the
-    rounding noise, which differs from engine to engine, to steps of full size.
-    """
-    return nn.Sequential(nn.Flatten(), nn.Linear(8, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
-
-
-def dense() -> nn.Module:
-    """A small network without BatchNorm."""
-    return nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
-
-
-def make_sides(
-    build: Build,
-    clients: Handmade,
-    make: Callable[[], nn.Module] = normed,
-    batch_size: int = 4,
-    dtype: torch.dtype = torch.float64,
-    **server: Any,
-) -> BothSides:
-    """Server and clients; options of the server go by the names of its fields."""
-    network = Network(make, 1, clients.task, dtype)
-    algorithm = build(network.layout)
-    kept = KeptStore(algorithm.keep(network.variables), None)
-    registered = RegisteredClients.of(clients)
-    return BothSides(
-        ServerSide(
-            algorithm, network.layout, network.variables, registered, batch_size, 100, network.has_norm, **server
-        ),
-        ClientSide(algorithm, network, clients, kept, batch_size),
-        clients.pooled_test(),
-    )
-
-
-def make_engine(name: str, sides: BothSides, make_anew: Callable[[], BothSides], num_rows: int = 2) -> Engine:
-    """With `wire` the clients have an algorithm and a model of their own, which are made anew."""
-    if name == "loop":
-        return Loop(sides)
-    if name == "wire":
-        anew = make_anew().clients._replace(kept=sides.clients.kept, data=sides.clients.data)
-        return Wire(sides._replace(clients=anew))
-    return Block(sides, batched_of(sides), num_rows)
-
-
-def batched_of(sides: BothSides) -> Batched:
-    """The model for blocks of clients, which it must have."""
-    batched = assemble(sides.clients.network, sides.clients.probe())
-    assert not isinstance(batched, str), batched
-    return batched
-
-
-class Federation:
-    """An algorithm on clients in an engine, round by round. Of the clients the first `num_clients` are registered."""
-
-    def __init__(
-        self,
-        build: Build,
-        clients: Handmade,
-        engine: str = "loop",
-        rate: float = 0.1,
-        server_rate: float = 1.0,
-        num_clients: int | None = None,
-        **options: object,
-    ) -> None:
-        steps, epochs = options.pop("steps", 3), options.pop("epochs", None)
-        self.sides = make_sides(build, clients, **options)  # type: ignore[arg-type]
-        self.engine = make_engine(engine, self.sides, lambda: make_sides(build, clients, **options))  # type: ignore[arg-type]
-        self.state = self.clients.algorithm.init(self.clients.network.variables)
-        num_clients = len(clients.sizes) if num_clients is None else num_clients
-        self.info = Info(
-            round=0,
-            rate=rate,
-            num_steps=None if epochs else steps,  # type: ignore[arg-type]
-            num_epochs=epochs,  # type: ignore[arg-type]
-            num_clients=num_clients,
-            seed=7,
-            cohort=tuple(range(num_clients)),
-            server_rate=server_rate,
-        )
-
-    @property
-    def clients(self) -> ClientSide:
-        return self.sides.clients
-
-    def round(self, cohort: Sequence[int] | None = None) -> Outcome:
-        self.info = self.info._replace(round=self.info.round + 1)
-        info = self.info if cohort is None else self.info._replace(cohort=tuple(cohort))
-        (outcome,) = drive(self.engine, self.clients.algorithm, [self.state], [info])
-        self.state = outcome.state
-        return outcome
-
-    def rounds(self, number: int) -> "Federation":
-        for _ in range(number):
-            self.round()
-        return self
-
-    def grow(self, num_clients: int) -> "Federation":
-        """Register more clients, all of which take part from the next round on."""
-        self.state = self.clients.algorithm.grow(self.state, self.info.num_clients, num_clients)
-        self.info = self.info._replace(num_clients=num_clients, cohort=tuple(range(num_clients)))
-        return self
-
-    def everything(self) -> Tree:
-        """Server state and all kept state, by name."""
-        found = dict(self.state)
-        for client in range(len(self.clients.data.sizes)):
-            found |= {f"{client}/{name}": value for name, value in self.clients.kept.read(client).items()}
-        return found
-
-    def weight(self) -> float:
-        """The global model's only weight, for the federations made of `points` and `slope`."""
-        return float(self.clients.algorithm.model(self.state, self.clients.network.variables)["x"])
 
 
 class Losing:

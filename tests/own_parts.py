@@ -16,6 +16,7 @@ from fedge.data.divided_dataset import Divided
 from fedge.data.partition import Partitioner, Split
 from fedge.data.whole import SamplePool, Whole
 from fedge.edge.selection import Uniform
+from fedge.metrics import Metric
 from fedge.models.model import Model
 from fedge.schedules.rule import Rule
 
@@ -115,6 +116,25 @@ class Sign(QuantiserStage):
         return np.where(np.unpackbits(codes)[:count], bounds[0], -bounds[0])
 
 
+class Error(Metric):
+    """The share of wrong answers."""
+
+    better, low, high = "lower", 0.0, 1.0
+    per_sample = (0.0, 1.0)
+    weight: Annotated[float, Meta(gt=0, le=1, description="of a wrong answer")] = 1.0
+
+    def count(self, outputs, targets):
+        wrong = (outputs.argmax(-1) != targets).double() * self.weight
+        return {"wrong": wrong.sum().reshape(1), "all": wrong.new_tensor([len(targets)])}
+
+    def value(self, sums):
+        return float(sums["wrong"] / sums["all"])
+
+
+def half_error(weight=0.5):
+    return Error(weight=weight)
+
+
 not_a_part = 3
 
 
@@ -139,6 +159,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "schedule in a product": {
         "schedule": {"learning_rate": {"name": "product", "rules": ["mine.py:Halved", {"name": "exp", "decay": 0.9}]}}
     },
+    "metric": {"evaluate": {"metrics": ["f1", {"name": "mine.py:Error", "weight": 0.5}]}},
+    "metric function": {"evaluate": {"metrics": [{"name": "mine.py:half_error", "options": {"weight": 0.25}}]}},
     "codec": {"codec": {"up": ["sparsify(0.5)", "mine.py:Sign(2.0)"], "down": ["mine.py:Sign(scale = 0.5)"]}},
 }
 """What names each kind of part, relative to the folder of the file."""

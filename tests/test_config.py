@@ -31,6 +31,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.schema import Options, structs, tag
 from fedge.data import DATASETS, PARTITIONS
 from fedge.data.digits import Digits
+from fedge.data.huggingface import HuggingFace
 from fedge.edge.availability import AvailabilityTrace
 from fedge.edge.cells import CellClock
 from fedge.edge.client_values import Normal
@@ -248,7 +249,8 @@ def test_every_algorithm_survives(kind: type[Options]) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in DATASETS if tag(kind)], ids=lambda kind: kind.__name__)
 def test_every_data_set_survives(kind: type[Options]) -> None:
-    config = parse(SMALL | {"data": minimal(kind)})
+    choice = {"folder": "/set"} if kind is HuggingFace else {}  # a folder or a hub: none is required alone
+    config = parse(SMALL | {"data": minimal(kind) | choice})
     assert type(config.data) is kind
     assert_round_trip(config)
 

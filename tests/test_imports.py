@@ -21,22 +21,25 @@ ALLOWED = {
     "algorithms": ("core",),
     "theory": (),
     "schedules": ("core", "theory"),
-    "models": ("core.errors", "core.parts", "core.schema"),
+    "models": ("core.code_digest", "core.errors", "core.lent", "core.parts", "core.schema"),
     "data": ("core",),
     "client": ("core", "data", "models"),
     "engines": ("core", "data", "client"),
     "edge": ("core",),
-    "config": ("core", "algorithms", "data", "models", "edge", "schedules"),
+    "metrics": ("core",),
+    "config": ("core", "algorithms", "data", "models", "edge", "schedules", "metrics"),
     "runs": ("core",),
-    "report": ("core", "runs"),
+    "track": ("core", "runs"),
+    "report": ("core", "runs", "track"),
 }
 ALLOWED["net"] = (*ALLOWED["config"], "config", "client", "runs")
 ALLOWED["experiment"] = tuple(part for part in ALLOWED if part != "report")
 ALLOWED["costs"] = (*ALLOWED["experiment"], "experiment")
 ALLOWED["sweeps"] = (*ALLOWED["experiment"], "experiment")
+ALLOWED["api"] = (*ALLOWED["costs"], "costs", "sweeps", "report")
 ALLOWED["algorithm"] = ("core", "algorithms")
 ALLOWED["testing"] = (*ALLOWED["experiment"], "experiment", "algorithm")
-ALLOWED["fedge"] = (*ALLOWED["experiment"], "experiment", "report")  # the package itself: names that it lends
+ALLOWED["fedge"] = (*ALLOWED["api"], "api")  # the package itself: names that it lends
 """What a part may import, beside itself; by its first name below the package, the package itself as `fedge`."""
 ALLOWED["cli"] = tuple(ALLOWED)  # anything, and nothing imports it
 

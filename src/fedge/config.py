@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
 from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal, ReduceOptions
 from fedge.algorithms.reduced import ByMean
+from fedge.core.advice import FORM
 from fedge.core.anchor import anchor
 from fedge.core.effect import NO_EFFECT, omit, paths_without_effect
-from fedge.core.errors import ConfigError
-from fedge.core.fields import PERCENT, Metric, describe, measured_on
+from fedge.core.errors import ConfigError, nearest
+from fedge.core.fields import METRICS, NO_OWN_FIELDS, VALIDATION, OwnFields, describe, measured_on
 from fedge.core.net_options import NetOptions
 from fedge.core.schema import Options, read, tag
+from fedge.core.track_options import Tracking
 from fedge.data import DataOptions
 from fedge.edge.cells import CellClock
 from fedge.edge.clock import FixedClock
 from fedge.edge.selection import SelectionOptions, Uniform
+from fedge.metrics import METRIC_KINDS, MetricOptions, check_names
 from fedge.models import ModelOptions
 from fedge.schedules import SchedulePlan
 
@@ -30,7 +33,7 @@ Seeds = Annotated[list[Seed], Meta(min_length=1)]
 Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Workers = Annotated[int, Meta(ge=1, le=1024)]
-_OF_THE_RUN = ("format", "id", "generation", "without_effect", "code", "code_changes")
+_OF_THE_RUN = ("format", "id", "generation", "without_effect", "code", "code_changes", "metrics")
 """Keys of a run's config.json that are not settings."""
 _EITHER = {"seed": "seeds", "seeds": "seed"}
 
@@ -65,12 +68,21 @@ class EvaluateOptions(Options, tag=False):
         False
     )
     cosine_distance: Annotated[bool, Meta(description="mean cosine distance between the cohort's updates")] = False
+    metrics: Annotated[
+        list[MetricOptions],
+        Meta(description='further metrics of the global model, such as ["f1", "top5", "my_file.py:MyMetric"]'),
+    ] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_names(self.metrics)
 
 
 class TargetOptions(Options, tag=False, kw_only=True):
     """What the costs are reported for."""
 
-    metric: Annotated[Metric, Meta(description="which metric")] = "accuracy"
+    metric: Annotated[
+        str, Meta(description="which metric: of every run, or one of evaluate.metrics by the name that it records")
+    ] = "accuracy"
     value: Annotated[
         float | None, Meta(description="the value to reach: at least, or for a loss at most; needed without patience")
     ] = None
@@ -85,12 +97,12 @@ class TargetOptions(Options, tag=False, kw_only=True):
             raise ValueError("expected a value, a patience or both, got neither; set target.value")
         if self.value is None and self.stop:
             raise ValueError("stop ends the run when a value is reached, but there is none; set target.value")
-        if self.value is not None and describe(self.metric).units == PERCENT and not 0 <= self.value <= 1:
+        if self.value is not None and describe(self.metric).high == 1 and not 0 <= self.value <= 1:
             raise ValueError(f"value: {self.metric} is a share, expected a number from 0 to 1, got {self.value:g}")
 
-    def reached(self, record: Mapping[str, Any]) -> bool:
-        """Whether a round's record shows it."""
-        measured, rank = record.get(self.metric), describe(self.metric).rank
+    def reached(self, record: Mapping[str, Any], own: OwnFields = NO_OWN_FIELDS) -> bool:
+        """Whether a round's record shows it; `own` are the fields of the run's own metrics."""
+        measured, rank = record.get(self.metric), describe(self.metric, own).rank
         return measured is not None and self.value is not None and rank(measured) <= rank(self.value)
 
 
@@ -155,7 +167,12 @@ class Config(Options, tag=False, kw_only=True):
 
     name: Annotated[
         str,
-        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\Z", max_length=200, description="names the run's directory"),
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\Z",
+            max_length=200,
+            description="names the run's directory",
+            extra={FORM: "at most 200 letters, digits and . _ + -, of which the first is a letter or a digit"},
+        ),
     ] = "run"
     seed: Annotated[Seed | None, Meta(description="of everything random (1 if there are no seeds)")] = None
     seeds: Annotated[Seeds | None, Meta(description="repeats, one run each")] = None
@@ -172,6 +189,7 @@ class Config(Options, tag=False, kw_only=True):
     edge: Annotated[FixedClock | CellClock, Meta(description="how simulated time is counted")] = FixedClock()
     evaluate: EvaluateOptions = EvaluateOptions()
     trace: Annotated[TraceOptions | None, Meta(extra=NO_EFFECT)] = None
+    track: Annotated[Tracking | None, Meta(description="live tracking while the run trains", extra=NO_EFFECT)] = None
     target: TargetOptions | None = None
     budget: BudgetOptions = BudgetOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
@@ -185,6 +203,7 @@ class Config(Options, tag=False, kw_only=True):
             msgspec.structs.force_setattr(self, "seed", 1)
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"seeds must differ from each other, got {self.seeds}")
+        self._check_target_metric()
         target = self.target
         if target and target.metric.startswith("user_accuracy") and not self.evaluate.user_accuracy:
             raise ValueError(
@@ -206,6 +225,15 @@ class Config(Options, tag=False, kw_only=True):
                 "evaluate.after_training and evaluate.fine_tune_steps concern the user accuracy, "
                 "which is not measured: set evaluate.user_accuracy = true"
             )
+
+    def _check_target_metric(self) -> None:
+        own = [metric.recorded_as for metric in self.evaluate.metrics]
+        known = [*METRICS, *own, *(VALIDATION + name for name in own)]
+        if self.target and self.target.metric not in known:
+            metric = self.target.metric
+            kinds = {tag(kind) for kind in METRIC_KINDS}
+            hint = f'; to measure it set evaluate.metrics = ["{metric}"]' if metric in kinds else nearest(metric, known)
+            raise ValueError(f"target.metric: {metric!r} is not measured{hint}; measured are {', '.join(known)}")
 
     def _refuse_without_validation(self) -> None:
         """The test set must not decide how training goes on."""
@@ -231,7 +259,8 @@ def load_raw(path: Path) -> dict[str, Any]:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); expected a TOML file") from None
+        hint = f"; to change a setting write --set {path}" if "=" in path.name else ""
+        raise ConfigError(f"{path}: cannot be read ({error}); expected a TOML file{hint}") from None
     except ValueError as error:  # TOML's own errors, and numbers of thousands of digits
         raise ConfigError(f"{path}: is not valid TOML: {error}") from None
     except RecursionError:
@@ -260,31 +289,36 @@ def effective(config: Config) -> dict[str, Any]:
 
 
 def assignments(texts: Sequence[str]) -> dict[str, object]:
-    """Changes given as `a.b=v`; v is a TOML value, or else a string."""
+    """Changes given as `a.b=v`; v is a TOML value, or else a string. Of `a.b=` it is None, which unsets."""
     found: dict[str, object] = {}
     problems = []
     for text in texts:
         path, equals, value = text.partition("=")
         if not equals or not path.strip():
             problems.append(f"--set {text}: expected a.b=value, such as algorithm.learning_rate=0.05")
-        found[path.strip()] = _value(value.strip())
+        found[path.strip()] = _value(value.strip()) if value.strip() else None
     if problems:
         raise ConfigError(*problems)
     return found
 
 
 def change(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
-    """A dictionary with some values, given by their path `a.b`, set."""
+    """A dictionary with some values, given by their path `a.b`, set; None unsets, and comes before what is set."""
     changed = msgspec.to_builtins(raw)
     assert isinstance(changed, dict)
-    for path, value in changes.items():
+    for path, value in sorted(changes.items(), key=lambda item: item[1] is not None):
         *tables, key = path.split(".")
         table = changed
         for name in tables:
             inner = table.get(name)
+            if value is None and inner is None:  # there is nothing to unset; the schema says whether there could be
+                key = name
+                break
             if not isinstance(inner, dict):  # a name alone stands for a table with that name
                 inner = {"name": inner} if isinstance(inner, str) else {}
             table[name] = table = inner
+        if value is None and table.pop(key, None) is not None:
+            continue
         table[key] = value
         if path in _EITHER:  # whoever sets one of the two means it instead of the other
             table.pop(_EITHER[path], None)

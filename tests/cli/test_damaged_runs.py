@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedge.api.functions import run
 from fedge.core.errors import RunError
-from fedge.experiment.start import run
 from fedge.runs.checkpoint import Checkpoint, chunks, load
 from fedge.runs.read import Run
 from mutations import mutate, watched
@@ -118,6 +118,9 @@ def test_corrupted_files(fedge: Callable[..., Any], trained: Path, runs: Path, n
         ("config.json", "algorithm", 5, "algorithm: expected object, got int"),
         ("config.json", "target", {"metric": 3}, "target.metric: expected str, got int"),
         ("config.json", "seeds", "1", "seeds: expected array | null, got str"),
+        ("config.json", "metrics", [{"name": "f1"}], "metrics[0]: object missing required field better"),
+        ("config.json", "metrics", [{"name": "\x1b[31m", "better": "lower"}], "metrics[0].name: expected str matching"),
+        ("config.json", "metrics", [{"name": "f1", "better": "up"}], "metrics[0].better: invalid enum value 'up'"),
         ("summary.json", "accuracy", [0.5], "accuracy: expected a number, got [0.5]"),
         ("summary.json", "bytes_up_to_target", {}, "bytes_up_to_target: expected a number, got {}"),
         ("summary.json", "ended_by", 3, "ended_by: expected text, got 3"),

@@ -68,7 +68,7 @@ def test_files_are_downloaded(fedge, tmp_path, monkeypatch):
         how, digest = f"curl {site.url}", md5(site.content).hexdigest()
         download = Download(site.url, sha256(site.content).hexdigest(), 200_000)
         monkeypatch.setattr(
-            FashionMnist, "sources", (Collection(("set",), (Source({"a.bin": digest}, how, download),)),)
+            FashionMnist, "sources", (Collection(("set",), (Source({"a.bin": digest}, how, download=download),)),)
         )
         get = ("data", "get", "fashion_mnist", "--dir", tmp_path)
         result = fedge(*get, "--dry-run")
@@ -148,6 +148,22 @@ def test_clients_are_listed(fedge, experiment_file):
     assert [row[3] for row in rows] == ["1", "1", "1"]
     assert all(row[-1] == "100%" for row in rows)
     assert said[-1].startswith("10 clients, 1,438 training samples of shape 1x28x28;")
+
+
+def test_classes_and_clients_go_by_their_names(fedge, tmp_path):
+    (tmp_path / "t.csv").write_text("ward,a,kind\n" + "north,1,ill\nsouth,2,healthy\n" * 5)
+    (tmp_path / "e.toml").write_text(
+        'name = "x"\nrounds = 1\nseed = 1\n[data]\nname = "table"\nfile = "t.csv"\ntarget = "kind"\n'
+        'partition = { name = "natural", column = "ward" }\n[model]\nname = "logistic"\n'
+        '[algorithm]\nname = "fedavg"\nlearning_rate = 0.1\nlocal_steps = 1\n'
+    )
+    said = fedge("data", "show", tmp_path / "e.toml").stdout.splitlines()
+    assert [line.split() for line in said[2:4]] == [
+        ["north", "4", "1", "1", "ill:", "100%"],
+        ["south", "4", "1", "1", "healthy:", "100%"],
+    ]
+    found = json.loads(fedge("data", "show", tmp_path / "e.toml", "--format", "json").stdout)
+    assert (found["class_names"], found["client_names"]) == (["healthy", "ill"], ["north", "south"])
 
 
 def test_clients_for_programs(fedge, experiment_file):

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedge.cli.display import Bar, RunLines, RunPicture, Watch, watching
-from fedge.cli.tally import Tally, duration
+from fedge.cli.watching import watching
+from fedge.report.run_display import Bar, RunLines, RunPicture, Watch
+from fedge.report.tally import Tally, duration
 
 RECORD = {
     "accuracy": 0.5,

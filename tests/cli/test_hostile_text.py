@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedge.cli.display import Bar, RunLines, RunPicture
 from fedge.core.printable import printable
+from fedge.report.run_display import Bar, RunLines, RunPicture
 from hostile import LABELS
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]")

@@ -10,6 +10,7 @@ from fedge.algorithms import ALGORITHMS
 from fedge.core.codecs.chain import CODECS
 from fedge.core.schema import tag
 from fedge.data import DATASETS, PARTITIONS
+from fedge.edge.selection import SELECTIONS
 from fedge.models import MODELS
 from fedge.schedules import SCHEDULES
 
@@ -19,6 +20,7 @@ PARTS = {
     "algorithms": ALGORITHMS,
     "partitioners": PARTITIONS,
     "schedules": SCHEDULES,
+    "selections": SELECTIONS,
 }
 
 
@@ -108,3 +110,22 @@ def test_unknown_part(fedge):
     result = fedge("info", "optimisers")
     assert result.exit_code == 2
     assert "partitioners" in result.stderr
+
+
+def test_what_packages_offer_is_listed_with_its_error(fedge, tmp_path, monkeypatch):
+    code = "from fedge.algorithm import FedAvg\nclass Mine(FedAvg):\n    '''A new one.'''\n"
+    (tmp_path / "offered.py").write_text(code)
+    info = tmp_path / "offered-2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 2.0\n")
+    names = "new = offered:Mine\nbroken = offered:Gone\nfedavg = offered:Mine"
+    (info / "entry_points.txt").write_text(f"[fedge.algorithms]\n{names}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = json.loads(fedge("info", "algorithms", "--format", "json").stdout)[-3:]
+    assert {entry["name"]: entry["description"] for entry in found} == {
+        "broken": "error: algorithms: 'broken' of the package offered 2.0 cannot be imported from offered:Gone: "
+        "AttributeError: module 'offered' has no attribute 'Gone'",
+        "fedavg": "not used: fedge has one of this name, and so has offered 2.0",
+        "new": "A new one. (offered 2.0)",
+    }
+    assert fedge("info", "algorithms", "new").stdout.startswith("new\nA new one.\n")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from edge_rounds import edge_line
-from fedge.cli.drawing import Wish, draw
+from fedge.report.drawing import Wish, draw
 from fedge.runs import find_runs
 
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
@@ -75,17 +75,17 @@ def test_each_kind(fedge, runs, tmp_path, options, shows):
         (("--x", "byte_up"), 2, "did you mean 'bytes_up'"),
         (("--by", "algorithm.nam"), 2, "did you mean 'algorithm.name'"),
         (("--kind", "bars", "--y", "round_to_target"), 2, "did you mean 'rounds_to_target'"),
-        (("--kind", "bars", "--x", "flops"), 2, "--x: --kind bars takes --y, --by alone; leave --x away"),
-        (("--round", "1"), 2, "--round: --kind curves takes --x, --y, --by alone; leave --round away"),
-        (("--kind", "heatmap", "--by", "algorithm.name"), 2, "give --by twice"),
+        (("--kind", "bars", "--x", "flops"), 2, "--x: --kind bars takes --y, --by alone; drop --x"),
+        (("--round", "1"), 2, "--round: --kind curves takes --x, --y, --by alone; drop --round"),
+        (("--kind", "heatmap", "--by", "algorithm.name"), 2, "--by: a heat map has two settings, got 1; give two"),
         (("--kind", "users"), 2, "no run has the user_accuracy of its clients"),
-        (("--kind", "users", "--x", "round"), 2, "--x: --kind users takes --by alone; leave --x away"),
-        (("--kind", "users", "--y", "accuracy"), 2, "--y: --kind users takes --by alone; leave --y away"),
-        (("--kind", "grid", "--by", "name"), 2, "--by: --kind grid takes --round alone; leave --by away"),
+        (("--kind", "users", "--x", "round"), 2, "--x: --kind users takes --by alone; drop --x"),
+        (("--kind", "users", "--y", "accuracy"), 2, "--y: --kind users takes --by alone; drop --y"),
+        (("--kind", "grid", "--by", "name"), 2, "--by: --kind grid takes --round alone; drop --by"),
         (("--kind", "grid"), 2, "--set edge.record=true"),
         (("--kind", "timeline"), 2, "--set edge.record=true"),
         (("--kind", "latency"), 2, "--set edge.record=true"),
-        (("--kind", "timeline", "--round", "1", "--round", "2"), 2, "give --round once"),
+        (("--kind", "timeline", "--round", "1", "--round", "2"), 2, "--round: a timeline is of one round, got 2"),
         (("--kind", "pie"), 2, "pie"),
     ],
 )

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from federation import Federation, dense, mixed, normed
 from fedge.algorithms.fedavg import FedAvg
+from fedge.api.functions import run
 from fedge.client.network import Network
 from fedge.core.errors import ModelError
 from fedge.data.clients import Samples
-from fedge.experiment.start import run
 
 SAMPLES = Samples(torch.randn(2, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1]))
 

@@ -1,7 +1,7 @@
 import pickle
 import subprocess
 import sys
-from hashlib import md5
+from hashlib import md5, sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from fedge.core.errors import DataError
 from fedge.data.cifar import CIFAR10, CIFAR100, Cifar10, Cifar100
-from fedge.data.files import Collection, Source, data_dir
+from fedge.data.files import AnyOrder, Collection, Source, data_dir
 from fedge.data.partition import Pachinko
 
 
@@ -92,6 +92,57 @@ def test_coarse_labels_are_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
 
 
+def records(rows: list[list[int]]) -> bytes:
+    """Records of the binary version: labels, then an image that is all one number."""
+    return b"".join(bytes(labels) + bytes([value]) * 3072 for *labels, value in rows)
+
+
+def in_any_order(name: str, rows: list[list[int]]) -> tuple[Source, ...]:
+    """A digest derived by hand: SHA-256 of the sorted SHA-256 of each record."""
+    digests = sorted(sha256(records([row])).digest() for row in rows)
+    order = AnyOrder(sha256(b"".join(digests)).hexdigest(), CIFAR100.files[0].any_order.records)
+    return (Source({name: "0" * 32, f"{name}.bin": None}, "", order),)
+
+
+ROWS = [[0, 1, 10], [0, 2, 20], [1, 3, 30], [0, 2, 20]]  # coarse, fine, pixels; one comes twice
+
+
+def test_samples_are_accepted_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = (*in_any_order("train", ROWS), *in_any_order("test", ROWS[:1]))
+    monkeypatch.setattr(Cifar100, "sources", (CIFAR100._replace(files=files),))
+    (tmp_path / "test.bin").write_bytes(records(ROWS[:1]))
+    found = []
+    for order in ([0, 1, 2, 3], [3, 2, 0, 1]):
+        (tmp_path / "train.bin").write_bytes(records([ROWS[row] for row in order]))
+        found.append(Cifar100(dir=str(tmp_path)).whole())
+        assert [finding.status for finding in Cifar100.sources[0].check(tmp_path)] == ["ok", "ok"]
+    first, second = found
+    assert torch.equal(first.train.x[torch.arange(4)], second.train.x[torch.arange(4)])
+    pairs = zip(first.columns["coarse"][0], first.train.y, first.train.x[:, 0, 0, 0], strict=True)
+    assert sorted([int(a), int(b), int(c)] for a, b, c in pairs) == sorted(ROWS)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0, 1, 10], [0, 2, 20], [1, 3, 30]],  # the duplicate is missing
+        [[0, 1, 10], [0, 2, 20], [1, 3, 30], [0, 1, 10]],  # another one comes twice
+        [[0, 1, 10], [0, 2, 20], [1, 4, 30], [0, 2, 20]],  # another class
+        [[0, 1, 10], [0, 2, 20], [1, 3, 31], [0, 2, 20]],  # other pixels
+    ],
+)
+def test_other_samples_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[list[int]]) -> None:
+    files = (*in_any_order("train", ROWS), *in_any_order("test", ROWS[:1]))
+    monkeypatch.setattr(Cifar100, "sources", (CIFAR100._replace(files=files),))
+    (tmp_path / "test.bin").write_bytes(records(ROWS[:1]))
+    (tmp_path / "train.bin").write_bytes(records(rows))
+    with pytest.raises(DataError, match=r"train\.bin is truncated or corrupt: expected the published file, or its"):
+        Cifar100(dir=str(tmp_path)).whole()
+    (tmp_path / "train.bin").write_bytes(b"\1" * 100)
+    with pytest.raises(DataError, match=r"in records of 3074 bytes, got 100 bytes"):
+        Cifar100(dir=str(tmp_path)).whole()
+
+
 class Evil:
     def __reduce__(self) -> Any:
         return print, ("gotcha",)
@@ -103,7 +154,8 @@ class Evil:
         (pickle.dumps({"data": Evil()}), "it asks for builtins.print"),
         (pickle.dumps([1]), "a pickled dictionary, got list"),
         (pickle.dumps({"labels": [1]}), "expected a CIFAR batch with 'data', got one with"),
-        (b"not a pickle", "a pickled dictionary of arrays"),
+        (b"\x80 but no pickle", "a pickled dictionary of arrays"),
+        (b"neither", "pickled or in records of 3073 bytes, got 7 bytes"),
     ],
 )
 def test_nothing_but_arrays_is_unpickled(
@@ -122,9 +174,33 @@ def test_the_published_batches(tmp_path: Path) -> None:
     if not (packed / "unpack_cifar10.py").is_file():
         pytest.skip("needs CIFAR-10 in its packed form: set FEDGE_DATA")
     subprocess.run([sys.executable, packed / "unpack_cifar10.py", packed / "packed", tmp_path], check=True)
+    for source in CIFAR10.files:
+        content = (tmp_path / source.name).read_bytes()
+        assert source.any_order is not None
+        assert source.any_order.matches(content)
+        assert source.any_order.matches(source.any_order.records(content)[::-1].tobytes())  # the binary version
     clients = Cifar10(dir=str(tmp_path)).build(seed=1)
     labels = torch.cat([clients.labels(client, 1) for client in range(100)])
     assert labels.bincount().tolist() == [5000] * 10
     assert clients.pooled_test().y.bincount().tolist() == [1000] * 10
     means = torch.stack([clients.train(client, 1).x.mean((0, 2, 3)) for client in range(100)]).mean(0)
     assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-5)
+
+
+@pytest.mark.full
+def test_the_sorted_binary_records(tmp_path: Path) -> None:
+    packed = data_dir(None) / "cifar-100"
+    if not (packed / "unpack_cifar100.py").is_file():
+        pytest.skip("needs CIFAR-100 in its packed form: set FEDGE_DATA")
+    subprocess.run([sys.executable, packed / "unpack_cifar100.py", packed / "packed", tmp_path], check=True)
+    assert [finding.status for finding in CIFAR100.check(tmp_path)] == ["ok", "ok"]
+    whole = Cifar100(dir=str(tmp_path)).whole()
+    assert whole.train.y.bincount().tolist() == [500] * 100
+    assert whole.test.y.bincount().tolist() == [100] * 100
+    assert np.bincount(whole.columns["coarse"][0]).tolist() == [2500] * 20
+    means = whole.train.x[torch.arange(50_000)].float().mean((0, 2, 3)) / 255
+    assert means.tolist() == pytest.approx([0.5071, 0.4865, 0.4409], abs=5e-5)
+    content = bytearray((tmp_path / "test.bin").read_bytes())
+    content[5000] ^= 1
+    (tmp_path / "test.bin").write_bytes(content)
+    assert [finding.status for finding in CIFAR100.check(tmp_path)] == ["ok", "wrong"]

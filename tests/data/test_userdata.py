@@ -156,6 +156,19 @@ def test_a_data_set_of_torch_will_do() -> None:
     assert torch.equal(check_arrays((made, made)).train.x, torch.arange(24.0).view(12, 2))
 
 
+def test_one_data_set_of_torch_is_cut_in_two_and_keeps_its_names() -> None:
+    made = torch.utils.data.TensorDataset(torch.arange(20.0).view(10, 2), torch.tensor([0, 1] * 5))
+    made.classes = ["cat", "dog", "ant"]  # as those of torchvision have them
+    whole = check_arrays(made)
+    # Of each class the last fifth of five: rows 8 and 9.
+    assert whole.test.x[torch.arange(2)].tolist() == [[16, 17], [18, 19]]
+    assert (len(whole.train.y), whole.classes, whole.num_outputs) == (8, ("cat", "dog", "ant"), 3)
+    made.classes = ["cat"]  # not names of these classes
+    assert (check_arrays((made, made)).classes, check_arrays((made, made)).num_outputs) == ((), 2)
+    with pytest.raises(DataError, match=r"of 10 samples none is left for the test; return \(train, test\), or raise"):
+        check_arrays(made, test_fraction=0.1)
+
+
 class Flipped(Pairs):
     """Turns every other item around, as a random transform would."""
 

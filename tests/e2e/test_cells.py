@@ -10,9 +10,10 @@ import pytest
 import fedge
 from e2e.command import Fedge
 from e2e.experiments import Settings, Stopping, assert_same, changed, kept, records, write
+from fedge.api.run import Run
 from fedge.core.errors import VoidError
 from fedge.core.progress import Silent
-from fedge.experiment.start import TrainedRun, resume
+from fedge.experiment.start import resume
 from fedge.runs.checkpoint import load
 
 FLAT: Settings = {
@@ -34,13 +35,13 @@ CELLS: Settings = {
 NORMED = {"model": {"name": "mtfl_2nn"}, "personal": {"private": "bn"}}
 
 
-def run(settings: Settings, runs: Path, progress: Silent | None = None) -> TrainedRun:
+def run(settings: Settings, runs: Path, progress: Silent | None = None) -> Run:
     found = fedge.run(settings, runs=runs, progress=progress)
-    assert isinstance(found, TrainedRun)
+    assert isinstance(found, Run)
     return found
 
 
-def weights(trained: TrainedRun) -> dict[str, bytes]:
+def weights(trained: Run) -> dict[str, bytes]:
     return {name: value.numpy().tobytes() for name, value in trained.model.state_dict().items()}
 
 
@@ -176,7 +177,7 @@ WORLDS: dict[str, Settings] = {
 }
 MOVES = "client,time,cell\n0,0,2\n1,0.03,2\n8,0.06,0\n1,0.1,0\n5,0.2,0\n"
 
-HAPPENS: dict[str, Callable[[TrainedRun], bool]] = {
+HAPPENS: dict[str, Callable[[Run], bool]] = {
     "mobility": lambda run: len({tuple(line["occupancy"]) for line in run.edge}) > 2,
     "trace": lambda run: run.edge[0]["occupancy"] == [2, 3, 4] != run.edge[-1]["occupancy"],
     "deadline": lambda run: any(True in line["late"] for line in run.edge),

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +22,14 @@ from torch import Tensor
 import federation
 import hostile_clients
 from federation import BUILDS, Federation, Handmade, batched_of, make_sides, mixed
+from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.reduced import reduced
 from fedge.core.algorithm import Build, Reply
 from fedge.core.drive import drive
 from fedge.core.errors import ConfigError, DataError, TrainingError
 from fedge.core.layout import Tree
 from fedge.core.reduce import Krum, Mean, Median, Reduce, TrimmedMean
+from fedge.core.schema import choose
 from fedge.core.server_side import Limits
 from fedge.core.userfile import load_function
 from fedge.data.clients import Samples
@@ -37,6 +40,7 @@ from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.ray import Ray
 from hostile_clients import BAD, poisoned
+from own_parts import write_own
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
 NUM_ROWS = 2
@@ -323,6 +327,17 @@ def test_a_model_of_a_users_file(tmp_path: Path, distribute: Callable[..., Feder
     expected = federate(BUILDS["fedavg"], make=make).rounds(2)
     found = distribute(BUILDS["fedavg"], num_workers=1, make=make).rounds(2)
     assert not ray_of(found).masks
+    assert_same(found.everything(), expected.everything())
+
+
+@full
+def test_an_algorithm_of_a_users_file(tmp_path: Path, distribute: Callable[..., Federation]) -> None:
+    """Its options and what it imports travel too."""
+    path = write_own(tmp_path / "code")
+    options = choose(f"{path}:FedAvgM", ALGORITHMS, "algorithm.name")(beta=0.5)
+    expected = federate(options.build).rounds(2)
+    shutil.rmtree(tmp_path)
+    found = distribute(options.build, num_workers=1).rounds(2)
     assert_same(found.everything(), expected.everything())
 
 

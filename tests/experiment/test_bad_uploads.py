@@ -12,13 +12,14 @@ import torch
 
 import fedge
 from e2e.experiments import records
+from fedge.api.run import Run
 from fedge.client.network import Network
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm
 from fedge.core.errors import TrainingError, VoidError
 from fedge.core.progress import Silent
 from fedge.experiment import setup
-from fedge.experiment.start import TrainedRun, resume
+from fedge.experiment.start import resume
 from hostile_clients import BAD, poison
 
 SETTINGS: dict[str, Any] = {
@@ -43,13 +44,13 @@ def spoil(monkeypatch: pytest.MonkeyPatch, value: float = float("nan"), bad: Col
     monkeypatch.setattr(setup, "algorithm_of", algorithm_of)
 
 
-def run(folder: Path, **changes: Any) -> TrainedRun:
+def run(folder: Path, **changes: Any) -> Run:
     made = fedge.run(SETTINGS, runs=folder, **changes)
-    assert isinstance(made, TrainedRun)
+    assert isinstance(made, Run)
     return made
 
 
-def rows(made: TrainedRun) -> dict[int, dict[str, Any]]:
+def rows(made: Run) -> dict[int, dict[str, Any]]:
     lines = (made.path / "clients.jsonl").read_text().splitlines()
     return {row["client"]: row for row in map(json.loads, lines)}
 
@@ -89,7 +90,7 @@ def test_a_run_that_was_stopped_by_a_bad_upload_can_be_resumed(
     resume(stopped, [], Silent())
     assert records(stopped) == records(undisturbed.path)
     for name, value in undisturbed.model.state_dict().items():
-        assert torch.equal(TrainedRun(stopped).model.state_dict()[name], value)
+        assert torch.equal(Run(stopped).model.state_dict()[name], value)
 
 
 def test_it_can_be_resumed_without_the_bad_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from fedge.algorithms.fedavg import FedAvg
 from fedge.algorithms.independent import Independent
 from fedge.algorithms.mtfl import mtfl
 from fedge.algorithms.per_fedavg import PerFedAvg
+from fedge.api.run import Run
 from fedge.client.client_side import ClientSide
 from fedge.client.serve import Served, serve
 from fedge.config import EvaluateOptions
@@ -35,7 +36,6 @@ from fedge.data.clients import Samples
 from fedge.engines import wire
 from fedge.experiment.evaluation import Evaluation
 from fedge.experiment.setup import Setup
-from fedge.experiment.start import TrainedRun
 
 ENGINES = ("loop", "wire", "block")
 BAD = 1
@@ -327,9 +327,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def run(folder: Path, **changes: Any) -> TrainedRun:
+def run(folder: Path, **changes: Any) -> Run:
     made = fedge.run(SETTINGS, runs=folder, **changes)
-    assert isinstance(made, TrainedRun)
+    assert isinstance(made, Run)
     return made
 
 

@@ -15,6 +15,7 @@ import torch
 
 import fedge
 from e2e.experiments import Stopping
+from fedge.api.run import Run
 from fedge.core.algorithm import Costs, Exchange, Info, Late, Phases, Reply
 from fedge.core.drive import Admission, Engine, Outcome, drive
 from fedge.core.layout import Tree
@@ -22,7 +23,7 @@ from fedge.core.progress import Silent
 from fedge.core.world import Cohort, Spent, Timeline, World, answered, mean_seconds
 from fedge.experiment import rounds
 from fedge.experiment.setup import Setup
-from fedge.experiment.start import TrainedRun, resume
+from fedge.experiment.start import resume
 
 SETTINGS = {
     "name": "measured",
@@ -126,9 +127,9 @@ def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "drive", timed_drive)
 
 
-def run(runs: Path, num_rounds: int = 4, progress: Silent | None = None) -> TrainedRun:
+def run(runs: Path, num_rounds: int = 4, progress: Silent | None = None) -> Run:
     found = fedge.run({**SETTINGS, "rounds": num_rounds}, runs=runs, progress=progress)
-    assert isinstance(found, TrainedRun)
+    assert isinstance(found, Run)
     return found
 
 
@@ -161,6 +162,6 @@ def test_a_run_resumes_in_such_a_world(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", 6)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "parts", 6, Stopping())
-    resumed = TrainedRun(resume(tmp_path / "parts" / "measured", [], Silent()))
+    resumed = Run(resume(tmp_path / "parts" / "measured", [], Silent()))
     for one, other in zip(whole.rounds, resumed.rounds, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}

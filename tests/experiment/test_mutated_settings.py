@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import tomli_w
 
+from fedge.api.functions import run
 from fedge.config import load, parse
 from fedge.core.errors import FedgeError
 from fedge.experiment.setup import Setup
-from fedge.experiment.start import run
 from hostile import extreme_settings, mutate_settings
 from mutations import mutate, watched
 

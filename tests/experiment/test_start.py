@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from fedge.api.functions import run
+from fedge.api.run import Run
 from fedge.config import Config, change, parse, plain
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, DataError, VoidError
 from fedge.core.progress import Silent
-from fedge.experiment.start import TrainedRun, resume, run
-from fedge.runs.read import Run
+from fedge.experiment.start import resume
+from fedge.runs.read import RunRecords
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -35,9 +37,9 @@ OTHERWISE: dict[str, Any] = {
 """Another value for every setting that does not affect results."""
 
 
-def train(path: Path, settings: dict[str, Any] = SMALL, **changes: Any) -> TrainedRun:
+def train(path: Path, settings: dict[str, Any] = SMALL, **changes: Any) -> Run:
     found = run(settings, runs=path, **changes)
-    assert isinstance(found, TrainedRun)
+    assert isinstance(found, Run)
     return found
 
 
@@ -45,7 +47,7 @@ def records(of: Run) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if name != "seconds"} for record in of.rounds]
 
 
-def assert_same_results(one: TrainedRun, other: TrainedRun) -> None:
+def assert_same_results(one: Run, other: Run) -> None:
     assert records(one) == records(other)
     assert one.clients == other.clients
     ours, theirs = one.state(), other.state()
@@ -72,7 +74,7 @@ def test_settings_without_effect_may_change_when_a_run_is_resumed(tmp_path: Path
     before = Run(found.path)
     assert before.id is not None
     resume(found.path, {**OTHERWISE, "rounds": 4}, Silent())
-    after = TrainedRun(found.path)
+    after = Run(found.path)
     assert after.config == plain(parse(change(before.config, {**OTHERWISE, "rounds": 4})))
     assert (after.id, after.digest) == (before.id, through.digest)
     assert_same_results(after, through)
@@ -126,7 +128,7 @@ def test_repeats_have_an_id_each(tmp_path: Path) -> None:
     ids = [one.id for one in found]
     assert None not in ids
     assert ids[0] != ids[1]
-    assert Run(tmp_path / "small").id is None  # a folder of runs is no run
+    assert RunRecords(tmp_path / "small").id is None  # a folder of runs is no run
 
 
 @pytest.mark.parametrize("engine", ["auto", "loop"])

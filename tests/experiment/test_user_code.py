@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import tomli_w
 
+from fedge.api.functions import run
+from fedge.api.run import Run
 from fedge.config import change
 from fedge.core.errors import RunError
 from fedge.core.progress import Silent
-from fedge.experiment.start import TrainedRun, resume, run
-from fedge.runs import Run
+from fedge.experiment.start import resume
 from fedge.runs.files import SUMMARY, seed_path
 
 MINE = "from helper import WIDTH\nfrom torch import nn\n\ndef build(shape, num_outputs):\n" + (
@@ -36,9 +37,9 @@ def raw(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def train(raw: dict[str, Any], folder: Path, **changes: Any) -> TrainedRun:
+def train(raw: dict[str, Any], folder: Path, **changes: Any) -> Run:
     found = run(raw, runs=folder / "runs", **changes)
-    assert isinstance(found, TrainedRun)
+    assert isinstance(found, Run)
     return found
 
 
@@ -76,7 +77,7 @@ def test_an_edited_file_is_refused_on_resume(name: str, raw: dict[str, Any], tmp
     assert (found.path / "rounds.jsonl").read_bytes() == records
     assert (found.path / SUMMARY).exists()
     with pytest.raises(RunError, match="is not the file"):
-        TrainedRun(found.path).model  # noqa: B018
+        Run(found.path).model  # noqa: B018
     (tmp_path / name).write_text(text)
     resume(found.path, ["rounds=3"], Silent())
     assert Run(found.path).last("round") == 3
@@ -87,7 +88,7 @@ def test_an_accepted_change_is_recorded(raw: dict[str, Any], tmp_path: Path) -> 
     before, edited = found.code, HELPER + "# better\n"
     (tmp_path / "helper.py").write_text(edited)
     resume(found.path, ["rounds=3"], Silent(), accept_code=True)
-    now = TrainedRun(found.path)
+    now = Run(found.path)
     assert now.code == before | {f"{tmp_path}/helper.py": hash_of(edited)}
     config = json.loads((found.path / "config.json").read_text())
     assert config["code_changes"] == [{"round": 2, "before": before}]

@@ -1,13 +1,16 @@
-"""A model that is the experimenter's own function, which a client uses only if its owner allows the file."""
+"""Parts that are the experimenter's own, which a client uses only if its owner allows the file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from e2e.command import Fedge
 from e2e.experiments import changed
 from net.deployment import Deployment
 from net.scenes import FEDAVG
+from own_parts import write_own
 
 MODEL = """
 from torch import nn
@@ -31,5 +34,30 @@ def test_a_file_that_clients_allow(fedge: Fedge, tmp_path: Path) -> None:
         assert "which you have not allowed" in refused.err
         for number in range(deployment.num_clients):
             deployment.start_client(number, "--allow", client)
+        deployment.finish()
+        deployment.assert_equals_simulation()
+
+
+@pytest.mark.full
+def test_an_algorithm_a_model_and_a_codec_that_clients_allow(fedge: Fedge, tmp_path: Path) -> None:
+    """The schedule is the server's own business. The server is killed, and resumes."""
+    server, client = write_own(tmp_path / "server"), write_own(tmp_path / "client")
+    settings = changed(
+        FEDAVG,
+        algorithm={"name": f"{server}:FedAvgM", "beta": 0.5, "local_steps": 2},
+        model={"name": f"{server}:Net", "width": 6},
+        codec={"up": [f"{server}:Sign(2.0)"]},
+        schedule={"learning_rate": {"name": f"{server}:Halved", "after": 2}},
+    )
+    with Deployment(fedge, tmp_path, settings) as deployment:
+        deployment.start_server(die_at=("committed", 2))
+        refused = deployment.start_client(0).wait()
+        assert refused.code == 2
+        assert "model.name: the server asks for mine.py:Net (SHA-256 " in refused.err
+        assert "algorithm.name: the server asks for mine.py:FedAvgM (SHA-256 " in refused.err
+        for number in range(deployment.num_clients):
+            deployment.start_client(number, "--allow", client)
+        deployment.server.wait()
+        deployment.start_server()
         deployment.finish()
         deployment.assert_equals_simulation()

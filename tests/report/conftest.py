@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedge.core.effect import omit
+from fedge.core.fields import Field
 
 
 @dataclass
@@ -21,6 +22,7 @@ class MadeUpRun:
     edge: Sequence[dict[str, Any]] = ()
     without_effect: Sequence[str] = ()
     path: Path = Path("made-up")
+    own_fields: Mapping[str, Field] = field(default_factory=dict)
 
     @property
     def effective(self) -> dict[str, Any]:

@@ -24,6 +24,16 @@ def test_a_cell_for_each_class_of_a_client() -> None:
     ]
 
 
+def test_classes_and_clients_have_their_names() -> None:
+    heat, _ = division({1: [3, 1]}, [3, 4], 2, ["cat", "dog"], ["north", "south"]).to_dict()["hconcat"]
+    assert heat["data"]["values"] == [
+        {"client": "south", "class": "cat", "samples": 3},
+        {"client": "south", "class": "dog", "samples": 1},
+    ]
+    assert heat["encoding"]["x"]["scale"]["domain"] == ["south"]
+    assert heat["encoding"]["y"]["scale"]["domain"] == ["cat", "dog"]
+
+
 def test_without_classes_the_histogram_is_alone_with_bars_of_equal_width() -> None:
     # 41 different sizes make bars of three, the last of which ends beyond the largest.
     bars = division({0: None}, list(range(10, 51)), 1).to_dict()["data"]["values"]

@@ -10,10 +10,10 @@ import pytest
 
 from fedge.core.errors import ConfigError, FedgeError
 from fedge.core.printable import printable
-from fedge.report.export_names import accepted
 from fedge.report.exports import SINKS, hfl_results
 from fedge.report.groups import group_runs
 from fedge.runs import Run
+from fedge.track.export_names import accepted
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fedge.core.errors import ConfigError, RunError
 from fedge.core.progress import Silent
 from fedge.experiment.start import start
 from fedge.runs import Run, find_runs
-from fedge.sweeps.board import Unwatched
+from fedge.sweeps.board import Board, Unwatched
 from fedge.sweeps.execute import PointOutcome, execute, limits_of
 from fedge.sweeps.plan import parse, work_out
 from fedge.sweeps.run_pool import PoolLimits
@@ -304,10 +304,26 @@ def test_halving_never_looks_at_the_test_set(changes, message):
         ({"data": {"validation": 0.1}}, "validation_accuracy"),
         ({"data": {"validation": 0.1}, "target": {"metric": "loss", "value": 1.0}}, "validation_loss"),
         ({"data": {"validation": 0.1}, "sweep": {"metric": "loss"}}, "loss"),
+        (
+            {
+                "data": {"validation": 0.1},
+                "evaluate": {"metrics": ["perplexity"]},
+                "target": {"metric": "perplexity", "value": 2},
+            },
+            "validation_perplexity",
+        ),
     ],
 )
 def test_points_are_compared_on_the_validation_split_where_there_is_one(changes, metric):
     assert work_out(parse(changed(**changes))).metric == metric
+
+
+def test_points_are_ranked_by_a_metric_of_their_own():
+    plan = work_out(parse(changed(evaluate={"metrics": ["perplexity"]}, sweep={"metric": "perplexity"})))
+    board = Board(plan.metric, own=plan.own)
+    assert board.rank(2.0) < board.rank(3.0)
+    with pytest.raises(ConfigError, match=r"sweep\.metric: 'perplexit' is not measured, did you mean 'perplexity'"):
+        work_out(parse(changed(evaluate={"metrics": ["perplexity"]}, sweep={"metric": "perplexit"})))
 
 
 def test_a_metric_of_the_validation_split_needs_one():

@@ -34,7 +34,11 @@ def test_what_happens_is_passed_on(wire):
     telling.begin("runs/a", 4, 9)
     telling.notice("be careful")
     telling.round({"round": 4, "accuracy": 0.5, "train_loss": 2.0})
-    assert wire.sent == [Heard(3, {}, 7.0, begins=True), Told("be careful"), Heard(4, {"accuracy": 0.5}, 7.0)]
+    assert wire.sent == [
+        Heard(3, {}, 7.0, begins=True),
+        Told("be careful"),
+        Heard(4, {"accuracy": 0.5, "train_loss": 2.0}, 7.0),
+    ]
 
 
 def test_rounds_that_follow_at_once_are_told_together(wire):

@@ -14,6 +14,31 @@ from fedge.algorithms.reduced import ReduceOptions, reduced
 from fedge.core.algorithm import Build
 from fedge.core.codecs.chain import CodecOptions
 
+WRAPPER_VERSIONS = {
+    "momentum": 1,
+    "weight_decay": 1,
+    "prox": 1,
+    "maxent": 1,
+    "personal": 1,
+    "codec": 1,
+    "cluster": 1,
+    "fine_tune_steps": 1,
+}
+"""Of each wrapper that takes part on clients, by its option: raised when the same options give other results."""
+
+
+def wrapper_versions(
+    options: TrainingOptions,
+    personal: Personal | None,
+    codec: CodecOptions | None,
+    cluster: Cluster | None,
+    fine_tune_steps: int,
+) -> dict[str, int]:
+    """Return the versions of the wrappers that `compose` puts around an algorithm, without the server's reducer."""
+    given = {"personal": personal, "codec": codec, "cluster": cluster, "fine_tune_steps": fine_tune_steps}
+    used = {name: getattr(options, name) for name in WRAPPER_VERSIONS.keys() - given.keys()} | given
+    return {name: version for name, version in WRAPPER_VERSIONS.items() if used[name]}
+
 
 def trained(options: TrainingOptions) -> Build:
     """The algorithm with its options of local training; a pull is part of the gradient that momentum gathers."""

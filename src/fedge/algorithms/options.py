@@ -41,7 +41,9 @@ class TrainingOptions(Options):
 
     def __post_init__(self) -> None:
         if self.local_steps is not None and self.local_epochs is not None:
-            raise ValueError("local_steps and local_epochs exclude each other; give one of them")
+            raise ValueError(
+                "local_steps and local_epochs exclude each other; give one (--set algorithm.local_epochs= unsets)"
+            )
 
     @property
     def amount(self) -> tuple[int | None, int | None]:

@@ -19,6 +19,7 @@ from fedge.cli import (
     export,
     info,
     list,
+    new,
     pki,
     plot,
     report,
@@ -32,6 +33,7 @@ from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
 _HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
 
+  fedge new experiment first write an experiment file to start from
   fedge info algorithms      what there is to choose from
   fedge costs first.toml     what an experiment will cost
   fedge run first.toml       train what an experiment file says
@@ -65,6 +67,7 @@ app.command("export")(export.export)
 app.command("config")(config.config)
 app.command("costs")(costs.costs)
 app.command("info")(info.info)
+app.add_typer(new.app, name="new")
 app.add_typer(data.app, name="data")
 app.command("server")(server.server)
 app.add_typer(client.app, name="client")

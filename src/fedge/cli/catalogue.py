@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint
 from typing import Any, cast
 
 import torch
@@ -15,10 +16,14 @@ from rich.text import Text
 from fedge.algorithms import ALGORITHMS
 from fedge.cli.options import description, options, summary, title
 from fedge.core.codecs.chain import CODECS
-from fedge.core.errors import ConfigError, ModelError, nearest
+from fedge.core.codecs.quantise import QuantiserStage
+from fedge.core.errors import ConfigError, ModelError
 from fedge.core.layout import Layout
+from fedge.core.parts import own_entries
 from fedge.core.schema import choose, tag
 from fedge.data import DATASETS, PARTITIONS
+from fedge.edge.selection import SELECTIONS
+from fedge.metrics import METRIC_KINDS
 from fedge.models import MODELS
 from fedge.schedules import SCHEDULES
 
@@ -28,6 +33,8 @@ _KINDS = {
     "algorithms": ALGORITHMS,
     "partitioners": PARTITIONS,
     "schedules": SCHEDULES,
+    "metrics": METRIC_KINDS,
+    "selections": SELECTIONS,
 }
 """Parts that are tables of options; codecs are words."""
 
@@ -37,8 +44,15 @@ NUM_OUTPUTS = 10
 
 
 def listing(part: str) -> list[dict[str, Any]]:
-    """All of a part, a line on each."""
-    return [_stage(name) for name in CODECS] if part == "codecs" else [brief(kind) for kind in _kinds(part)]
+    """All of a part, a line on each; what installed packages offer comes last."""
+    known = [_stage(name) for name in CODECS] if part == "codecs" else [brief(kind) for kind in _kinds(part)]
+    names = {entry["name"].partition("(")[0] for entry in known}
+    return known + [_offered(entry, names, part) for entry in own_entries(_kinds(part))]
+
+
+def names_of(part: str) -> list[str]:
+    """The names of all of a part."""
+    return list(CODECS) if part == "codecs" else [title(kind) for kind in _kinds(part)]
 
 
 def describe(part: str, name: str) -> dict[str, Any]:
@@ -46,9 +60,7 @@ def describe(part: str, name: str) -> dict[str, Any]:
     if part != "codecs":
         return full(choose(name, _kinds(part), part))
     stage = name.partition("(")[0].strip()
-    if stage not in CODECS:
-        raise ConfigError(f"codecs: unknown name {name!r}{nearest(stage, CODECS)}; known: {', '.join(CODECS)}")
-    return _stage(stage)
+    return _stage(stage) if stage in CODECS else full(choose(stage, _kinds(part), part, known=CODECS))
 
 
 def brief(kind: type[Struct]) -> dict[str, Any]:
@@ -98,7 +110,19 @@ def page(entry: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _kinds(part: str) -> tuple[type[Struct], ...]:
-    return cast("tuple[type[Struct], ...]", _KINDS[part])
+    return (QuantiserStage,) if part == "codecs" else cast("tuple[type[Struct], ...]", _KINDS[part])
+
+
+def _offered(entry: EntryPoint, built_in: Container[str], part: str) -> dict[str, Any]:
+    """What a package offers under a name, or why that cannot be used."""
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
+    if entry.name in built_in:
+        return {"name": entry.name, "description": f"not used: fedge has one of this name, and so has {package}"}
+    try:
+        found = brief(choose(entry.name, _kinds(part), part))
+    except ConfigError as error:
+        return {"name": entry.name, "description": f"error: {error}"}
+    return found | {"description": f"{found['description']} ({package})"}
 
 
 def _stage(name: str) -> dict[str, Any]:

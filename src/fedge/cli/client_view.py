@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from fedge.cli.output import Clean, say, tell
-from fedge.cli.tally import duration
+from fedge.cli.output import say, tell
 from fedge.core.printable import printable
+from fedge.report.clean_text import Clean
+from fedge.report.tally import duration
 
 if TYPE_CHECKING:
     from fedge.net.policy import OfferFacts

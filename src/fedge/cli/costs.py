@@ -84,7 +84,9 @@ def _draw(layout: Layout, path: Path) -> None:
 
 def _forecast(setup: Setup) -> dict[str, Any]:
     """All there is to say."""
+    from fedge.config import plain
     from fedge.costs import Forecast, alternatives
+    from fedge.report.edge_rates import edge_note
 
     config, forecast = setup.config, Forecast(setup)
     records = list(forecast.rounds())
@@ -102,7 +104,7 @@ def _forecast(setup: Setup) -> dict[str, Any]:
         "client": forecast.quote()._asdict(),
         "round": {name: records[0][name] for name in COSTS},
         "total": {"rounds": len(records)} | {name: sum(record[name] for record in records) for name in COSTS},
-        "notes": list(forecast.notes()),
+        "notes": [*forecast.notes(), edge_note(plain(config) | {"clock": "simulated"})],
         "alternatives": list(alternatives(setup)),
     }
 

@@ -89,17 +89,27 @@ def show(
         from fedge.report.division import MOST_CLIENTS, division
 
         drawn = {client.client: client.classes for client in measure(clients, evenly(num_clients, MOST_CLIENTS), round)}
-        save(division(drawn, sizes, clients.num_outputs), chart)
+        save(division(drawn, sizes, clients.num_outputs, *_names(clients)), chart)
     totals = _totals(clients, sizes)
     if format == "json":
-        say_json(totals | {"shown": [client._asdict() for client in shown]})
+        class_names, client_names = _names(clients)
+        say_json(
+            totals
+            | {"class_names": class_names, "client_names": client_names}
+            | {"shown": [client._asdict() for client in shown]}
+        )
     else:
-        say(_table(shown), "", _line(totals))
+        say(_table(shown, *_names(clients)), "", _line(totals))
 
 
 app.command("get")(get)
 app.command("check")(check)
 app.command("split")(split)
+
+
+def _names(clients: Clients) -> tuple[Sequence[str], Sequence[str]]:
+    """The names of classes and of clients, where the data has them."""
+    return getattr(clients, "classes", ()), getattr(clients, "names", ())
 
 
 def _totals(clients: Clients, sizes: Sequence[int]) -> dict[str, Any]:
@@ -122,9 +132,10 @@ def _line(totals: dict[str, Any]) -> str:
     )
 
 
-def _table(clients: Sequence[ClientSize]) -> Table:
+def _table(clients: Sequence[ClientSize], class_names: Sequence[str], client_names: Sequence[str]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("client", "train", "test", "classes"):
@@ -133,7 +144,11 @@ def _table(clients: Sequence[ClientSize]) -> Table:
     for client in clients:
         ranked = sorted(enumerate(client.classes or ()), key=lambda pair: -pair[1])
         held = [(label, count) for label, count in ranked if count]
-        most = ", ".join(f"{label}: {count / client.train:.0%}" for label, count in held[:_MOST_CLASSES])
+        most = ", ".join(
+            f"{class_names[label] if class_names else label}: {count / client.train:.0%}"
+            for label, count in held[:_MOST_CLASSES]
+        )
         classes = "–" if client.classes is None else str(len(held))
-        shown.add_row(str(client.client), str(client.train), str(client.test), classes, most or "–")
+        name = client_names[client.client] if client_names else str(client.client)
+        shown.add_row(Text(name), str(client.train), str(client.test), classes, Text(most or "–"))
     return shown

@@ -10,7 +10,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedge.core.fields import describe, fitting, is_to_target, titled
+from fedge.core.fields import Field, OwnFields, describe, fitting, is_to_target, measured_on, titled
+from fedge.core.lent import PYTHON
+from fedge.report.edge_rates import edge_note
 from fedge.runs import Run
 
 NUM_ROUNDS = 10
@@ -27,37 +29,47 @@ _FIELDS = (
     "seconds",
     "void",
 )
+_AFTER = _FIELDS.index("train_loss")  # where a run's own metrics stand
 
 
 def details(run: Run) -> Iterator[RenderableType]:
     """Its name and status, what it came to, and its last rounds."""
     name, algorithm = run.config.get("name"), run.config.get("algorithm", {}).get("name")
     yield Text(f"{name}: {algorithm}, {run.status}, {run.path}", style="bold")
+    for part in ("model", "data"):
+        settings = run.config.get(part)
+        if isinstance(settings, Mapping) and settings.get("name") == PYTHON:
+            yield f"{part}: {settings.get('type')}, which only the Python program that started the run has"
     if run.summary is not None:
         yield ""
-        yield _summary(run.summary)
+        yield _summary(run.summary, run.own_fields)
     if run.rounds:
         yield ""
-        yield _rounds(run.rounds[-NUM_ROUNDS:])
+        yield _rounds(run.rounds[-NUM_ROUNDS:], run.own_fields)
+    if (run.summary or run.rounds) and (note := edge_note(run.effective)):
+        yield ""
+        yield Text(note)
 
 
-def _summary(summary: Mapping[str, Any]) -> Table:
+def _summary(summary: Mapping[str, Any], own: OwnFields) -> Table:
     shown = Table.grid(padding=(0, 2))
     for field, value in summary.items():
-        shown.add_row(describe(field).title, Text(_written(field, value)))
+        declared = describe(field, own)
+        shown.add_row(declared.title, Text(_written(declared, value)))
     return shown
 
 
-def _rounds(records: Sequence[Mapping[str, Any]]) -> Table:
+def _rounds(records: Sequence[Mapping[str, Any]], own: OwnFields) -> Table:
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     shown.add_column("round", justify="right")
     cells = [[str(record.get("round", "–"))] for record in records]
-    for field in _FIELDS:
+    metrics = [name for name in own if measured_on(name) == "test set"]
+    for field in (*_FIELDS[:_AFTER], *metrics, *_FIELDS[_AFTER:]):
         values = [record.get(field) for record in records]
         known = [value for value in values if value is not None]
         if not known:
             continue
-        declared = describe(field)
+        declared = describe(field, own)
         unit = fitting(declared.units, max(known))
         shown.add_column(titled(declared.title, unit), justify="right")
         for line, value in zip(cells, values, strict=True):
@@ -67,7 +79,7 @@ def _rounds(records: Sequence[Mapping[str, Any]]) -> Table:
     return shown
 
 
-def _written(field: str, value: Any) -> str:
+def _written(declared: Field, value: Any) -> str:
     if value is None:
-        return "not reached" if is_to_target(field) else "–"
-    return describe(field).write(value)
+        return "not reached" if is_to_target(declared.name) else "–"
+    return declared.write(value)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fedge.cli.text_table import draw_table
 from fedge.core.fields import describe
+from fedge.core.parts import short_name
 from fedge.core.printable import printable
 from fedge.report.collect import damage
 from fedge.runs import Run
@@ -28,12 +29,17 @@ def entry(run: Run) -> dict[str, Any]:
     config = run.config
     return found | {
         "name": config.get("name"),
-        "algorithm": config.get("algorithm", {}).get("name"),
+        "algorithm": _algorithm(run),
         "seed": config.get("seed"),
         "rounds": run.last("round") or 0,
         "num_rounds": config.get("rounds"),
         "accuracy": run.last("accuracy"),
     }
+
+
+def _algorithm(run: Run) -> Any:
+    name = run.config.get("algorithm", {}).get("name")
+    return short_name(name) if isinstance(name, str) else name
 
 
 def table(entries: Sequence[dict[str, Any]]) -> Text:

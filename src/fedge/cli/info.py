@@ -1,38 +1,57 @@
 """`fedge info`"""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated
 
 import typer
 
 from fedge.cli.parameters import Format
 
-Part = Literal["models", "datasets", "algorithms", "partitioners", "codecs", "schedules"]
+PARTS = ("models", "datasets", "algorithms", "partitioners", "codecs", "schedules", "selections", "metrics")
 
 
 def info(
-    part: Annotated[Part, typer.Argument(metavar="|".join(get_args(Part)), help="What to list.")],
+    part: Annotated[str | None, typer.Argument(metavar="|".join(PARTS), help="What to list; all if not given.")] = None,
     name: Annotated[
         str | None,
         typer.Argument(metavar="NAME", help="One of them, with its options."),
     ] = None,
     format: Format = "text",
 ) -> None:
-    """List models, data sets, algorithms, partitioners, codecs or schedules, or describe one.
+    """List models, data sets, algorithms, partitioners, codecs, schedules, selections or metrics, or describe one.
 
     Names and options are those of experiment files. Models are measured for
     inputs 1x28x28 and 10 outputs, or else for the inputs that are named. Codecs
-    are the stages that codec.up and its like are made of, in this order.
+    are the stages that codec.up and its like are made of, in this order. What
+    installed packages add is listed with the package, or with its error. NAME
+    may be that of a part of your own, FILE.py:NAME. Without arguments, all names
+    are listed.
 
     Examples:
 
+      fedge info
       fedge info algorithms
       fedge info algorithms scaffold
       fedge info models mnist_2nn --format json
       fedge info schedules step
+      fedge info metrics auc
+      fedge info algorithms half_step.py:HalfStep
     """
-    from fedge.cli.catalogue import describe, listing, page, table
+    from fedge.cli.catalogue import describe, listing, names_of, page, table
     from fedge.cli.output import say, say_json
+    from fedge.core.errors import ConfigError, nearest
 
+    if part is None:
+        names = {known: names_of(known) for known in PARTS}
+        if format == "json":
+            say_json(names)
+        else:
+            say(*(f"{known}: {', '.join(listed)}" for known, listed in names.items()))
+            say("", "fedge info algorithms scaffold describes one of them")
+        return
+    if part not in PARTS:
+        owners = [f"; fedge info {known} {part} describes it" for known in PARTS if part in names_of(known)]
+        close = "".join(owners) or nearest(part, PARTS)
+        raise ConfigError(f"fedge info {part}: expected one of {', '.join(PARTS)}, got {part!r}{close}")
     found = listing(part) if name is None else describe(part, name)
     if format == "json":
         say_json(found)

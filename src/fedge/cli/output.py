@@ -7,28 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from fedge.cli.errors import abandon_stdout
 from fedge.core.errors import StorageError
 from fedge.core.printable import printable
+from fedge.report.clean_text import Clean
 from fedge.runs.files import encode_pretty
 
 _UNBOUNDED = 10_000
 """Columns of a file or a pipe: a table that is not read on a terminal is not folded to fit one."""
-
-
-class Clean:
-    """What Rich draws, with the text in it made printable: names of runs must not control the terminal."""
-
-    def __init__(self, drawn: RenderableType) -> None:
-        self._drawn = drawn
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for text, style, control in console.render(self._drawn, options):
-            yield Segment(text if control else printable(text, "\n"), style, control)
 
 
 def say(*parts: RenderableType) -> None:

@@ -34,7 +34,11 @@ def _leads_to_toml(path: Path) -> bool:
 
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="a.b=v", help="Change a setting, such as algorithm.batch_size=32; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="a.b=v",
+        help="Change a setting, such as algorithm.batch_size=32; a.b= unsets; may be repeated.",
+    ),
 ]
 AcceptCode = Annotated[
     bool,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli.drawing import Kind
 from fedge.cli.parameters import complete_metric, complete_run
+from fedge.report.drawing import Kind
 
 
 def plot(
@@ -88,14 +88,14 @@ def plot(
       fedge plot runs/first --kind timeline --round 3 -o timeline.svg
       fedge plot runs --kind latency --by selection.count -o latency.pdf
     """
-    from fedge.cli.drawing import Wish, draw
     from fedge.cli.output import say, warn
     from fedge.report.collect import collect
+    from fedge.report.drawing import Wish, draw
     from fedge.report.edge import read_edge
     from fedge.report.style import check_saving, save
 
     wish = Wish(kind, x, y, by or [], rounds or [], stepped=output.suffix == ".html")
-    wish.check()
+    wish.check("--")
     check_saving(output)
     runs, problems = collect(paths, read_edge if kind == "latency" else None)
     for problem in problems:

@@ -39,7 +39,7 @@ def resume(
       fedge resume runs/first --set rounds=500
     """
     from fedge.cli.comparison import say_trained
-    from fedge.cli.display import watching
+    from fedge.cli.watching import watching
     from fedge.experiment import start as experiment
     from fedge.experiment.server_run import is_server_run
 

@@ -40,14 +40,18 @@ def run(
       fedge run fedavg.toml scaffold.toml --chart compared.svg
       fedge run first.toml --quiet --format json | jq .comparison
     """
+    from fedge.cli.charted import check_charted
     from fedge.cli.comparison import save_chart, say_trained
-    from fedge.cli.display import watching
+    from fedge.cli.watching import watching
     from fedge.experiment import start as experiment
     from fedge.report.style import check_saving
 
     if chart:
         check_saving(chart)
     configs = _load(files, changes or ())
+    if chart:
+        for config in configs:
+            check_charted(y, config)
     with watching(quiet) as progress:
         paths = [experiment.start(config, runs, progress) for config in configs]
     trained = say_trained(paths, format, quiet)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console, Group
 from rich.text import Text
 
-from fedge.cli.display import Bar, Nothing, RunLines, RunPicture, Screen, Watch, draw_run
-from fedge.cli.tally import duration
 from fedge.core.fields import describe
+from fedge.report.run_display import Bar, Nothing, RunLines, RunPicture, Screen, Watch, draw_run
+from fedge.report.tally import duration
 
 if TYPE_CHECKING:
     from fedge.net.status import ServerStatus

@@ -38,6 +38,7 @@ def show(
       fedge show runs --y user_accuracy --chart users.svg
       fedge show runs/first --format json | jq .summary
     """
+    from fedge.cli.charted import check_charted
     from fedge.cli.comparison import save_chart, say_comparison
     from fedge.cli.details import details
     from fedge.cli.output import say, say_json
@@ -45,6 +46,7 @@ def show(
 
     if chart:
         check_saving(chart)
+        check_charted(y)
     runs = _readable(paths, needs_rounds=chart is not None)
     if len(paths) > 1 or runs[0].path != paths[0]:
         say_comparison(runs, format)

@@ -15,7 +15,7 @@ import typer
 
 from fedge.cli.parameters import AcceptCode, Changes, Format, Quiet, complete_experiment
 from fedge.core.errors import ConfigError
-from fedge.core.fields import describe, measured_on
+from fedge.core.fields import measured_on
 from fedge.core.printable import printable
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class SweepPicture:
     def _draw(self) -> None:
         self._drawn_s = time.monotonic()
         if self._board is not None:
-            from fedge.cli.output import Clean
+            from fedge.report.clean_text import Clean
 
             self._live.update(Clean(_draw(self._board)), refresh=True)
 
@@ -269,16 +269,16 @@ def _best(board: Board) -> str:
 
 def _title(board: Board) -> str:
     """The metric that is shown; of one that ranks nothing, that it is of the test set."""
-    title = describe(board.metric).title
+    title = board.declared.title
     return title if board.ranks else f"test set {title}"
 
 
 def _value(line: Line, board: Board) -> str:
-    return "" if line.value is None else describe(board.metric).write(line.value)
+    return "" if line.value is None else board.declared.write(line.value)
 
 
 def _left(board: Board) -> str:
-    from fedge.cli.tally import duration
+    from fedge.report.tally import duration
 
     return "" if board.left_s is None else f"{duration(board.left_s)} left"
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedge.client.network import Network
 from fedge.core.algorithm import Algorithm, Info, Kept, Work
 from fedge.core.keys import shared_generator
+from fedge.core.metric_set import NO_METRICS, MetricSet
 from fedge.data.batch_feed import Steps, plan
 from fedge.data.clients import Clients, Samples
 
@@ -22,6 +23,7 @@ class ClientSide(NamedTuple):
     data: Clients
     kept: Kept
     batch_size: int
+    metrics: MetricSet = NO_METRICS
 
     def samples(self, client: int, round: int) -> Samples:
         """Return the client's training set in the network's dtype."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,8 @@ from fedge.client.network import Network
 from fedge.client.perform import perform
 from fedge.core.algorithm import Context, Info, Work
 from fedge.core.layout import Tree
-from fedge.core.question import Measure, Question, Sums, add_up
+from fedge.core.metric_set import NO_METRICS, MetricSet
+from fedge.core.question import WITH_METRICS, Measure, Question, Sums, add_up
 from fedge.data.clients import Clients, Samples
 
 RECALL_AT = 5
@@ -24,7 +27,12 @@ def measure(side: ClientSide, client: int, question: Question, info: Info) -> Su
     samples = measured_on(side.data, question.measure, client, info.round)
     if not len(samples):
         return None
-    return score(side.network, _model(side, client, question, info), samples)
+    return score(side.network, _model(side, client, question, info), samples, metrics_of(side, question.measure))
+
+
+def metrics_of(side: ClientSide, measure: Measure) -> MetricSet:
+    """Return the metrics that a measure has, beside accuracy and loss."""
+    return side.metrics if measure in WITH_METRICS else NO_METRICS
 
 
 def measured_on(data: Clients, measure: Measure, client: int, round: int) -> Samples:
@@ -63,24 +71,29 @@ def reached(work: Work) -> Work:
     return work._replace(final=final)
 
 
-def score(network: Network, variables: Tree, samples: Samples) -> Sums:
+def score(network: Network, variables: Tree, samples: Samples, metrics: MetricSet = NO_METRICS) -> Sums:
     """Return the sums over all samples, looked at in pieces."""
     starts = range(0, len(samples), PIECE)
-    return add_up(score_piece(network, variables, samples, start) for start in starts)
+    return add_up(score_piece(network, variables, samples, start, metrics) for start in starts)
 
 
-def score_piece(network: Network, variables: Tree, samples: Samples, start: int) -> Sums:
+def score_piece(
+    network: Network, variables: Tree, samples: Samples, start: int, metrics: MetricSet = NO_METRICS
+) -> Sums:
     """Return the sums over the samples of one piece."""
     piece = network.cast(Samples(*(side[start : start + PIECE] for side in samples)))
-    return sums(network, network.outputs(variables, piece.x), piece)
+    return sums(network, network.outputs(variables, piece.x), piece, metrics)
 
 
-def sums(network: Network, outputs: Tensor, samples: Samples) -> Sums:
-    """Return count and loss over samples, and how many are correct; a prediction of values has no accuracy."""
+def sums(network: Network, outputs: Tensor, samples: Samples, metrics: MetricSet = NO_METRICS) -> Sums:
+    """Return count and loss over samples, and how many are correct; a prediction of values has no accuracy.
+
+    Outputs whose loss is not finite are not shown to metrics: their sums are NaN then, like the loss.
+    """
     found: Sums = {"count": float(len(samples)), "loss": float(network.loss(outputs, samples.y)) * len(samples)}
     if network.task != "values":
         found["correct"] = float(_scores(network, outputs, samples).sum())
-    return found
+    return found | (metrics.count(outputs, samples.y) if isfinite(found["loss"]) else metrics.undefined())
 
 
 def _scores(network: Network, outputs: Tensor, samples: Samples) -> Tensor:

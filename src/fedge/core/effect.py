@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Final, get_args, get_origin
 
@@ -26,6 +26,15 @@ def paths_without_effect(options: Struct, prefix: str = "") -> list[str]:
         elif isinstance(value, Struct):
             found += paths_without_effect(value, f"{path}.")
     return found
+
+
+def settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All settings by their path: `algorithm.learning_rate`."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from settings(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def omit(settings: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:

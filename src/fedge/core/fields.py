@@ -2,20 +2,32 @@
 
 The ledger, the summary, tables, charts, the command line and the documentation read these declarations. Names that are
 made from a field's name (`best_loss`, `bytes_up_to_target`, `mean_sim_seconds`) are described by `describe`, which
-derives their declaration from that of the field.
+derives their declaration from that of the field. A run with `evaluate.metrics` has more fields: it stores a
+`MetricDeclaration` of each, and `declared_fields` makes fields of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from math import inf
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
 
-Metric = Literal["accuracy", "user_accuracy", "user_accuracy_clean", "loss", "validation_accuracy", "validation_loss"]
-"""What runs are judged by: a target or a sweep may name it, and a summary has its last and its best value."""
-METRICS: tuple[Metric, ...] = get_args(Metric)
+from msgspec import Meta, Struct
+
+METRICS: tuple[str, ...] = (
+    "accuracy",
+    "user_accuracy",
+    "user_accuracy_clean",
+    "loss",
+    "validation_accuracy",
+    "validation_loss",
+)
+"""What every run may be judged by: a target or a sweep may name it, and a summary has its last and its best value."""
 
 TO_TARGET = "_to_target"
+VALIDATION = "validation_"
 
 
 class Unit(NamedTuple):
@@ -45,7 +57,7 @@ class Field:
 
     `units` are those it may be shown in, smallest first. `total` tells whether a run's value is the sum over rounds or
     the last one recorded. A field without `when` is in every record. Of a field with `to_target`, the summary has the
-    total at the round that first reached the target.
+    total at the round that first reached the target. Values lie between `low` and `high`.
     """
 
     name: str
@@ -57,6 +69,8 @@ class Field:
     total: Literal["sum", "last"] = "last"
     when: str = ""
     to_target: bool = False
+    low: float = -inf
+    high: float = inf
 
     def rank(self, value: float) -> float:
         """A number that is smaller for a better value; where neither way is better, for a larger value."""
@@ -101,7 +115,17 @@ def _label(name: str, meaning: str, when: str = "") -> Field:
 
 def _accuracy(name: str, meaning: str, when: str) -> Field:
     title = name.replace("_", " ")
-    return Field(name=name, title=title, role="metric", meaning=meaning, units=PERCENT, better="higher", when=when)
+    return Field(
+        name=name,
+        title=title,
+        role="metric",
+        meaning=meaning,
+        units=PERCENT,
+        better="higher",
+        when=when,
+        low=0.0,
+        high=1.0,
+    )
 
 
 def _error(name: str, meaning: str, when: str) -> Field:
@@ -190,7 +214,7 @@ FIELDS: tuple[Field, ...] = (
 
 SUMMARY_FIELDS: tuple[Field, ...] = (
     Field(name="rounds", title="rounds", role="count", meaning="rounds done", better="lower", to_target=True),
-    _label("ended_by", "`rounds`, `target`, `patience`, or the budget that was used up, such as `bytes_up`"),
+    _label("ended_by", "`rounds`, `target`, `patience`, `callback`, or the budget that is used up, such as `bytes_up`"),
 )
 """Fields of a run's summary that no round has."""
 
@@ -208,25 +232,75 @@ AXES: tuple[str, ...] = (
 
 _DECLARED = {field.name: field for field in (*FIELDS, *SUMMARY_FIELDS)}
 
+OwnFields = Mapping[str, Field]
+"""The fields that `evaluate.metrics` adds to those of every run, by name."""
+NO_OWN_FIELDS: OwnFields = MappingProxyType({})
 
-def describe(name: str) -> Field:
+
+class MetricDeclaration(Struct, frozen=True):
+    """A metric of a run's own as its config.json has it: plain values, so that readers need not run a user's file."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", max_length=64)]
+    better: Literal["higher", "lower"]
+    low: float | None = None  # None: no bound
+    high: float | None = None
+    percent: bool = False  # shown as a percentage
+
+
+def declared_fields(declarations: Iterable[MetricDeclaration]) -> dict[str, Field]:
+    """Return the fields of a run's own metrics: each on the test set, and on the validation split."""
+    found = {}
+    for declared in declarations:
+        field = Field(
+            name=declared.name,
+            title=declared.name.replace("_", " "),
+            role="metric",
+            meaning="of the global model on the pooled test set",
+            units=PERCENT if declared.percent else NUMBER,
+            better=declared.better,
+            when="evaluated, with `evaluate.metrics`",
+            low=-inf if declared.low is None else declared.low,
+            high=inf if declared.high is None else declared.high,
+        )
+        found[field.name] = field
+        name = f"{VALIDATION}{field.name}"
+        found[name] = replace(
+            field,
+            name=name,
+            title=f"validation {field.title}",
+            meaning="of the global model on the validation split",
+            when="evaluated, with `evaluate.metrics` and `data.validation`",
+        )
+    return found
+
+
+def is_taken(name: str) -> bool:
+    """Whether a name already stands for a field of every run, or is made from one: no metric may have it."""
+    prefixes = (VALIDATION, "best_", "mean_", "median_")
+    return name in _DECLARED or name in SUMS or name.startswith(prefixes) or is_to_target(name)
+
+
+def describe(name: str, own: OwnFields = NO_OWN_FIELDS) -> Field:
     """Return the declaration of a field, or of a name made from one.
 
     `best_x`, `mean_x` and `median_x` (over rounds), `x_to_target` and sums such as `bytes` derive from the declared
-    fields. Any other name gets a neutral declaration: a plain number of which neither way is better.
+    fields, and from `own`, those of a run's own metrics. Any other name gets a neutral declaration: a plain number of
+    which neither way is better.
     """
     if name in _DECLARED:
         return _DECLARED[name]
+    if name in own:
+        return own[name]
     if name in SUMS:
         parts = [describe(part) for part in SUMS[name]]
         title = " + ".join(part.title for part in parts)
         return replace(parts[0], name=name, title=title, meaning=" + ".join(f"`{part.name}`" for part in parts))
     prefix, _, rest = name.partition("_")
     if rest and prefix == "best":
-        base = describe(rest)
+        base = describe(rest, own)
         return replace(base, name=name, title=f"best {base.title}")
     if rest and prefix in ("mean", "median"):
-        base = describe(rest)
+        base = describe(rest, own)
         return replace(base, name=name, title=f"{prefix} {base.title} of a round", total="last")
     if is_to_target(name) and (base := describe(name.removesuffix(TO_TARGET))).to_target:
         return replace(base, name=name, title=f"{base.title} to target")
@@ -235,7 +309,7 @@ def describe(name: str) -> Field:
 
 def measured_on(metric: str) -> Literal["validation split", "test set"]:
     """Which data a metric that runs are judged by is measured on: of the two, only the former may decide anything."""
-    return "validation split" if metric.startswith("validation_") else "test set"
+    return "validation split" if metric.startswith(VALIDATION) else "test set"
 
 
 def is_to_target(name: str) -> bool:

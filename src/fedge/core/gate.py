@@ -18,7 +18,8 @@ from fedge.core.codecs.codec import RESIDUAL
 from fedge.core.effort import Effort, most_effort
 from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
-from fedge.core.question import Measure, Sums, read_sums
+from fedge.core.metric_set import NO_METRICS, MetricSet
+from fedge.core.question import WITH_METRICS, Measure, Sums, is_vector, read_sums
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import ServerSide
 
@@ -134,12 +135,17 @@ def read_evaluation(client: int, data: bytes) -> Sums | str | None:
     return sums if meta.client == client else f"it answers in the name of client {meta.client}"
 
 
-def problem_of_sums(clients: RegisteredClients, client: int, measure: Measure, sums: Mapping[str, float]) -> str | None:
+def problem_of_sums(
+    clients: RegisteredClients, client: int, measure: Measure, sums: Sums, metrics: MetricSet = NO_METRICS
+) -> str | None:
     """Return why a client's answer to a question is rejected; None if it is accepted."""
-    if sums.keys() != _SUMS[clients.task]:
-        return f"its sums are {_names(sums)}, expected {_names(_SUMS[clients.task])}"
-    told = ", ".join(f"{name} {value:g}" for name, value in sorted(sums.items()))
-    if not all(map(isfinite, sums.values())):
+    metrics = metrics if measure in WITH_METRICS else NO_METRICS
+    expected = _SUMS[clients.task] | metrics.lengths.keys()
+    if sums.keys() != expected:
+        return f"its sums are {_names(sums)}, expected {_names(expected)}"
+    numbers = {name: value for name, value in sums.items() if not is_vector(name)}
+    told = ", ".join(f"{name} {value:g}" for name, value in sorted(numbers.items()))
+    if not all(map(isfinite, numbers.values())):
         return f"its sums are not finite: {told}"
     registered = {"train": clients.sizes, "validation": clients.validation_sizes}
     sizes = registered.get(measure, clients.test_sizes)
@@ -149,7 +155,7 @@ def problem_of_sums(clients: RegisteredClients, client: int, measure: Measure, s
         return f"its sums cannot be: {told}; expected a count from 1 to {most:g}"
     if not (0 <= correct <= count and 0 <= sums["loss"] <= count * _MOST_LOSS):
         return f"its sums cannot be: {told}; expected 0 <= correct <= count and a loss that is not negative"
-    return None
+    return metrics.problem(sums, count)
 
 
 def _not_finite(effort: Effort, upload: Tree) -> str | None:

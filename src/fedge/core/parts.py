@@ -1,8 +1,8 @@
 """Parts of one's own: classes and functions that are named where the name of a built-in part may stand.
 
-`path/to/file.py:Name` is in a user's file; any other name is looked up in the entry points of installed packages. What
-is found becomes a kind of options whose tag is the name that was written. So it is validated like a built-in one, and a
-configuration that is written down gives the name back.
+`path/to/file.py:Name` is in a user's file, and `python:Name@digest` is lent by a Python program; any other name is
+looked up in the entry points of installed packages. What is found becomes a kind of options whose tag is the name that
+was written. So it is validated like a built-in one, and a configuration that is written down gives the name back.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from msgspec import Struct
 
 from fedge.core.errors import ConfigError
+from fedge.core.lent import PYTHON, borrow, explain_missing
 from fedge.core.userfile import describe, load_object, noting_sources, sources_of
 
 Sources = Mapping[str, bytes | str]
@@ -75,6 +76,10 @@ def find_own(name: str, kinds: Sequence[type[Struct]], where: str) -> type[Struc
     base = _base(kinds)
     if base is None:
         return None
+    if name.startswith(f"{PYTHON}:"):
+        if (lent := borrow(name)) is None:
+            raise ConfigError(explain_missing(where, name.partition(":")[2]))
+        return _fit(lent, base, kinds, name, (name, "lent"), where)
     permission = _permission.get()
     if is_reference(name):
         local = permission.find_file(name, where) if permission else name

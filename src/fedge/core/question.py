@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -15,8 +15,12 @@ Measure = Literal["test", "train", "validation", "user", "trained"]
 it holds out of that; its personal model on its test set; the model that it reaches by a round's local training, on its
 test set."""
 
-Sums = dict[str, float]
-"""`count` samples, their total `loss`, and how many are `correct` (of labels, the total recall; of values, absent)."""
+WITH_METRICS: tuple[Measure, ...] = ("test", "validation")
+"""The measures of the global model on data that it was not trained on: their sums have those of the run's metrics."""
+
+Sums = dict[str, Any]
+"""Floats: `count` samples, their total `loss`, and how many are `correct` (of labels, the total recall; of values,
+absent). Of each metric of the run, float64 vectors with names `metric.vector`."""
 
 
 class Question(NamedTuple):
@@ -33,7 +37,7 @@ class Question(NamedTuple):
         return {"measure": self.measure, "work": self.work}
 
 
-def add_up(answers: Iterable[Mapping[str, float]]) -> Sums:
+def add_up(answers: Iterable[Mapping[str, Any]]) -> Sums:
     """Return the sums over several answers, added in their order."""
     found: Sums = {}
     for sums in answers:
@@ -47,16 +51,26 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
     return found | {"loss": sums["loss"] / sums["count"]}
 
 
-def write_sums(sums: Mapping[str, float] | None) -> Tree:
-    """Return an answer as it travels: a number each; nothing if there is no answer."""
-    return {name: torch.tensor([value], dtype=torch.float64) for name, value in (sums or {}).items()}
+def is_vector(name: str) -> bool:
+    """Whether a sum is a vector of a metric."""
+    return "." in name
+
+
+def write_sums(sums: Mapping[str, Any] | None) -> Tree:
+    """Return an answer as it travels: a number each, or a vector; nothing if there is no answer."""
+    return {
+        name: value if is_vector(name) else torch.tensor([value], dtype=torch.float64)
+        for name, value in (sums or {}).items()
+    }
 
 
 def read_sums(tree: Tree) -> Sums | None:
-    """Return the answer that travelled; a StreamError if it is not made of numbers in float64."""
+    """Return the answer that travelled; a StreamError if it is not made of numbers and vectors in float64."""
     for name, value in tree.items():
-        if value.dtype != torch.float64 or value.shape != (1,):
+        fits = value.dim() == 1 and len(value) if is_vector(name) else value.shape == (1,)
+        if value.dtype != torch.float64 or not fits:
+            expected = "a vector of float64" if is_vector(name) else "float64[1]"
             raise StreamError(
-                f"expected the sum {name!r} as float64[1], got {value.dtype} of shape {list(value.shape)}"
+                f"expected the sum {name!r} as {expected}, got {value.dtype} of shape {list(value.shape)}"
             )
-    return {name: float(value) for name, value in tree.items()} or None
+    return {name: value if is_vector(name) else float(value) for name, value in tree.items()} or None

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
 from reprlib import Repr
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, ClassVar, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct
 
+from fedge.core import advice
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.parts import Origin, Part, find_own, own_entries
 
@@ -88,7 +90,7 @@ def _check(value: object, kind: object, path: str, problems: list[str]) -> None:
         for i, each in enumerate(value):
             _check(each, item(kind), f"{path}[{i}]", problems)
     elif not isinstance(value, Struct) and (plain := _plain_part(kind)) is not None:
-        _plain(value, plain, path, problems)
+        _plain(value, plain, path, problems, exact=True)
     elif not any(_is_like(type(value), candidate) for candidate in candidates):
         names = ", ".join(one.__name__ for one in candidates) or "a plain value"
         problems.append(f"{path}: expected {names}, got {show(value)}")
@@ -127,15 +129,28 @@ def tag(kind: type[Struct]) -> str | None:
     return cast("str | None", kind.__struct_config__.tag) or None
 
 
-def choose(name: str, kinds: Iterable[type[Struct]], what: str) -> type[Struct]:
-    """The kind of that name: a built-in one, else one of the user's own or of an installed package."""
+def choose(name: str, kinds: Iterable[type[Struct]], what: str, known: Iterable[str] | None = None) -> type[Struct]:
+    """The kind of that name: a built-in one, else one of the user's own or of an installed package.
+
+    With `known` the built-in ones are no kinds, and have these names.
+    """
     kinds = list(kinds)
-    by_tag = {tag(kind): kind for kind in kinds}
+    by_tag = {tag(kind): kind for kind in kinds} if known is None else {}
     found = by_tag[name] if name in by_tag else find_own(name, kinds, what)
     if found is not None:
         return found
-    names = sorted({known for known in by_tag if known is not None} | {entry.name for entry in own_entries(kinds)})
+    built_in = [each for each in known or by_tag if each is not None]
+    names = sorted({*built_in, *(entry.name for entry in own_entries(kinds))})
     raise ConfigError(f"{what}: unknown name {show(name)}{nearest(name, names)}; known: {', '.join(names)}")
+
+
+def unknown_key(key: str, path: str, fields: Mapping[str, object]) -> str:
+    """The problem with a key of the table at a path, whose keys have these types; with what was probably meant."""
+    below = {name: [inner for one in structs(kind) for inner in one.__struct_fields__] for name, kind in fields.items()}
+    known = advice.meant(key, path, below)
+    close = nearest(key, fields) if known is None else f", did you mean {known!r}?"
+    where = f"{path}.{key}".lstrip(".")
+    return f"{where}: unknown key{close}; valid here: {', '.join(fields) or 'nothing'}{advice.note(path)}"
 
 
 def structs(kind: object) -> list[type[Struct]]:
@@ -175,6 +190,9 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
     if not candidates:
         return _plain(raw, kind, path, problems)
     plain = _plain_part(kind)
+    if isinstance(raw, str) and (number := advice.unitless(raw, plain, path)) is not None:
+        problems.append(f"{path}: expected a number or a table, got {show(raw)}; {number}")
+        return None
     if plain is not None and not isinstance(raw, (Mapping, str)) and (raw is None or plain is not type(None)):
         return _plain(raw, plain, path, problems)
     if len(candidates) == 1 and (tag(candidates[0]) is None or (isinstance(raw, Mapping) and "name" not in raw)):
@@ -187,7 +205,9 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
         return _struct(raw, cast("type[Struct]", type(default)), path, problems, _owners(key, candidates))
     if not isinstance(raw, Mapping) or not isinstance(raw.get(key), str):
         names = ", ".join(sorted(name for name in map(tag, candidates) if name is not None))
-        problems.append(f"{path}: expected a table with a {key}, one of {names}; got {show(raw)}")
+        given = raw.get(key, raw) if isinstance(raw, Mapping) else raw
+        several = advice.replacement(given, str, f"{path}.{key}") if isinstance(given, list) else ""
+        problems.append(f"{path}: expected a table with a {key}, one of {names}; got {show(raw)}{several}")
         return None
     try:
         chosen = choose(raw[key], candidates, f"{path}.{key}")
@@ -208,18 +228,22 @@ def _struct(
 ) -> object:
     """A table of this kind; `elsewhere` says which keys would be known if the table named another kind."""
     if not isinstance(raw, Mapping):
-        problems.append(f"{path}: expected a table, got {show(raw)}")
+        keys = [f"{path}.{field.name}" for field in msgspec.structs.fields(kind) if raw in advice.words(field.type)]
+        keys = keys or [f"{path}.{name}" for name in kind.__struct_fields__]
+        problems.append(f"{path}: expected a table, got {show(raw)}; set {', '.join(keys)}")
         return None
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     found, before = {}, len(problems)
     for key, value in raw.items():
         where = f"{path}.{key}".lstrip(".")
+        if key in fields and _is_unset(value, fields[key]):
+            continue
         if key in fields:
             found[fields[key].name] = _read(value, fields[key].type, where, problems, fields[key].default)
         elif elsewhere and key in elsewhere:
             problems.append(f"{where}: needs {elsewhere[key]} in the same table")
         else:
-            problems.append(f"{where}: unknown key{nearest(key, fields)}; valid here: {', '.join(fields)}")
+            problems.append(unknown_key(key, path, {name: field.type for name, field in fields.items()}))
     missing = [name for name, field in fields.items() if field.required and name not in raw]
     problems.extend(f"{path}.{name}".lstrip(".") + ": is required" for name in missing)
     if len(problems) > before:
@@ -231,20 +255,27 @@ def _struct(
         return None
 
 
-def _plain(raw: object, kind: object, path: str, problems: list[str]) -> Any:
+def _is_unset(value: object, field: msgspec.structs.FieldInfo) -> bool:
+    """Whether null stands for the default: it is no value of the option itself."""
+    return value is None and not field.required and not advice.takes(field.type, NoneType)
+
+
+def _plain(raw: object, kind: object, path: str, problems: list[str], exact: bool = False) -> Any:
+    """A value of a type without structs; unless it must be of that type already, 1e3 is an integer too."""
     if raw is UNSET:
         return raw
     if (expected := _unusable(raw)) is not None:
         problems.append(f"{path}: expected {expected}, got {show(raw)}")
         return None
-    try:
-        return msgspec.convert(raw, cast(Any, kind))
-    except msgspec.ValidationError as error:
-        reason = str(error).partition(" - at ")[0].replace("`", "").partition(", got")[0]
-        if words := _words(kind):
-            reason = f"expected one of {', '.join(map(repr, words))}"
-        problems.append(f"{path}: {reason[:1].lower()}{reason[1:]}, got {show(raw)}")
-        return None
+    reason = ""
+    for value in (raw,) if exact else (raw, advice.without_fraction(raw)):
+        try:
+            return msgspec.convert(value, cast(Any, kind))
+        except msgspec.ValidationError as error:
+            reason = str(error).partition(" - at ")[0].replace("`", "").partition(", got")[0]
+    expected = advice.expectation(kind) or f"{reason[:1].lower()}{reason[1:]}".removesuffix(" | null")
+    problems.append(f"{path}: {expected}, got {show(raw)}{advice.replacement(raw, kind, path)}")
+    return None
 
 
 def _unusable(value: object) -> str | None:
@@ -260,10 +291,3 @@ def _unusable(value: object) -> str | None:
     if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
         return "text in UTF-8 without NUL"
     return None
-
-
-def _words(kind: object) -> list[str]:
-    """The words of a literal type; none if anything else may stand there too."""
-    while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    return list(get_args(kind)) if get_origin(kind) is Literal else []

@@ -10,6 +10,7 @@ import torch
 from fedge.core.algorithm import Algorithm, Exchange, Info
 from fedge.core.answer import Request, send
 from fedge.core.layout import Layout, Tree
+from fedge.core.metric_set import NO_METRICS, MetricSet
 from fedge.core.registered import RegisteredClients
 from fedge.core.rehearsal import Rehearsed, rehearse
 
@@ -42,6 +43,7 @@ class ServerSide:
     drop_single: bool = False  # clients drop a last batch of one sample, as models with BatchNorm need it
     compare_updates: bool = False  # measure the cosine distance between a cohort's updates
     limits: Limits = _NO_LIMITS
+    metrics: MetricSet = NO_METRICS
     rehearsals: dict[str, Rehearsed] = field(default_factory=dict, compare=False)  # of each work, made when needed
 
     def present(self, exchange: Exchange) -> list[int]:

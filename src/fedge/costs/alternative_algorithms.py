@@ -11,6 +11,7 @@ from fedge.algorithms import ALGORITHMS, CodecOptions
 from fedge.algorithms.options import TrainingOptions
 from fedge.config import Config
 from fedge.core.errors import FedgeError
+from fedge.core.parts import short_name
 from fedge.core.schema import tag
 from fedge.costs.forecast import Forecast, Quote
 from fedge.experiment.setup import Setup
@@ -82,7 +83,7 @@ def _quotes(setup: Setup, configured: bool = False) -> Iterator[Alternative]:
 def _named(config: Config) -> tuple[str, str]:
     """(algorithm, codec) as they are told apart."""
     algorithm: Any = config.algorithm
-    codec, name = config.codec, str(tag(type(algorithm)))
+    codec, name = config.codec, short_name(str(tag(type(algorithm))))
     if name in _OPTIMISERS:
         name += f"({algorithm.optimiser})"
     if name == "ce_fedavg":

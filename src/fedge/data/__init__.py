@@ -5,10 +5,11 @@ from typing import get_args
 from fedge.core.schema import Options
 from fedge.data.known import KnownData
 from fedge.data.partition import PARTITIONS
+from fedge.data.python_data import PythonData
 from fedge.data.remote import Remote
 
-DataOptions = KnownData | Remote
-DATASETS: tuple[type[Options], ...] = get_args(DataOptions)
-"""The kinds of data set; a user's own is chosen by the path of its function."""
+DataOptions = KnownData | Remote | PythonData
+DATASETS: tuple[type[Options], ...] = tuple(kind for kind in get_args(DataOptions) if kind is not PythonData)
+"""The kinds of data set that a file can name; a user's own is chosen by the path of its function."""
 
 __all__ = ["DATASETS", "PARTITIONS", "DataOptions"]

@@ -1,9 +1,10 @@
-"""CIFAR-10 and CIFAR-100 from their canonical python files."""
+"""CIFAR-10 and CIFAR-100 from their python or binary files, also with the samples in another order."""
 
 from __future__ import annotations
 
 import io
 import pickle
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,36 +12,91 @@ import torch
 
 from fedge.core.errors import DataError
 from fedge.data.divided_dataset import Divided
-from fedge.data.files import Collection, Dir, Source, data_dir, read_files
+from fedge.data.files import AnyOrder, Collection, Dir, Source, data_dir, is_published, read_source, record_digests
 from fedge.data.whole import SamplePool, Whole, without_samples
 
 _URL = "https://www.cs.toronto.edu/~kriz"
+_PIXELS = 3072  # bytes of an image: 1,024 red, green and blue ones each
+_PICKLED = b"\x80"  # what a pickle begins with; a record begins with a label, which is smaller
+_LABELS = {"cifar10": ("labels",), "cifar100": ("coarse_labels", "fine_labels")}
 
 
-def _files(archive: str, checksums: dict[str, str]) -> tuple[Source, ...]:
+def _files(name: str, archive: str, digests: dict[str, tuple[str, str]]) -> tuple[Source, ...]:
+    """Files of the python version with their MD5, or of the binary version; of both, a digest for any order."""
     how = f"mkdir -p {{folder}} && curl -L {_URL}/{archive} | tar xz --strip-components 1 -C {{folder}}"
-    return tuple(Source({name: checksum}, how) for name, checksum in checksums.items())
+    return tuple(
+        Source({file: checksum, f"{file}.bin": None}, how, AnyOrder(digest, partial(_records, name)))
+        for file, (checksum, digest) in digests.items()
+    )
+
+
+def _records(name: str, content: bytes) -> np.ndarray:
+    """Return rows of label bytes and pixels, as in the binary version."""
+    labels = _LABELS[name]
+    if content.startswith(_PICKLED):
+        batch = _unpickle(content)
+        columns = [_entry(batch, label) for label in labels]
+        try:
+            bytes_of = [np.asarray(column, np.uint8)[:, None] for column in columns]
+            return np.concatenate([*bytes_of, np.asarray(_entry(batch, "data"), np.uint8)], axis=1)
+        except (ValueError, TypeError, OverflowError, IndexError) as error:
+            raise DataError(f"expected a CIFAR batch with a row for each label: {error}; get it again") from error
+    size = len(labels) + _PIXELS
+    if not content or len(content) % size:
+        raise DataError(
+            f"expected a CIFAR batch, pickled or in records of {size} bytes, got {len(content)} bytes; get it again"
+        )
+    return np.frombuffer(content, np.uint8).reshape(-1, size)
 
 
 CIFAR10 = Collection(
-    ("cifar-10-batches-py", "cifar-10/cifar-10-batches-py", "cifar-10", "cifar10", "."),
+    ("cifar-10-batches-py", "cifar-10-batches-bin", "cifar-10/cifar-10-batches-py", "cifar-10", "cifar10", "."),
     _files(
+        "cifar10",
         "cifar-10-python.tar.gz",
         {
-            "data_batch_1": "c99cafc152244af753f735de768cd75f",
-            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-            "data_batch_4": "634d18415352ddfa80567beed471001a",
-            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-            "test_batch": "40351d587109b95175f43aff81a1287e",
+            "data_batch_1": (
+                "c99cafc152244af753f735de768cd75f",
+                "0efef7837b228bb74c943a59dd10c52bda8f0160643a850203f95ca68480b095",
+            ),
+            "data_batch_2": (
+                "d4bba439e000b95fd0a9bffe97cbabec",
+                "6f8061e7522c9cfee0c37f812237187d36269c805577ae091d3623b2f895d150",
+            ),
+            "data_batch_3": (
+                "54ebc095f3ab1f0389bbae665268c751",
+                "396e9019596f51c48b6f9c21ba995dbc557f47c2679ed742a5750930e29e609e",
+            ),
+            "data_batch_4": (
+                "634d18415352ddfa80567beed471001a",
+                "0f1060c63175cd67213130fd9fc90f821bc58cbfd6de3651ab76fadf1a886b63",
+            ),
+            "data_batch_5": (
+                "482c414d41f54cd18b22e5b47cb7c3cb",
+                "0e4153d0f0bdef0371e3ab886103f35ce51735cce16c394eb34554f2e75d38cf",
+            ),
+            "test_batch": (
+                "40351d587109b95175f43aff81a1287e",
+                "325704b01eb92e1e2a6215ae6a916bb7db7de054af0c496be1c7be2e0fcfbf5f",
+            ),
         },
     ),
 )
 CIFAR100 = Collection(
-    ("cifar-100-python", "cifar-100/cifar-100-python", "cifar-100", "cifar100", "."),
+    ("cifar-100-python", "cifar-100-binary", "cifar-100/cifar-100-python", "cifar-100", "cifar100", "."),
     _files(
+        "cifar100",
         "cifar-100-python.tar.gz",
-        {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+        {
+            "train": (
+                "16019d7e3df5f24257cddd939b257f8d",
+                "7077d87fc363f92dbf1245f13ba80561d7b33a96c79ad57168d49dc172aaa92b",
+            ),
+            "test": (
+                "f0ef6b0ae62326f3e7ffdfab6717acfc",
+                "96adb3db8da7632dbb350559a17b9f585fab5b17675de5fc8f6761384196b294",
+            ),
+        },
     ),
 )
 
@@ -54,10 +110,8 @@ class Cifar10(Divided, tag="cifar10"):
 
     def whole(self, train: bool = True) -> Whole:
         *batches, last = _read(self.sources[0], self.dir, "cifar10", train)
-        test = _pool([last], "labels")
-        return Whole(
-            _pool(batches, "labels") if batches else without_samples(test), test, num_outputs=10, full_scale=255
-        )
+        test = _pool([last])
+        return Whole(_pool(batches) if batches else without_samples(test), test, num_outputs=10, full_scale=255)
 
 
 class Cifar100(Divided, tag="cifar100"):
@@ -72,8 +126,8 @@ class Cifar100(Divided, tag="cifar100"):
 
     def whole(self, train: bool = True) -> Whole:
         batches = _read(self.sources[0], self.dir, "cifar100", train)
-        *pools, test = (_pool([batch], "fine_labels") for batch in batches)
-        coarse = [np.array(_entry(batch, "coarse_labels"), np.int64) for batch in batches]
+        *pools, test = (_pool([batch]) for batch in batches)
+        coarse = [batch[:, 0].astype(np.int64) for batch in batches]
         return Whole(
             pools[0] if pools else without_samples(test),
             test,
@@ -83,17 +137,26 @@ class Cifar100(Divided, tag="cifar100"):
         )
 
 
-def _read(files: Collection, dir: str | None, name: str, train: bool) -> list[dict[str, Any]]:
+def _read(files: Collection, dir: str | None, name: str, train: bool) -> list[np.ndarray]:
+    """The records of each file: as published, or else by their SHA-256, so that any other order gives the same."""
     if not train:
         files = files._replace(files=files.files[-1:])
-    return [_unpickle(content) for content in read_files(files, data_dir(dir), name)]
+    found = []
+    for source, (path, *_) in zip(files.files, files.find(data_dir(dir), name), strict=True):
+        content = read_source(source, path)
+        records = _records(name, content)
+        if not (path.name == source.name and is_published(source, path, content)):
+            digests = record_digests(records)
+            records = records[sorted(range(len(records)), key=digests.__getitem__)]
+        found.append(records)
+    return found
 
 
-def _pool(batches: list[dict[str, Any]], labels: str) -> SamplePool:
-    """Rows of 1,024 red, green and blue bytes each."""
-    x = np.concatenate([_entry(batch, "data") for batch in batches]).reshape(-1, 3, 32, 32)
-    y = np.concatenate([_entry(batch, labels) for batch in batches]).astype(np.int64)
-    return SamplePool(torch.from_numpy(x), torch.from_numpy(y))
+def _pool(batches: list[np.ndarray]) -> SamplePool:
+    """The last label is the class."""
+    records = np.concatenate(batches)
+    x = np.ascontiguousarray(records[:, -_PIXELS:]).reshape(-1, 3, 32, 32)
+    return SamplePool(torch.from_numpy(x), torch.from_numpy(records[:, -_PIXELS - 1].astype(np.int64)))
 
 
 def _entry(batch: dict[str, Any], name: str) -> Any:

@@ -48,7 +48,7 @@ class DividedClients:
         self.shape = self._preparation.shape
         self.num_outputs = whole.num_outputs
         self.task: Task = whole.task
-        self.classes, self.features = whole.classes, whole.features
+        self.classes, self.features, self.names = whole.classes, whole.features, split.names
         self.sizes = np.array([len(indices) for indices in split.train])
         self.noisy = choose_clients(
             len(self.sizes), options.noise.fraction if options.noise else 0.0, generator(seed, "noisy clients")

@@ -6,13 +6,14 @@ import gzip
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from hashlib import md5
+from hashlib import md5, sha256
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
+import numpy as np
 from msgspec import Meta
 
 from fedge.core.effect import NO_EFFECT
@@ -30,11 +31,23 @@ Dir = Annotated[
 _BAD_ZIP = (OSError, EOFError, zlib.error)
 
 
+class AnyOrder(NamedTuple):
+    """Content that is right in any order: by a digest of the multiset of its records, in which duplicates count."""
+
+    sha256: str  # of the sorted SHA-256 digests of all records
+    records: Callable[[bytes], np.ndarray]  # [n, bytes of a record]; a DataError if there are none in the content
+
+    def matches(self, content: bytes) -> bool:
+        """Whether these are the records, whatever their order."""
+        return sha256(b"".join(sorted(record_digests(self.records(content))))).hexdigest() == self.sha256
+
+
 class Source(NamedTuple):
     """One file of a data set, or one folder of files (`train/*.json`), in one of several forms."""
 
     forms: Mapping[str, str | None]  # name -> published MD5, if there is one; the first is the one to get
     how: str  # to get it; {path} stands for where it belongs, {folder} for the folder of all
+    any_order: AnyOrder | None = None  # what is accepted, whatever its MD5
     download: Download | None = None  # for `fedge data get`, which else prints `how`
 
     @property
@@ -103,7 +116,7 @@ class Collection(NamedTuple):
                 yield Finding(source, "missing", path, self.how(source, root))
                 continue
             try:
-                read_checked(path, checksums(source, path))
+                read_source(source, path)
                 yield Finding(source, "ok", path)
             except DataError as error:
                 yield Finding(source, "wrong", path, str(error))
@@ -121,7 +134,7 @@ class Collection(NamedTuple):
             if self.matches(source, root):
                 continue
             for path in elsewhere.matches(source, origin):
-                read_checked(path, checksums(source, path))
+                read_source(source, path)
                 form = next(form for form in source.forms if path.match(form))
                 yield _place(path, self.places(root)[0] / Path(form).parent / path.name)
 
@@ -143,6 +156,32 @@ def checksums(source: Source, path: Path) -> list[str]:
     """The MD5 that a file of this source should have, or else what is zipped in it: any program may have zipped it."""
     published = (source.forms.get(path.name), source.forms.get(path.stem))
     return [each for each in published if each is not None]
+
+
+def read_source(source: Source, path: Path) -> bytes:
+    """The bytes of a file, which are what was published, in another order where that is known to be the same."""
+    if source.any_order is None:
+        return read_checked(path, checksums(source, path))
+    content = read_checked(path)
+    try:
+        if is_published(source, path, content) or source.any_order.matches(content):
+            return content
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    raise DataError(
+        f"{path} is truncated or corrupt: expected the published file, or its {source.name!r} samples in another order "
+        f"(digest {source.any_order.sha256}), got {len(content)} bytes of others; delete it and get it again"
+    )
+
+
+def is_published(source: Source, path: Path, content: bytes) -> bool:
+    """Whether a file is the published one, byte for byte."""
+    return _md5(content) in checksums(source, path)
+
+
+def record_digests(records: np.ndarray) -> list[bytes]:
+    """Return the SHA-256 of each row of bytes."""
+    return [sha256(record.tobytes()).digest() for record in records]
 
 
 def read_files(collection: Collection, root: Path, name: str) -> list[bytes]:

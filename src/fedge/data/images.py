@@ -49,7 +49,7 @@ class Images(Divided, tag="images", kw_only=True):
         channels = 3 if self.colours == "rgb" else 1
         x = np.empty((len(files), channels, self.size, self.size), np.uint8)
         for row, (path, _) in enumerate(files):
-            x[row] = self._read(path).reshape(self.size, self.size, channels).transpose(2, 0, 1)
+            x[row] = self._read(path)
         return SamplePool(torch.from_numpy(x), torch.tensor([label for _, label in files], dtype=torch.int64))
 
     def _read(self, path: Path) -> np.ndarray:
@@ -59,10 +59,17 @@ class Images(Divided, tag="images", kw_only=True):
             raise FedgeError("images need Pillow, which is not installed; pip install 'fedge[images]'") from None
         try:
             with image.open(path) as opened:
-                converted = opened.convert("RGB" if self.colours == "rgb" else "L")
-                return np.asarray(converted.resize((self.size, self.size), image.Resampling.BILINEAR))
+                return pixels(opened, self.colours, self.size)
         except (OSError, ValueError) as error:
             raise DataError(f"{path} cannot be read as an image: {error}; remove or replace it") from error
+
+
+def pixels(image: Any, colours: str, size: int | None) -> np.ndarray:
+    """Return an image of Pillow as bytes [channels, height, width], scaled to `size` a side if that is given."""
+    converted = image.convert("RGB" if colours == "rgb" else "L")
+    if size is not None:
+        converted = converted.resize((size, size), import_module("PIL.Image").Resampling.BILINEAR)
+    return np.atleast_3d(np.asarray(converted)).transpose(2, 0, 1)
 
 
 def _folders(root: Path) -> list[str]:

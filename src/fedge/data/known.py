@@ -3,6 +3,7 @@
 from fedge.data.cifar import Cifar10, Cifar100
 from fedge.data.digits import Digits
 from fedge.data.femnist import Femnist
+from fedge.data.huggingface import HuggingFace
 from fedge.data.images import Images
 from fedge.data.mnist import FashionMnist, Mnist
 from fedge.data.sent140 import Sent140
@@ -25,5 +26,6 @@ KnownData = (
     | Synthetic
     | Table
     | Images
+    | HuggingFace
     | UserData
 )

@@ -25,7 +25,7 @@ _WRITER = 2  # column of the extended labels
 def _source(url: str, name: str, sha256: str, zipped: str, plain: str | None = None) -> Source:
     """`sha256` is of the content, which Debian's files and those that are published share; the others are MD5."""
     address = f"{url}/{name}.gz"
-    return Source({f"{name}.gz": zipped, name: plain}, curl(address), Download(address, sha256, _MAX_BYTES))
+    return Source({f"{name}.gz": zipped, name: plain}, curl(address), download=Download(address, sha256, _MAX_BYTES))
 
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"

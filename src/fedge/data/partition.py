@@ -50,6 +50,7 @@ class Split(NamedTuple):
 
     train: list[np.ndarray]
     test: list[np.ndarray]
+    names: tuple[str, ...] = ()  # of the clients, where they are somebody
 
 
 class Partitioner(Options):
@@ -376,7 +377,8 @@ class Natural(Partitioner, tag="natural"):
         elif num_clients < len(large):
             large = rng.permutation(large)
         chosen = keys[np.sort(large[:num_clients])]
-        return Split(_by_key(train, str(name), chosen), _by_key(test, str(name), chosen))
+        whose = tuple(map(str, chosen.tolist()))
+        return Split(_by_key(train, str(name), chosen), _by_key(test, str(name), chosen), whose)
 
 
 Partition = Iid | Shards | Classes | Dirichlet | Sorted | Unbalanced | Pachinko | Spatial | Natural

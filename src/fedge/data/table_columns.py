@@ -118,13 +118,13 @@ def whole_of_tables(
     if not inputs:
         raise DataError(f"{train.source}: no column is left as an input; it has {', '.join(train.columns)}")
     test.require((*inputs, target, *keys))
-    y, y_test, classes = _targets(train, test, target, task)
+    y, y_test, classes = targets_of(train, test, target, task)
     others = [name for name in ignore if name in test.columns]
     columns = {name: (train.text(name), test.text(name)) for name in keys}
     columns |= {name: (train.columns[name].astype(str), test.columns[name].astype(str)) for name in others}
     return Whole(
-        SamplePool(_inputs(train, inputs), y),
-        SamplePool(_inputs(test, inputs), y_test),
+        SamplePool(inputs_of(train, inputs), y),
+        SamplePool(inputs_of(test, inputs), y_test),
         num_outputs=len(classes) or 1,
         task=task,
         columns=columns,
@@ -133,12 +133,13 @@ def whole_of_tables(
     )
 
 
-def _inputs(table: TableColumns, names: list[str]) -> Tensor:
+def inputs_of(table: TableColumns, names: Sequence[str]) -> Tensor:
+    """Return columns of numbers side by side, `[n, len(names)]`."""
     remedy = "encode it as numbers, or list it in data.ignore"
     return torch.from_numpy(np.stack([table.numbers(name, remedy) for name in names], axis=1))
 
 
-def _targets(
+def targets_of(
     train: TableColumns, test: TableColumns, target: str, task: Literal["classes", "values"]
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """Return targets for training and for the test, and the names of classes."""

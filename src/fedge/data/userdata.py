@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from msgspec import Meta, field
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from fedge.core.errors import DataError
 from fedge.core.parts import explain, origin_of
+from fedge.data.apportionment import hold_out
 from fedge.data.divided_dataset import Divided
 from fedge.data.whole import SamplePool, Whole
 
@@ -24,9 +26,10 @@ class UserData(Divided, tag=False, kw_only=True):
     """Arrays or tensors (x_train, y_train, x_test, y_test) that a function in a file of one's own returns.
 
     Integer targets `[n]` are classes, counted from 0; floating ones `[n]` or `[n, k]` are values to predict.
-    The function may return map-style PyTorch data sets (train, test) of (input, target) instead. Their items are read
-    once and must not be random: `data.augment` is. A dictionary in fifth or third place names columns to split by:
-    `{"user": (train_users, test_users)}`.
+    The function may return map-style PyTorch data sets (train, test) of (input, target) instead, or one, of which the
+    last samples of each class are for the test. Their items are read once and must not be random: `data.augment` is.
+    Names in the attribute `classes` of such a data set are kept. A dictionary in fifth or third place names columns to
+    split by: `{"user": (train_users, test_users)}`.
     """
 
     function: ClassVar[Callable[..., Any]]
@@ -37,21 +40,30 @@ class UserData(Divided, tag=False, kw_only=True):
         bool, Meta(description="Inputs are numbers of words or characters, and stay integers for an embedding.")
     ] = False
 
+    test_fraction: Annotated[
+        float, Meta(ge=0, lt=1, description="Of one PyTorch data set: the share of each class for the test.")
+    ] = 0.2
+
     def whole(self, train: bool = True) -> Whole:
         try:
             loaded = self.function(**self.options)
         except Exception as error:
             raise DataError(f"data.name: {explain(error, self)}") from error
         try:
-            return check_arrays(loaded, self.words)
+            return check_arrays(loaded, self.words, self.test_fraction)
         except DataError as error:
             raise DataError(f"data.name: {origin_of(self).name}: {error}") from error
 
 
-def check_arrays(loaded: object, words: bool = False) -> Whole:
+def check_arrays(loaded: object, words: bool = False, test_fraction: float = 0.2) -> Whole:
     """The whole data set, if it is one that can be trained on; a DataError that says what is wrong."""
     loaded, columns = _without_columns(loaded)
-    if isinstance(loaded, tuple | list) and len(loaded) == 2:
+    names: tuple[str, ...] = ()
+    if isinstance(loaded, Dataset):
+        names = _class_names(loaded)
+        loaded = _halves(*stack(loaded, "the data set"), test_fraction)
+    elif isinstance(loaded, tuple | list) and len(loaded) == 2:
+        names = _class_names(loaded[0])
         loaded = stack_both(loaded)
     if not isinstance(loaded, tuple | list) or len(loaded) != len(NAMES):
         count = f" of {len(loaded)}" if isinstance(loaded, tuple | list) else ""
@@ -73,7 +85,27 @@ def check_arrays(loaded: object, words: bool = False) -> Whole:
     highest, highest_test = int(train.y.max()), int(test.y.max())
     if highest_test > highest:
         raise DataError(f"y_test has class {highest_test}, but the highest class of y_train is {highest}")
-    return Whole(train, test, num_outputs=highest + 1, words=words, columns=columns)
+    if len(names) <= highest:  # not names of these classes
+        names = ()
+    return Whole(train, test, num_outputs=len(names) or highest + 1, words=words, columns=columns, classes=names)
+
+
+def _class_names(dataset: object) -> tuple[str, ...]:
+    """The names of classes where the data set has them, as those of torchvision do."""
+    names = getattr(dataset, "classes", None)
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(names) if len(set(names)) == len(names) else ()
+
+
+def _halves(x: np.ndarray, y: np.ndarray, test_fraction: float) -> list[np.ndarray]:
+    """Return x_train, y_train, x_test and y_test: the last of each class, or of all values, are for the test."""
+    train, test = hold_out(y if y.ndim == 1 and y.dtype.kind in "biu" else np.zeros(len(y)), test_fraction)
+    if not len(test):
+        raise DataError(
+            f"of {len(y)} samples none is left for the test; return (train, test), or raise data.test_fraction"
+        )
+    return [x[train], y[train], x[test], y[test]]
 
 
 def _without_columns(loaded: object) -> tuple[object, dict[str, tuple[np.ndarray, np.ndarray]]]:
@@ -89,11 +121,11 @@ def _without_columns(loaded: object) -> tuple[object, dict[str, tuple[np.ndarray
 
 def stack_both(datasets: Sequence[Any]) -> list[np.ndarray]:
     """Return x_train, y_train, x_test and y_test of two map-style data sets."""
-    return [side for part, name in zip(datasets, ("train", "test"), strict=True) for side in _stack(part, name)]
+    return [side for part, name in zip(datasets, ("train", "test"), strict=True) for side in stack(part, name)]
 
 
-def _stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """All of a map-style data set, which is asked for its length and its items."""
+def stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inputs and targets of a map-style data set, which is asked for its length and its items."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise DataError(f"{name}: expected a map-style data set with a length and items, got {type(dataset).__name__}")
     items = [dataset[row] for row in range(len(dataset))]
@@ -133,7 +165,12 @@ def sample_pool(x: np.ndarray, y: np.ndarray, part: str, words: bool) -> SampleP
         raise DataError(f"x_{part} and y_{part} must have one entry for each sample, got shapes {shapes}")
     if 0 in x.shape:
         raise DataError(f"x_{part}: expected at least one sample and one feature, got shape {list(x.shape)}")
-    return SamplePool(_words(x, f"x_{part}") if words else _finite(x, f"x_{part}"), _targets(y, f"y_{part}"))
+    return SamplePool(check_inputs(x, f"x_{part}", words), _targets(y, f"y_{part}"))
+
+
+def check_inputs(x: np.ndarray, name: str, words: bool) -> Tensor:
+    """Return inputs as float32, or as integers if they are words; a DataError if they cannot be."""
+    return _words(x, name) if words else _finite(x, name)
 
 
 def _words(x: np.ndarray, name: str) -> Tensor:

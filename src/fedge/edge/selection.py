@@ -103,3 +103,4 @@ class FedCS(Uniform, tag="fedcs"):
 
 
 SelectionOptions = Uniform | FedCS
+SELECTIONS = (Uniform, FedCS)

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedge.client.evaluate import PIECE, has_data, measured_on, reached, score_piece, sums
+from fedge.client.evaluate import PIECE, has_data, measured_on, metrics_of, reached, score_piece, sums
 from fedge.core.algorithm import Info
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree
-from fedge.core.question import Question, Sums, add_up
+from fedge.core.question import Question, Sums, add_up, is_vector
 from fedge.data.clients import Samples
 from fedge.engines import block_work
 from fedge.engines.blocks import Content, Workers, divide, read_kept
@@ -37,7 +37,8 @@ def needed(test: Samples | None) -> Samples:
 def evaluate_test(sides: BothSides, workers: Workers, variables: Tree) -> Sums:
     """Return the sums over the server's test set."""
     starts = range(0, len(needed(sides.test)), PIECE)
-    return add_up(meta for meta, _ in workers.map("central", variables, (({"start": start}, {}) for start in starts)))
+    found = workers.map("central", variables, (({"start": start}, {}) for start in starts))
+    return add_up({**meta, **vectors} for meta, vectors in found)
 
 
 def evaluate_clients(sides: BothSides, workers: Workers, question: Question, info: Info) -> dict[int, Sums]:
@@ -57,7 +58,9 @@ def evaluate_clients(sides: BothSides, workers: Workers, question: Question, inf
 
 def measure_central(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
     """Do a task of `evaluate_test`: one piece of the test set."""
-    return score_piece(sides.clients.network, shared, needed(sides.test), meta["start"]), {}
+    found = score_piece(sides.clients.network, shared, needed(sides.test), meta["start"], sides.clients.metrics)
+    numbers = {name: value for name, value in found.items() if not is_vector(name)}
+    return numbers, {name: value for name, value in found.items() if is_vector(name)}
 
 
 def measure_common(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
@@ -66,12 +69,13 @@ def measure_common(sides: BothSides, batched: Batched, shared: Tree, meta: Meta,
     looked = ((client, measured_on(clients.data, meta["measure"], client, round)) for client in meta["clients"])
     sets = {client: samples for client, samples in looked if len(samples)}
     if not sets:
-        return _columns({}), {}
+        return _columns({})
     together = network.cast(Samples(*(torch.cat(side) for side in zip(*sets.values(), strict=True))))
     lengths = [len(samples) for samples in sets.values()]
     parts = zip(*(torch.split(side, lengths) for side in (network.outputs(shared, together.x), *together)), strict=True)
-    found = [sums(network, outputs, Samples(x, y)) for outputs, x, y in parts]
-    return _columns(dict(zip(sets, found, strict=True))), {}
+    metrics = metrics_of(clients, meta["measure"])
+    found = [sums(network, outputs, Samples(x, y), metrics) for outputs, x, y in parts]
+    return _columns(dict(zip(sets, found, strict=True)))
 
 
 def measure_own(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
@@ -88,7 +92,7 @@ def measure_own(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, te
     tests = [clients.network.cast(clients.data.test(client, info.round)) for client in ids]
     outputs = _outputs(batched, clients.network.place(variables), [test.x for test in tests])
     each = zip(ids, outputs, tests, strict=True)
-    return _columns({client: sums(clients.network, out, test) for client, out, test in each if len(test)}), {}
+    return _columns({client: sums(clients.network, out, test) for client, out, test in each if len(test)})
 
 
 def _outputs(batched: Batched, variables: Tree, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -104,17 +108,21 @@ def _outputs(batched: Batched, variables: Tree, inputs: Sequence[Tensor]) -> lis
     return [row[: len(each)] for row, each in zip(together, inputs, strict=True)]
 
 
-def _columns(found: Mapping[int, Sums]) -> dict[str, Any]:
-    """Return the sums of some clients as plain columns, ready to travel."""
+def _columns(found: Mapping[int, Sums]) -> Content:
+    """Return the sums of some clients as plain columns and, of vectors, rows, ready to travel."""
     names = next(iter(found.values()), {})
-    return {"clients": list(found), "sums": {name: [each[name] for each in found.values()] for name in names}}
+    columns = {name: [each[name] for each in found.values()] for name in names}
+    numbers = {name: column for name, column in columns.items() if not is_vector(name)}
+    rows = {name: torch.stack(column) for name, column in columns.items() if is_vector(name)}
+    return {"clients": list(found), "sums": numbers}, rows
 
 
 def _by_client(results: Iterable[Content]) -> dict[int, Sums]:
     found: dict[int, Sums] = {}
-    for meta, _ in results:
+    for meta, rows in results:
+        vectors = {name: row.clone() for name, row in rows.items()}  # the next results come to the same memory
         for i, client in enumerate(meta["clients"]):
-            found[client] = {name: values[i] for name, values in meta["sums"].items()}
+            found[client] = {name: values[i] for name, values in (*meta["sums"].items(), *vectors.items())}
     return dict(sorted(found.items()))
 
 

@@ -53,4 +53,4 @@ class Wire:
         return {client: sums for client, sums in found.items() if sums is not None}
 
     def test(self, variables: Tree) -> Sums:
-        return score(self._clients.network, variables, needed(self._test))
+        return score(self._clients.network, variables, needed(self._test), self._clients.metrics)

@@ -44,7 +44,7 @@ class Evaluation:
         everybody = range(info.num_clients)
         found: dict[int, Sums] = {}  # answers to "test"
         if self._at == "server":
-            metrics: dict[str, Any] = means(self._engine.test(variables))
+            metrics: dict[str, Any] = self._means(self._engine.test(variables))
         else:
             found = self._ask("test", variables, everybody, info)
             metrics = self._over_clients(found, "test")
@@ -108,10 +108,20 @@ class Evaluation:
         for client, answer in self._engine.evaluate(question, info).items():
             if isinstance(answer, str):
                 problem: str | None = answer
-            elif (problem := problem_of_sums(self._server.clients, client, question.measure, answer)) is None:
+            elif (problem := self._problem(client, question.measure, answer)) is None:
                 found[client] = answer
             if problem and self._stops:
                 raise TrainingError(f"round {info.round}, evaluation by client {client}: {problem}. {_ADVICE}")
+        return found
+
+    def _problem(self, client: int, measure: Measure, answer: Sums) -> str | None:
+        return problem_of_sums(self._server.clients, client, measure, answer, self._server.metrics)
+
+    def _means(self, sums: Sums) -> dict[str, float]:
+        """Return accuracy and loss, and the values of metrics that the sums are of."""
+        found = means(sums)
+        if sums.keys() >= self._server.metrics.lengths.keys() and np.isfinite(found["loss"]):
+            found |= self._server.metrics.values(sums)
         return found
 
     def _over_clients(self, answers: Mapping[int, Sums], what: str) -> dict[str, float]:
@@ -121,7 +131,7 @@ class Evaluation:
         """
         if not answers and self._stops:
             raise DataError(f"evaluate: no client answered with its {what} data; do any clients have some?")
-        return means(add_up(answers.values())) if answers else {}
+        return self._means(add_up(answers.values())) if answers else {}
 
     def _over_users(self, name: str, accuracies: Mapping[int, float]) -> dict[str, float]:
         """Return statistics over all clients, and over those that are not noisy if some are."""

@@ -14,10 +14,12 @@ from fedge.core.algorithm import Kept
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree, pick
 from fedge.core.machine import num_shared
+from fedge.core.metric_set import MetricSet
 from fedge.core.parts import noting_parts
 from fedge.data.normalise import Scaling
 from fedge.data.own_data import OwnData
 from fedge.engines.memory import keep_freed_memory
+from fedge.metrics import load_metrics
 from fedge.net.address import read_address
 from fedge.net.agent import Agent, Built
 from fedge.net.allow import AllowedParts
@@ -75,11 +77,12 @@ class PlanBuilder:
             algorithm = compose(
                 told.algorithm, ByMean(), told.personal, told.codec, told.cluster, told.fine_tune_steps
             )(network.layout)
+            metrics = MetricSet(load_metrics(told.metrics), data.task, data.num_outputs, network.dtype)
         for path, found in hash_code(sources).items():
             # The owner's copy may have another name. Versions of packages were compared before they were loaded.
             if isinstance(sources[path], bytes) and found not in told.files.values():
                 raise ConfigError(f"{path} is not the file that the server has; get the same one")
-        side = ClientSide(algorithm, network, data, kept, told.algorithm.batch_size)
+        side = ClientSide(algorithm, network, data, kept, told.algorithm.batch_size, metrics)
         moments = _plain(data.moments()) if told.data.sums else None
         return Built(side, digests(told, network, algorithm), Facts(*data.facts), moments)
 

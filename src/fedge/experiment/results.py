@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedge.config import TargetOptions
-from fedge.core.fields import COSTS_TO_TARGET, METRICS, TO_TARGET, describe
+from fedge.core.fields import COSTS_TO_TARGET, METRICS, NO_OWN_FIELDS, TO_TARGET, OwnFields, describe
 from fedge.schedules import Plateau, Seen
 
 
 class Results:
     """The last and the best of each metric, and the totals when the target was first reached."""
 
-    def __init__(self, target: TargetOptions | None) -> None:
-        self._target = target
+    def __init__(self, target: TargetOptions | None, own: OwnFields = NO_OWN_FIELDS) -> None:
+        """`own` are the fields of the run's own metrics."""
+        self._target, self._own = target, own
         self.metrics: dict[str, dict[str, float]] = {"last": {}, "best": {}}
         self._to_target: dict[str, float] | None = None
         self._plateau = Plateau()
@@ -30,10 +31,10 @@ class Results:
     def note(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
         """Take in a round's record; `totals` include it."""
         last, best = self.metrics["last"], self.metrics["best"]
-        for name in METRICS:
+        for name in (*METRICS, *self._own):
             if name in record:
                 last[name] = record[name]
-                best[name] = min(best.get(name, record[name]), record[name], key=describe(name).rank)
+                best[name] = min(best.get(name, record[name]), record[name], key=describe(name, self._own).rank)
         self._look(record, totals)
 
     def review(self, records: Iterable[Mapping[str, Any]]) -> None:
@@ -46,7 +47,7 @@ class Results:
     def _look(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
         """See whether a round reached the target, and whether the validation metric still improves."""
         self._plateau = self._plateau.after(seen_of(record))
-        if self._to_target is None and self._target and self._target.reached(record):
+        if self._to_target is None and self._target and self._target.reached(record, self._own):
             self._to_target = {"rounds": record["round"], **{name: totals[name] for name in COSTS_TO_TARGET}}
 
     def summary(self) -> dict[str, Any]:

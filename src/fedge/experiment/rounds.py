@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -32,6 +32,9 @@ from fedge.runs.directory import RunDirectory
 from fedge.runs.files import STATE
 from fedge.runs.pace import CommitPolicy
 from fedge.runs.read import Run
+
+Record = dict[str, Any]
+"""What is recorded of a round: see `fedge.core.fields`."""
 
 
 class Surroundings(NamedTuple):
@@ -63,7 +66,8 @@ class TrainingRun:
         self._round = 0
         self._void_rounds = 0  # the last ones, without a break
         self._seconds = 0.0
-        self._results = Results(config.target)
+        self._stopped = False  # by whoever watches
+        self._results = Results(config.target, given.server.metrics.fields)
         self._schedule = config.schedule.init()
         self._evaluation = Evaluation(
             config.evaluate, given.server, given.engine, given.has_test, config.data.validation is not None
@@ -82,6 +86,14 @@ class TrainingRun:
 
     def run(self) -> None:
         """Train to the end."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Generator[Record, bool | None, None]:
+        """Train round by round: yield each record once it is written; sending True makes that round the last.
+
+        Closed in between, it saves the last round, and the run is left unfinished.
+        """
         config, directory, progress = self._config, self._directory, self._progress
         progress.begin(str(directory.path), self._round + 1, config.rounds)
         commits = self._given.commits(self._round)
@@ -99,6 +111,12 @@ class TrainingRun:
             if commits.due(self._round, now - started, saving):
                 self._save()
                 saving += time.perf_counter() - now
+            try:
+                self._stopped = bool((yield record))
+            except GeneratorExit:
+                self._save()
+                self._write_model()
+                raise
         self._save()
         records = Run(directory.path).rounds
         num_void = sum(bool(record.get("void")) for record in records)
@@ -107,8 +125,9 @@ class TrainingRun:
             raise VoidError(self._explain(f"in any of the {num_void} rounds", rejected))
         if num_void:
             progress.notice(f"{directory.path}: nobody answered in {num_void} of {self._round} rounds")
+        self._write_model()
         directory.write_clients(self._client_rows())
-        summary = self._summary()
+        summary = self._summary() | ({"void": num_void} if num_void else {})
         directory.write_summary(summary)
         progress.end(summary)
 
@@ -215,6 +234,8 @@ class TrainingRun:
             yield row | {name: values[client] for name, values in known.items() if not isnan(values[client])}
 
     def _ended_by(self) -> str | None:
+        if self._stopped:
+            return "callback"
         if (ended_by := self._results.ended_by) is not None:
             return ended_by
         return self._config.budget.spent(self._ledger.totals) or (
@@ -230,6 +251,12 @@ class TrainingRun:
             **self._results.costs_to_target(),
             "seconds": self._seconds,
         }
+
+    def _write_model(self) -> None:
+        """Write the global model's tensors by their names, for those who have neither the data nor the program."""
+        layout, variables = self._server.layout, self.model()
+        tensors = {**layout.views(variables["x"]), **layout.views(variables["stats"], "stats")}
+        self._directory.write_model(tensors)
 
     def _save(self) -> None:
         users = {

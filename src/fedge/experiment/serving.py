@@ -42,7 +42,7 @@ from fedge.net.engine import NetEngine
 from fedge.net.events import EventLog
 from fedge.net.grpc_server import serve as listen_at
 from fedge.net.hub import Hub
-from fedge.net.identity import TlsIdentity, load_server
+from fedge.net.identity import RenewedIdentity, TlsIdentity, load_server
 from fedge.net.issued import RevocationList
 from fedge.net.loop_thread import LoopThread
 from fedge.net.plan import digests, encode_plan, plan_of
@@ -58,6 +58,7 @@ from fedge.net.world import MeasuredWorld
 from fedge.runs import files
 from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
+from fedge.track.tracker import tracking
 
 EVENTS, SPOOL, SECRET = "events.jsonl", "spool", "secret-seed"
 _FLUSH_S = 2.0
@@ -110,17 +111,19 @@ def serve(
             part = config.data.server_part(seed)
             setup = Setup.without_data(config, seed, _register(part, [], 1))
         setup = replace(setup, sources=sources)
-        made = create_run(path, config, sources) if status == "new" else RunDirectory.open(path)
+        declared = setup.metrics.declarations
+        made = create_run(path, config, sources, declared) if status == "new" else RunDirectory.open(path)
         with made as directory:
             trained = Run(path).last("round") or 0
             directory.change_code(sources, accept=False, round=trained)
             with _opening(path, config.net.max_clients) as opened:
                 server = _Server(
-                    setup, part, directory, opened, listen, identity, revoked, observer, secret_seed, on_transition
+                    setup, part, directory, opened, listen, pki, identity, revoked, observer, secret_seed, on_transition
                 )
                 with server.running(on_port):
-                    directory.change(configuration.plain(config), paths_without_effect(config))
-                    server.train(progress)
+                    directory.change(configuration.plain(config), paths_without_effect(config), declared)
+                    with tracking(config.track, path, progress) as tracked:
+                        server.train(tracked)
     return path
 
 
@@ -159,6 +162,7 @@ class _Server:
         directory: RunDirectory,
         opened: _Opened,
         listen: str,
+        pki: Path | None,
         identity: TlsIdentity | None,
         revoked: RevocationList | None,
         observer: ServerObserver | None,
@@ -169,6 +173,7 @@ class _Server:
         self._setup, self._part, self._directory = setup, part, directory
         self._address = read_address(listen, "net.listen", lowest_port=0)
         self._credentials = None if identity is None else Credentials(identity.key, identity.certificate, identity.ca)
+        self._renew = RenewedIdentity(pki) if pki else lambda: None
         self.notices = () if identity is None else identity.notices
         self._observer, self._on_transition = observer, on_transition
         self._disk_problem = ""  # the last one
@@ -229,7 +234,7 @@ class _Server:
     @contextmanager
     def running(self, on_port: Callable[[int], None] | None) -> Iterator[None]:
         """Listen for clients meanwhile."""
-        running = self._loop.call(listen_at(self._hub, *self._address, self._credentials))
+        running = self._loop.call(listen_at(self._hub, *self._address, self._credentials, renew=self._renew))
         if on_port:
             on_port(running.port)
         beside = [self._loop.submit(work) for work in (self._hub.pulse(), self._publish(), self._flush())]
@@ -278,7 +283,7 @@ class _Server:
 
     def _measure_test(self, variables: Tree) -> Sums:
         assert self._test is not None
-        return score(self._setup.network, variables, self._test)
+        return score(self._setup.network, variables, self._test, self._setup.metrics)
 
     # What is told about it
 

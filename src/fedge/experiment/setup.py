@@ -15,6 +15,7 @@ from fedge.client.network import Network
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm, Info, Kept
 from fedge.core.errors import ConfigError
+from fedge.core.metric_set import NO_METRICS, MetricSet
 from fedge.core.parts import Sources, noting_parts
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import Limits, OnBad, ServerSide
@@ -25,6 +26,7 @@ from fedge.edge.cells import CellClock
 from fedge.edge.hierarchy import Hierarchy
 from fedge.edge.world import SimulatedWorld
 from fedge.experiment.engine_choice import check_device
+from fedge.metrics import load_metrics
 from fedge.models.flops import count_flops
 from fedge.schedules import Amounts, Moment
 
@@ -41,6 +43,7 @@ class Setup:
     flops_per_sample: int
     data: Clients | None = None  # None: others have it, and this is a server
     sources: Sources = field(default_factory=dict)  # of parts that are not built in
+    metrics: MetricSet = NO_METRICS
 
     @staticmethod
     def of(config: Config, seed: int) -> Setup:
@@ -70,8 +73,9 @@ class Setup:
                 "target.metric: user_accuracy_clean needs noisy clients, and there are none; set data.noise"
             )
         network = _network(config, seed, registered)
+        metrics = _metrics(config, registered, network)
         flops = count_flops(network.module, registered.shape)
-        return Setup(config, seed, registered, network, algorithm_of(config, network), flops)
+        return Setup(config, seed, registered, network, algorithm_of(config, network), flops, metrics=metrics)
 
     @property
     def clients(self) -> Clients:
@@ -114,16 +118,19 @@ class Setup:
             network.has_norm,
             config.evaluate.cosine_distance,
             Limits(config.reduce.max_norm, config.reduce.on_bad or on_bad),
+            self.metrics,
         )
 
     def client_side(self, kept: Kept) -> ClientSide:
         """Return what all clients have of it."""
-        return ClientSide(self.algorithm, self.network, self.clients, kept, self.config.algorithm.batch_size)
+        batch_size = self.config.algorithm.batch_size
+        return ClientSide(self.algorithm, self.network, self.clients, kept, batch_size, self.metrics)
 
     def rebuilt(self) -> Setup:
-        """Return the same data with a model and an algorithm made anew from the configuration."""
+        """Return the same data with a model, an algorithm and metrics made anew from the configuration."""
         network = _network(self.config, self.seed, self.registered)
-        return replace(self, network=network, algorithm=algorithm_of(self.config, network))
+        metrics = _metrics(self.config, self.registered, network)
+        return replace(self, network=network, algorithm=algorithm_of(self.config, network), metrics=metrics)
 
     def hierarchy(self) -> Hierarchy:
         """Return the servers at the start."""
@@ -160,6 +167,20 @@ def _network(config: Config, seed: int, clients: RegisteredClients) -> Network:
         getattr(torch, config.engine.dtype),
         check_device(config.engine),
     )
+
+
+def _metrics(config: Config, clients: RegisteredClients, network: Network) -> MetricSet:
+    """Return the metrics of a run, tried out; a ConfigError if they do not fit the data, or the target not them."""
+    metrics = MetricSet(load_metrics(config.evaluate.metrics), clients.task, clients.num_outputs, network.dtype)
+    target = config.target
+    if target and target.value is not None and target.metric in (own := metrics.fields):
+        declared = own[target.metric]
+        if not declared.low <= target.value <= declared.high:
+            raise ConfigError(
+                f"target.value: {target.metric} is a number from {declared.low:g} to {declared.high:g}, got "
+                f"{target.value:g}"
+            )
+    return metrics
 
 
 def algorithm_of(config: Config, network: Network) -> Algorithm:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import closing
 
 import numpy as np
 
 from fedge.core.errors import DataError
 from fedge.core.progress import Progress
+from fedge.data.scale_hint import scale_hint
 from fedge.engines.both_sides import BothSides
 from fedge.experiment.engine_choice import choose
-from fedge.experiment.rounds import Surroundings, TrainingRun
+from fedge.experiment.rounds import Record, Surroundings, TrainingRun
 from fedge.experiment.setup import Setup
 from fedge.experiment.trace import Tracer
 from fedge.runs.directory import RunDirectory
@@ -52,12 +54,12 @@ class Simulation:
         self._setup, self._directory, self._progress = setup, directory, progress
         self._training = TrainingRun(config, setup.seed, given, directory, progress)
 
-    def run(self) -> None:
-        """Train to the end."""
+    def steps(self) -> Generator[Record, bool | None, None]:
+        """Train to the end, round by round, as `TrainingRun.steps`."""
         self._directory.note(self._chosen.facts)
         with closing(self._chosen):
             self._give_notice()
-            self._training.run()
+            yield from self._training.steps()
 
     def _give_notice(self) -> None:
         config, size = self._setup.config, self._setup.config.algorithm.batch_size
@@ -66,6 +68,10 @@ class Simulation:
                 "model: its BatchNorm parameters and statistics are averaged like all others; "
                 'to keep them private set personal.private = "bn", or "none" to say that this is meant'
             )
+        data = self._setup.clients
+        hint = scale_hint(data.train(int(np.argmax(data.sizes)), 1).x, getattr(data, "features", ()))
+        if hint:
+            self._progress.notice(hint)
         small = int(np.count_nonzero(self._setup.registered.sizes < size))
         if small:
             self._progress.notice(

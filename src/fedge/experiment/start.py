@@ -2,94 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from fedge import config as configuration
 from fedge.config import Config
-from fedge.core.anchor import anchor
 from fedge.core.effect import paths_without_effect
-from fedge.core.errors import ConfigError, TrainingError, VoidError
-from fedge.core.layout import pick
+from fedge.core.errors import ConfigError, RunError, TrainingError, VoidError
+from fedge.core.fields import MetricDeclaration
+from fedge.core.lent import borrow
 from fedge.core.parts import Sources
-from fedge.core.progress import Progress, Silent
+from fedge.core.progress import Progress
+from fedge.data.python_data import PythonData
 from fedge.engines.memory import keep_freed_memory
 from fedge.experiment.changed_settings import changed_config, check_takes_effect, settings_without_rounds
+from fedge.experiment.rounds import Record
 from fedge.experiment.setup import Setup
 from fedge.experiment.simulation import Simulation
-from fedge.runs.code import agree_on_code, check_code, forget_code, hash_code
+from fedge.models.python_model import PythonModel
+from fedge.runs.code import agree_on_code, forget_code
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, check_resumable, seed_path
 from fedge.runs.read import Run
+from fedge.track.tracker import tracking
 
-
-def run(
-    source: str | Path | Mapping[str, Any] | Config,
-    *,
-    runs: str | Path = "runs",
-    progress: Progress | None = None,
-    **changes: Any,
-) -> TrainedRun | list[TrainedRun]:
-    """Train an experiment given as a file, a dictionary or a Config; several seeds give a list of runs.
-
-    Changes go by their path: `fedge.run("first.toml", **{"algorithm.learning_rate": 0.05})`. Relative paths in a file
-    start at the file, all others at the working directory.
-    """
-    base = None
-    if isinstance(source, Config):
-        source = configuration.plain(source)
-    elif not isinstance(source, Mapping):
-        base = Path(source).parent
-        source = configuration.load_raw(Path(source))
-    config = configuration.parse(configuration.change(source, anchor(changes, Path())), base)
-    path = start(config, Path(runs), progress or Silent())
-    if config.seeds is None:
-        return TrainedRun(path)
-    return [TrainedRun(seed_path(path, seed)) for seed in config.seeds]
-
-
-class TrainedRun(Run):
-    """A run whose model can be used."""
-
-    @cached_property
-    def model(self) -> nn.Module:
-        """The network with the trained weights, in evaluation mode."""
-        config = configuration.parse(self.config)
-        setup = Setup.of(config, _seeds(config)[0])
-        hierarchy = setup.hierarchy()
-        hierarchy.restore(pick("server", self.state()))
-        if self.code:
-            check_code(self.path, self.code, hash_code(setup.sources))
-        return setup.network.trained(setup.algorithm.model(hierarchy.merged(), setup.network.variables))
+Steps = Generator[Record, bool | None, None]
+"""Rounds as they are recorded; sending True makes a round the last."""
 
 
 def start(config: Config, runs: Path, progress: Progress) -> Path:
     """Train in a new directory below `runs`; several seeds get a directory each inside it."""
-    with _training(config.engine.matmul_precision):
-        setup = Setup.of(config, _seeds(config)[0])  # reports whatever is wrong before anything is written
-        path = _unused(runs / config.name)
-        if config.seeds is None:
-            _begin(setup, path, progress)
-            return path
-        create_repeats(path, configuration.plain(config))
-        for seed in config.seeds:
-            single = _repeat(config, seed)
-            own = replace(setup, config=single) if seed == setup.seed else Setup.of(single, seed)
-            _begin(own, seed_path(path, seed), progress, path)
+    path = unused(runs / config.name)
+    with training(config.engine.matmul_precision):
+        _exhaust(steps(path, config, progress))
     return path
+
+
+def steps(path: Path, config: Config, progress: Progress) -> Steps:
+    """Train in a new directory at `path`, round by round and seed by seed; see `TrainingRun.steps`.
+
+    Whoever drives it does so in `training`.
+    """
+    setup = Setup.of(config, _seeds(config)[0])  # reports whatever is wrong before anything is written
+    if config.seeds is None:
+        yield from _begin(setup, path, progress)
+        return
+    create_repeats(path, configuration.plain(config))
+    for seed in config.seeds:
+        single = _repeat(config, seed)
+        own = replace(setup, config=single) if seed == setup.seed else Setup.of(single, seed)
+        yield from _begin(own, seed_path(path, seed), progress, path)
 
 
 def start_at(path: Path, config: Config, progress: Progress, group: Path) -> None:
     """Train one seed in a new directory at `path`, with the same users' files as all runs of the folder `group`."""
-    with _training(config.engine.matmul_precision):
-        _begin(Setup.of(config, _seeds(config)[0]), path, progress, group)
+    with training(config.engine.matmul_precision):
+        _exhaust(_begin(Setup.of(config, _seeds(config)[0]), path, progress, group))
 
 
 def resume(
@@ -107,36 +80,60 @@ def resume(
     if changes or Run(path).status != "complete":
         check_resumable(path)
     config = changed_config(path, changes)
-    if config.seeds is None:
-        _go_on(config, path, progress, accept_code, group)
-        return path
-    group = group or path
-    if accept_code and group == path:
-        forget_code(path)
-    change_repeats(path, configuration.plain(config))
-    for seed in config.seeds:
-        own = seed_path(path, seed)
-        if (own / CONFIG).exists():
-            _go_on(changed_config(own, changes), own, progress, accept_code, group)
-        else:
-            start_at(own, _repeat(config, seed), progress, group)
+    check_lent(path, config)
+    with training(config.engine.matmul_precision):
+        if config.seeds is not None and accept_code and group in (None, path):
+            forget_code(path)
+        _exhaust(resumed_steps(path, config, progress, lambda own: changed_config(own, changes), accept_code, group))
     return path
 
 
-def create_run(path: Path, config: Config, sources: Sources | None = None) -> RunDirectory:
-    """Return the directory of a new run of a configuration, with users' files by their path."""
+def resumed_steps(
+    path: Path,
+    config: Config,
+    progress: Progress,
+    config_of: Callable[[Path], Config] | None = None,
+    accept_code: bool = False,
+    group: Path | None = None,
+) -> Steps:
+    """Continue the run at a path, or all seeds of repeats, with these settings, round by round.
+
+    `config_of` gives the settings for the run of one seed, at its path, where they are not `config`'s.
+    """
+    if config.seeds is None:
+        yield from _go_on(config, path, progress, accept_code, group)
+        return
+    change_repeats(path, configuration.plain(config))
+    for seed in config.seeds:
+        own, single = seed_path(path, seed), _repeat(config, seed)
+        if (own / CONFIG).exists():
+            there = config_of(own) if config_of else single
+            yield from _go_on(there, own, progress, accept_code, group or path)
+        else:
+            yield from _begin(Setup.of(single, seed), own, progress, group or path)
+
+
+def check_lent(path: Path, config: Config) -> None:
+    """Raise a RunError if the run at a path has parts that only another Python program has."""
+    for what, part in (("model", config.model), ("data", config.data)):
+        if isinstance(part, PythonModel | PythonData) and borrow(part.digest) is None:
+            raise RunError(
+                f"{path} was started from Python with {'a model' if what == 'model' else what}, {part.type!r}, that "
+                "only that program has; continue it there with Experiment.run(resume=True)"
+            )
+
+
+def create_run(
+    path: Path, config: Config, sources: Sources | None = None, metrics: Sequence[MetricDeclaration] = ()
+) -> RunDirectory:
+    """Return the directory of a new run of a configuration, with users' files by their path, and its own metrics."""
     without = paths_without_effect(config)
-    return RunDirectory.create(path, configuration.plain(config), without_effect=without, sources=sources)
+    return RunDirectory.create(
+        path, configuration.plain(config), without_effect=without, sources=sources, metrics=metrics
+    )
 
 
-def _begin(setup: Setup, path: Path, progress: Progress, group: Path | None = None) -> None:
-    if group is not None:
-        agree_on_code(group, setup.sources)
-    with create_run(path, setup.config, setup.sources) as directory:
-        _train(setup, directory, progress)
-
-
-def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> None:
+def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> Steps:
     found = Run(path)
     before, done = configuration.parse(found.config), found.last("round") or 0
     of_others = group is not None and settings_without_rounds(before, config, done)  # other seeds may still use them
@@ -148,21 +145,28 @@ def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, gr
         if config.rounds < min(trained, found.config["rounds"]):
             raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
         check_takes_effect(before, config, trained)
-        with _training(config.engine.matmul_precision):
-            setup = Setup.of(config, _seeds(config)[0])
-            directory.change_code(setup.sources, accept_code, trained)
-            if group is not None:
-                agree_on_code(group, setup.sources)
-            _train(setup, directory, progress)
+        setup = Setup.of(config, _seeds(config)[0])
+        directory.change_code(setup.sources, accept_code, trained)
+        if group is not None:
+            agree_on_code(group, setup.sources)
+        yield from _train(setup, directory, progress)
 
 
-def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
+def _begin(setup: Setup, path: Path, progress: Progress, group: Path | None = None) -> Steps:
+    if group is not None:
+        agree_on_code(group, setup.sources)
+    with create_run(path, setup.config, setup.sources, setup.metrics.declarations) as directory:
+        yield from _train(setup, directory, progress)
+
+
+def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> Steps:
     config = setup.config
     try:
-        simulation = Simulation(setup, directory, progress)
-        # only now: what cannot be trained changes nothing
-        directory.change(configuration.plain(config), paths_without_effect(config))
-        simulation.run()
+        with tracking(config.track, directory.path, progress) as tracked:
+            simulation = Simulation(setup, directory, tracked)
+            # only now: what cannot be trained changes nothing
+            directory.change(configuration.plain(config), paths_without_effect(config), setup.metrics.declarations)
+            yield from simulation.steps()
     except VoidError as error:
         edge = config.edge
         change = f"max_void_rounds={10 * edge.max_void_rounds}"
@@ -170,10 +174,22 @@ def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> None:
             change = f"deadline_s={10 * edge.deadline_s:g}"
         if (Run(directory.path).last("round") or 0) >= config.rounds:
             change += f" --set rounds={2 * config.rounds}"
-        raise VoidError(f"{error}\nThe run is kept: fedge resume {directory.path} --set edge.{change}") from None
+        raise VoidError(f"{error}\n{_kept(setup, directory, f'edge.{change}')}") from None
     except TrainingError as error:
-        slower = f"--set algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
-        raise TrainingError(f"{error}\nThe run is kept: fedge resume {directory.path} {slower}") from None
+        slower = f"algorithm.learning_rate={config.algorithm.learning_rate / 10:g}"
+        raise TrainingError(f"{error}\n{_kept(setup, directory, slower)}") from None
+
+
+def _kept(setup: Setup, directory: RunDirectory, change: str) -> str:
+    """Say where the run is, and how to resume it with a change where a command can."""
+    if isinstance(setup.config.model, PythonModel) or isinstance(setup.config.data, PythonData):
+        return f"The run is kept: {directory.path}"
+    return f"The run is kept: fedge resume {directory.path} --set {change}"
+
+
+def _exhaust(steps: Steps) -> None:
+    for _ in steps:
+        pass
 
 
 def _repeat(config: Config, seed: int) -> Config:
@@ -181,7 +197,8 @@ def _repeat(config: Config, seed: int) -> Config:
 
 
 @contextmanager
-def _training(precision: str) -> Iterator[None]:
+def training(precision: str) -> Iterator[None]:
+    """Set up this process for training while the block runs."""
     keep_freed_memory()
     with one_thread(precision):
         yield
@@ -205,7 +222,7 @@ def _seeds(config: Config) -> list[int]:
     return config.seeds or [] if config.seed is None else [config.seed]
 
 
-def _unused(path: Path) -> Path:
+def unused(path: Path) -> Path:
     """The path itself, or else the first of path-2, path-3, ... where nothing is."""
     number, found = 1, path
     while found.exists():

@@ -6,6 +6,7 @@ from fedge.core.schema import Options
 from fedge.models.convolutional import Cifar100Cnn, CifarCnn, DynavgCnn, FemnistCnn, HflCnn, MnistCnn, MtflCnn
 from fedge.models.dense import BagOfWords, FemnistDnn, Linear, Logistic, Mnist2nn, Mtfl2nn, Nn
 from fedge.models.mobilenet import MobilenetV2
+from fedge.models.python_model import PythonModel
 from fedge.models.recurrent import ShakespeareGru
 from fedge.models.usermodel import UserModel
 
@@ -27,8 +28,9 @@ ModelOptions = (
     | MobilenetV2
     | Linear
     | UserModel
+    | PythonModel
 )
-MODELS: tuple[type[Options], ...] = get_args(ModelOptions)
-"""The kinds of model; a user's own is chosen by the path of its function."""
+MODELS: tuple[type[Options], ...] = tuple(kind for kind in get_args(ModelOptions) if kind is not PythonModel)
+"""The kinds of model that a file can name; a user's own is chosen by the path of its function."""
 
 __all__ = ["MODELS", "ModelOptions"]

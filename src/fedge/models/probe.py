@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedge.core.errors import ModelError
 
@@ -22,6 +22,16 @@ def probe(module: nn.Module, shape: tuple[int, ...], num_samples: int = 1) -> ob
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise ModelError(f"model.name: the model does not take inputs of shape {shape}: {reason}") from error
+
+
+def check_outputs(module: nn.Module, shape: tuple[int, ...], num_outputs: int) -> None:
+    """Raise a ModelError unless the module gives one number per output for each input."""
+    output = probe(module, shape, num_samples=2)
+    got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    if got != [2, num_outputs]:
+        raise ModelError(
+            f"model.name: for two inputs of shape {shape} the model must give a tensor [2, {num_outputs}], got {got}"
+        )
 
 
 def _takes_words(module: nn.Module) -> bool:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
-from torch import Tensor, nn
+from torch import nn
 
 from fedge.core.errors import ModelError
 from fedge.core.parts import explain, origin_of
 from fedge.models.model import Model
-from fedge.models.probe import probe
+from fedge.models.probe import check_outputs
 
 
 class UserModel(Model, tag=False, kw_only=True):
@@ -30,14 +30,5 @@ class UserModel(Model, tag=False, kw_only=True):
         if not isinstance(module, nn.Module):
             name = origin_of(self).name
             raise ModelError(f"model.name: {name} must return an nn.Module, got {type(module).__name__}")
-        _check_outputs(module, shape, num_outputs)
+        check_outputs(module, shape, num_outputs)
         return module
-
-
-def _check_outputs(module: nn.Module, shape: tuple[int, ...], num_outputs: int) -> None:
-    output = probe(module, shape, num_samples=2)
-    got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-    if got != [2, num_outputs]:
-        raise ModelError(
-            f"model.name: for two inputs of shape {shape} the model must give a tensor [2, {num_outputs}], got {got}"
-        )

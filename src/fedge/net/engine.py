@@ -32,7 +32,7 @@ from fedge.net.task import ClientTask, Observer, TaskState, unobserved
 from fedge.net.world import MeasuredWorld
 
 MAX_SUMS_BYTES = 1 << 16
-"""Of an answer to a question."""
+"""Of an answer to a question, beside the vectors of metrics."""
 _HEADER_BYTES = 1 << 20
 
 
@@ -215,7 +215,7 @@ class NetEngine:
             clients,
             len(clients),
             self._world.named,
-            MAX_SUMS_BYTES,
+            MAX_SUMS_BYTES + 8 * sum(self._server.metrics.lengths.values()),
             _examine_sums,
         )
         rules = evaluation_rules(self._options)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from fedge.core.errors import NetworkError
 from fedge.net.grpc_handlers import ServiceHandlers
 from fedge.net.grpc_stream import OPTIONS, SERVICE, grpc, ping_after
 from fedge.net.transport import Credentials, Service, StreamLimits
+
+Renew = Callable[[], Credentials | None]
+"""Returns new credentials; None if there are none."""
 
 _log = logging.getLogger(__name__)
 _WATCH_S = 1.0  # how often a server is asked whether it still serves
@@ -31,13 +35,20 @@ _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 async def serve(
-    service: Service, host: str, port: int, credentials: Credentials | None, limits: StreamLimits | None = None
+    service: Service,
+    host: str,
+    port: int,
+    credentials: Credentials | None,
+    limits: StreamLimits | None = None,
+    renew: Renew = lambda: None,
 ) -> RunningServer:
     """Serve on a port (0: any free one). Without credentials anyone who reaches the port is served.
 
+    `renew` is asked at each new connection, in another thread; what it returns is used from then on.
+
     Raises NetworkError if the port cannot be had, or the credentials cannot be used.
     """
-    running = RunningServer(service, host, port, credentials, limits or StreamLimits())
+    running = RunningServer(service, host, port, credentials, limits or StreamLimits(), renew)
     await running.start()
     return running
 
@@ -46,10 +57,16 @@ class RunningServer:
     """A server that answers, until it is stopped. `port` is the one that it has."""
 
     def __init__(
-        self, service: Service, host: str, port: int, credentials: Credentials | None, limits: StreamLimits
+        self,
+        service: Service,
+        host: str,
+        port: int,
+        credentials: Credentials | None,
+        limits: StreamLimits,
+        renew: Renew,
     ) -> None:
         self.port = port
-        self._host, self._credentials, self._limits = host, credentials, limits
+        self._host, self._credentials, self._limits, self._renew = host, credentials, limits, renew
         self._handlers = ServiceHandlers(service, limits)
         self._server: Any = None
         self._watch: asyncio.Task[None] | None = None
@@ -63,7 +80,7 @@ class RunningServer:
             if self._credentials is None:
                 bound = server.add_insecure_port(address)
             else:
-                bound = server.add_secure_port(address, _tls(self._credentials))
+                bound = server.add_secure_port(address, _tls(self._credentials, self._renew))
         except RuntimeError:
             raise NetworkError(f"cannot listen on {address}: {_why_not(self._host, self.port)}") from None
         await server.start()
@@ -114,9 +131,14 @@ class _KnownMethods(grpc._cython.cygrpc.AioServer):  # type: ignore[misc]  # whi
         return super()._make_request_call_future(method)
 
 
-def _tls(credentials: Credentials) -> Any:
-    pair = (credentials.key, credentials.certificate)
-    return grpc.ssl_server_credentials([pair], root_certificates=credentials.ca, require_client_auth=True)
+def _tls(credentials: Credentials, renew: Renew) -> Any:
+    def configure(found: Credentials) -> Any:
+        return grpc.ssl_server_certificate_configuration([(found.key, found.certificate)], root_certificates=found.ca)
+
+    def fetch() -> Any:
+        return None if (found := renew()) is None else configure(found)
+
+    return grpc.dynamic_ssl_server_credentials(configure(credentials), fetch, require_client_authentication=True)
 
 
 def _why_not(host: str, port: int) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fedge.core.errors import ConfigError, NetworkError
+from fedge.core.errors import ConfigError, FedgeError, NetworkError
 from fedge.core.storage import write_atomic, writing
 from fedge.net.certificates import (
     WARNING,
@@ -33,6 +33,7 @@ from fedge.net.certificates import (
     read_key,
     utc_now,
 )
+from fedge.net.transport import Credentials
 
 CA_CERTIFICATE = "ca.crt"
 SERVER_KEY = "server.key"
@@ -74,6 +75,33 @@ def load_server(folder: Path, now: datetime | None = None) -> TlsIdentity:
     (ca, *_) = read_certificates(folder / CA_CERTIFICATE)
     (certificate, *_) = read_certificates(folder / SERVER_CERTIFICATE)
     return _identity("server", folder / SERVER_KEY, folder / SERVER_CERTIFICATE, certificate, ca, renewal, now)
+
+
+class RenewedIdentity:
+    """Looks whether the server's certificate was renewed: then it is used without a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = self._stamp()
+
+    def __call__(self) -> Credentials | None:
+        """Return what the server has to present from now on; None as long as that is the same. Never raises."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return None
+        try:
+            found = load_server(self._folder)
+        except (FedgeError, OSError):  # half of it is written: looked at again when the next client connects
+            return None
+        self._seen = stamp
+        return Credentials(found.key, found.certificate, found.ca)
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            found = (self._folder / SERVER_CERTIFICATE).stat()
+        except OSError:
+            return ()
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def load_client(folder: Path, now: datetime | None = None) -> TlsIdentity:

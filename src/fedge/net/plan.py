@@ -10,6 +10,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from fedge.algorithms import AlgorithmOptions, Cluster, CodecOptions, Personal
+from fedge.algorithms.compose import wrapper_versions
 from fedge.client.network import Network
 from fedge.config import Config
 from fedge.core.algorithm import Algorithm
@@ -19,6 +20,7 @@ from fedge.core.errors import ConfigError, StreamError
 from fedge.core.parts import Sources, is_reference, permitting, short_name
 from fedge.core.schema import Options, read
 from fedge.data.data_plan import DataPlan
+from fedge.metrics import MetricOptions
 from fedge.models import ModelOptions
 from fedge.net.allow import AllowedParts, OwnersRules
 from fedge.runs.code import hash_code
@@ -35,6 +37,7 @@ class ClientPlan(Options, tag=False, kw_only=True):
     codec: CodecOptions | None = None
     cluster: Cluster | None = None
     fine_tune_steps: int = 0
+    metrics: Annotated[list[MetricOptions], Meta(max_length=64)] = field(default_factory=list)
     dtype: Literal["float32", "float64"] = "float32"
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
     data: DataPlan
@@ -55,6 +58,7 @@ def plan_of(config: Config, data: DataPlan, sources: Sources) -> ClientPlan:
         codec=config.codec,
         cluster=config.cluster,
         fine_tune_steps=config.evaluate.fine_tune_steps,
+        metrics=config.evaluate.metrics,
         dtype=config.engine.dtype,
         matmul_precision=config.engine.matmul_precision,
         data=data,
@@ -125,6 +129,9 @@ def digests(plan: ClientPlan, network: Network, algorithm: Algorithm) -> dict[st
     return {
         "options": digest(msgspec.to_builtins(plan)),
         "version of the algorithm": str(type(plan.algorithm).version),
+        "versions of the wrappers": digest(
+            wrapper_versions(plan.algorithm, plan.personal, plan.codec, plan.cluster, plan.fine_tune_steps)
+        ),
         "layout of the model": network.digest(),
         "slots of the algorithm": sha256("\n".join([*slots, *works]).encode()).hexdigest(),
     }

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
-from fedge.core.fields import PERCENT, Unit, describe, fitting, titled
-from fedge.report.groups import RunGroup
+from fedge.core.fields import Field, Unit, describe, fitting, titled
+from fedge.report.groups import RunGroup, describe_in
 from fedge.report.series import Series, trace
 from fedge.report.statistics import LEVEL, MIN_SEEDS
 from fedge.report.style import COLOURS, FAINT, SIZE, TICKS, legend_style, need, save
@@ -33,7 +32,7 @@ def curves(
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     alt = need("altair")
     lines = [trace(group, x, y) for group in groups]
-    across, up = describe(x), describe(y)
+    across, up = describe(x), describe_in(groups, y)
     x_unit = fitting(across.units, max(line.x[-1] for line in lines))
     y_unit = fitting(up.units, max(line.mean.max() for line in lines))
 
@@ -47,7 +46,7 @@ def curves(
     }
     value = alt.Y("mean:Q", title=titled(up.title, y_unit), scale=alt.Scale(zero=False, nice=TICKS))
     coloured = zip(lines, colours, strict=True)
-    rows = [row for line, colour in coloured for row in _rows(line, colour, x_unit, y_unit)]
+    rows = [row for line, colour in coloured for row in _rows(line, colour, x_unit, y_unit, up)]
     points = alt.Chart()  # without data of its own, so that the layers share what they are given below
     layers = [
         # the colour comes with the data: a second scale without a legend would take that of the lines along
@@ -92,17 +91,16 @@ def side_by_side(charts: Sequence[altair.LayerChart]) -> altair.HConcatChart:
     return figure
 
 
-def _rows(line: Series, colour: str, x_unit: Unit, y_unit: Unit) -> Iterator[dict[str, Any]]:
-    # The interval of few seeds may reach beyond what an accuracy can be: a band does not.
-    least, most = (0.0, 1.0) if y_unit in PERCENT else (-inf, inf)
+def _rows(line: Series, colour: str, x_unit: Unit, y_unit: Unit, declared: Field) -> Iterator[dict[str, Any]]:
     for x, mean, low, high in zip(line.x, line.mean, line.low, line.high, strict=True):
         yield {
             "label": line.label,
             "colour": colour,
             "x": x / x_unit.size,
             "mean": mean / y_unit.size,
-            "low": max(low, least) / y_unit.size,
-            "high": min(high, most) / y_unit.size,
+            # the interval of few seeds may reach beyond what an accuracy can be: a band does not
+            "low": max(low, declared.low) / y_unit.size,
+            "high": min(high, declared.high) / y_unit.size,
             "alone": len(line.x) == 1,
         }
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedge.core.printable import printable
 from fedge.report.style import COLOURS, SIZE, STYLE, TICKS, need
 
 if TYPE_CHECKING:
@@ -20,20 +21,27 @@ _HISTOGRAM = 200  # pixels
 
 
 def division(
-    classes: Mapping[int, Sequence[int] | None], sizes: Sequence[int], num_classes: int
+    classes: Mapping[int, Sequence[int] | None],
+    sizes: Sequence[int],
+    num_classes: int,
+    class_names: Sequence[str] = (),
+    client_names: Sequence[str] = (),
 ) -> altair.HConcatChart:
     """How many samples of each class some clients have, beside a histogram of all clients' sizes.
 
-    Clients whose targets are values have no classes (None); without any the histogram is alone.
+    Clients whose targets are values have no classes (None); without any the histogram is alone. Classes and clients
+    without names are shown by their numbers.
     """
     alt = need("altair")
+    labels = [printable(name) for name in class_names] or [*map(str, range(num_classes))]
+    clients = {client: printable(client_names[client]) if client_names else str(client) for client in classes}
     cells = [
-        {"client": str(client), "class": str(label), "samples": count}
+        {"client": clients[client], "class": labels[label], "samples": count}
         for client, counts in classes.items()
         for label, count in enumerate(counts or ())
         if count
     ]
-    parts = [_heat(alt, cells, [*map(str, classes)], [*map(str, range(num_classes))])] if cells else []
+    parts = [_heat(alt, cells, [*clients.values()], labels)] if cells else []
     chart: altair.HConcatChart = alt.hconcat(*parts, _histogram(alt, sizes), config=STYLE).resolve_legend(
         color="independent"
     )

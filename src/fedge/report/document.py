@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedge.core.errors import ConfigError, FedgeError
-from fedge.core.fields import describe, fitting, is_to_target, titled
+from fedge.core.fields import OwnFields, describe, fitting, is_to_target, measured_on, titled
 from fedge.core.printable import printable
 from fedge.report.charts import curves
 from fedge.report.correlation import correlate, levels
-from fedge.report.groups import RunGroup, group_runs, has, regroup, varied
+from fedge.report.groups import RunGroup, describe_in, group_runs, has, own_fields, regroup, varied
 from fedge.report.outcomes import outcome
 from fedge.report.overviews import bars, heatmap, pareto
 from fedge.report.pairs import Pairing, pair_all
@@ -60,13 +60,15 @@ def describe_runs(runs: Sequence[Run], problems: Sequence[str] = (), title: str 
     """All that a report says about these runs; problems say what was left out of it."""
     groups = group_runs(runs)
     finished = [run for run in runs if run.summary is not None]
-    outcomes = [name for name in _OUTCOMES if any(outcome(run, name) is not None for run in finished)]
+    own = own_fields(runs)
+    names = (*_OUTCOMES, *(name for name in own if measured_on(name) == "test set"))
+    outcomes = [name for name in names if any(outcome(run, name) is not None for run in finished)]
     sections = [
         Section("Results", [_counted(runs, groups), grid(compare(groups)), *_figures(groups, outcomes)]),
         Section("Paired comparison", [_pairings(groups, name) for name in outcomes[:1] + _to_target(outcomes)[:1]])
         if len(groups) > 1
         else None,
-        Section("Settings and results", list(_relations(finished, outcomes))),
+        Section("Settings and results", list(_relations(finished, outcomes, own))),
         Section("Configuration", _configuration(runs)),
         Section("Environment", [_environment(runs)]),
         Section("Reproduce", _commands(runs)),
@@ -140,7 +142,7 @@ def _traceable(groups: Sequence[RunGroup], x: str, y: str) -> tuple[list[RunGrou
 def _pairings(groups: Sequence[RunGroup], name: str) -> TableCells | str:
     alike = _comparable(groups, name)
     found = pair_all(alike, name)
-    quantity = describe(name)
+    quantity = describe_in(groups, name)
     if not found:
         return f"{_capital(quantity.title)}: no two settings share a seed, so none can be compared pair by pair."
     unit = fitting(quantity.units, max(abs(p.difference.mean) if p.difference else 0.0 for p in found))
@@ -183,7 +185,7 @@ def _pairing_notes(found: Sequence[Pairing]) -> list[str]:
     return notes
 
 
-def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[TableCells]:
+def _relations(runs: Sequence[Run], outcomes: Sequence[str], own: OwnFields) -> Iterator[TableCells]:
     correlations = correlate(runs, outcomes) if runs else []
     if correlations:
         known = dict.fromkeys(found.setting for found in correlations)
@@ -195,11 +197,11 @@ def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[TableCe
             for setting in known
         ]
         notes = ["Pearson's coefficient, with the number of runs; a cost to target is of the runs that reached it"]
-        yield TableCells("Correlation", ["setting", *(describe(name).title for name in outcomes)], rows, notes)
+        yield TableCells("Correlation", ["setting", *(describe(name, own).title for name in outcomes)], rows, notes)
     found = levels(runs, outcomes) if runs else []
     units = {
         name: fitting(
-            describe(name).units,
+            describe(name, own).units,
             max(
                 (one.result.estimate.mean for one in found if one.outcome == name and one.result.estimate), default=0.0
             ),
@@ -207,21 +209,21 @@ def _relations(runs: Sequence[Run], outcomes: Sequence[str]) -> Iterator[TableCe
         for name in outcomes
     }
     for setting in dict.fromkeys(one.setting for one in found):
-        own = [one for one in found if one.setting == setting]
+        alike = [one for one in found if one.setting == setting]
         rows = [
             [
                 value,
-                str(max(one.result.count for one in own if one.value == value)),
+                str(max(one.result.count for one in alike if one.value == value)),
                 *(
                     (write(one.result.estimate, units[one.outcome]) if one.result.estimate else "–")
                     + _reached(one.outcome, one.result.reached, one.result.count)
-                    for one in own
+                    for one in alike
                     if one.value == value
                 ),
             ]
-            for value in dict.fromkeys(one.value for one in own)
+            for value in dict.fromkeys(one.value for one in alike)
         ]
-        head = [setting, "runs", *(titled(describe(name).title, units[name]) for name in outcomes)]
+        head = [setting, "runs", *(titled(describe(name, own).title, units[name]) for name in outcomes)]
         notes = ["mean over all runs with that value, whatever their other settings; ± only where seeds alone differ"]
         yield TableCells(f"By {setting}", head, rows, notes)
 

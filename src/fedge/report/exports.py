@@ -5,33 +5,38 @@ Each of the tools is an extra, which is imported when it is used. Nothing here s
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from fedge.core.errors import ConfigError, FedgeError, RunError
-from fedge.core.printable import printable
+from fedge.core.effect import settings
+from fedge.core.errors import ConfigError, RunError
 from fedge.core.storage import write_atomic, writing
-from fedge.report.export_names import accepted, named_runs
 from fedge.report.frames import frame
-from fedge.report.groups import RunGroup, group_runs, settings
+from fedge.report.groups import RunGroup, group_runs
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
 from fedge.report.outcomes import outcome
 from fedge.report.statistics import to_target
 from fedge.runs import Run
 from fedge.runs.files import encode_pretty
+from fedge.track.export_names import named_runs
+from fedge.track.sinks import (
+    MAX_BYTES,
+    MlflowSink,
+    Sink,
+    SinkRun,
+    TensorBoardSink,
+    WandbSink,
+    need,
+    quiet_tools,
+)
 
 _AGAIN = "export again"
 _LAST_MS = 2.0**52  # of a time, far from now; databases store times in 64 bits
-_MAX_BYTES = 120  # of names: MLflow takes 250, Weights & Biases 128, a folder 255
-_NOT_IN_KEYS = r"[^\w.\- :]"  # MLflow also accepts some slashes, but not all
-_NOT_IN_PROJECTS = r"[/\\#?%:]"  # of Weights & Biases
 
 
 def export_csv(runs: Sequence[Run], path: Path) -> None:
@@ -48,7 +53,7 @@ def export_parquet(runs: Sequence[Run], path: Path) -> None:
         if hasattr(table, "write_parquet"):
             table.write_parquet(path)
         else:
-            _need("pyarrow", "table")
+            need("pyarrow", "table")
             table.to_parquet(path, engine="pyarrow", index=False)
 
 
@@ -71,66 +76,36 @@ def export_hfl_json(runs: Sequence[Run], path: Path) -> None:
 
 def export_tensorboard(runs: Sequence[Run], path: Path) -> None:
     """A folder of event files, one below it for each run: `tensorboard --logdir PATH`."""
-    _need("tensorboard", "tensorboard")
-    writer = import_module("torch.utils.tensorboard").SummaryWriter
-    for name, run in named_runs(runs, _MAX_BYTES):
-        with writing(path, _AGAIN), writer(str(path / name)) as events:
-            lines = (printable(f"    {key} = {value}") for key, value in settings(run.config))
-            events.add_text("config", "\n".join(lines))
-            for record in run.rounds:
-                for field, value in _numbers(record):
-                    events.add_scalar(field, value, record["round"])
+    for name, run in named_runs(runs, MAX_BYTES):
+        with writing(path, _AGAIN):
+            _tell(TensorBoardSink(path / name), name, run)
 
 
 def export_mlflow(runs: Sequence[Run], path: Path) -> None:
     """An SQLite file that MLflow opens: `mlflow ui --backend-store-uri sqlite:///PATH`."""
-    with _variables(MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true"):
-        for module in ("sqlalchemy", "alembic"):
-            _need(module, "mlflow")
-        tracking, entities = _need("mlflow.tracking", "mlflow"), import_module("mlflow.entities")
-        with _new_file(path):
-            client = tracking.MlflowClient(f"sqlite:///{path.resolve()}")
-        experiments: dict[str, str] = {}
-        for name, run in named_runs(runs, _MAX_BYTES):
-            title = accepted(str(run.config.get("name", "fedge")), _MAX_BYTES)
-            if title not in experiments:
-                known = client.get_experiment_by_name(title)
+    with quiet_tools():
+        for name, run in named_runs(runs, MAX_BYTES):
+            with _new_file(path):
                 folder = path.resolve().with_suffix(".artifacts").as_uri()
-                experiments[title] = known.experiment_id if known else client.create_experiment(title, folder)
-            made = client.create_run(experiments[title], run_name=accepted(name, 250), start_time=_started_ms(run))
-            params = [
-                entities.Param(_key(key), printable(str(value)))
-                for key, value in settings(run.config)
-                if value is not None
-            ]
-            metrics = [
-                entities.Metric(_key(field), value, time_ms, record["round"])
-                for record, time_ms in _timed(run)
-                for field, value in _numbers(record)
-            ]
-            for start in range(0, max(len(metrics), len(params)), 100):  # it takes so many params in one call
-                part = slice(start, start + 100)
-                client.log_batch(made.info.run_id, metrics=metrics[part], params=params[part])
-            status = "FINISHED" if run.summary is not None else "KILLED"
-            client.set_terminated(made.info.run_id, status=status)
+                title = str(run.config.get("name", "fedge"))
+                sink = MlflowSink(f"sqlite:///{path.resolve()}", title, folder)
+            _tell(sink, name, run)
 
 
 def export_wandb(runs: Sequence[Run], path: Path) -> None:
     """A folder of offline runs, which `wandb sync` uploads if one wants that."""
-    with _variables(WANDB_ERROR_REPORTING="false"):
-        wandb = _need("wandb", "wandb")
-        with writing(path, _AGAIN):
-            path.mkdir(parents=True, exist_ok=True)
-        quiet = wandb.Settings(console="off", silent=True, disable_git=True, x_disable_meta=True, x_disable_stats=True)
-        for name, run in named_runs(runs, _MAX_BYTES):
-            project = accepted(str(run.config.get("name", "fedge")), _MAX_BYTES, _NOT_IN_PROJECTS)
-            options = {"config": dict(run.config), "mode": "offline", "settings": quiet, "reinit": "finish_previous"}
-            made = wandb.init(dir=str(path), project=project, name=accepted(name, _MAX_BYTES), **options)
-            for record in run.rounds:
-                made.log(dict(_numbers(record)), step=record["round"])
-            for key, value in (run.summary or {}).items():
-                made.summary[key] = value
-            made.finish()
+    with quiet_tools():
+        for name, run in named_runs(runs, MAX_BYTES):
+            with writing(path, _AGAIN):
+                sink = WandbSink(path, str(run.config.get("name", "fedge")))
+            _tell(sink, name, run)
+
+
+def _tell(sink: Sink, name: str, run: Run) -> None:
+    """Tell a tool of a whole run."""
+    sink.open(SinkRun(name, run.config, started_ms=_started_ms(run)))
+    sink.log(run.rounds, [time_ms for _, time_ms in _timed(run)])
+    sink.close(run.summary)
 
 
 SINKS: Mapping[str, Callable[[Sequence[Run], Path], None]] = {
@@ -203,17 +178,6 @@ def _mean_by_round(seeds: Sequence[Sequence[float | None]]) -> list[float | None
     return [fmean(values) if values else None for values in known]
 
 
-def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for field, value in record.items():
-        if field != "round" and isinstance(value, int | float):
-            yield field, float(value)
-
-
-def _key(name: str) -> str:
-    """Return the name of a setting or field as MLflow accepts it."""
-    return accepted(name, 250, _NOT_IN_KEYS)
-
-
 def _started_ms(run: Run) -> int:
     try:
         return max(0, int(datetime.fromisoformat(run.environment["started"]).timestamp() * 1000))
@@ -233,28 +197,8 @@ def _plain_name(group: RunGroup) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", str(group.runs[0].config.get("name", "run")))
 
 
-def _need(module: str, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError:
-        name = module.partition(".")[0]
-        raise FedgeError(f"this needs {name}, which is not installed; pip install 'fedge[{extra}]'") from None
-
-
 @contextmanager
 def _new_file(path: Path) -> Iterator[None]:
     with writing(path, _AGAIN):
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
-
-
-@contextmanager
-def _variables(**values: str) -> Iterator[None]:
-    """Environment variables for a while; those that are set already stay."""
-    added = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)

@@ -6,7 +6,7 @@ Needs pandas or polars (the extra `table`), which is imported on first use.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedge.core.effect import settings
 from fedge.core.errors import ConfigError, FedgeError, RunError
 from fedge.core.printable import printable
 from fedge.report.collect import damage
 from fedge.report.columns import read_rounds
-from fedge.report.groups import group_runs, settings
+from fedge.report.groups import group_runs
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
 from fedge.runs import Run, find_runs
 from fedge.runs.files import encode
@@ -27,8 +28,8 @@ What = Literal["rounds", "summary"]
 _ROUNDS = "rounds_to_target"
 
 
-def load(path: str | Path = "runs", what: What = "rounds") -> Any:
-    """The runs at a path as a table: a row a round, or with what="summary" a row a run.
+def load(runs: str | Path | Run | Iterable[str | Path | Run] = "runs", what: What = "rounds") -> Any:
+    """Runs, or those at paths, as a table: a row a round, or with what="summary" a row a run.
 
     The first column is the run's path; then come its settings by their path, such as `algorithm.learning_rate`, then
     what was recorded; a row a run also has `rounds_to_target_of_mean`, when the mean over its seeds reached the target.
@@ -36,19 +37,22 @@ def load(path: str | Path = "runs", what: What = "rounds") -> Any:
     table is a pandas DataFrame, or one of polars if there is no pandas. Directories that cannot be read are left out
     with a warning.
     """
-    runs = find_runs(Path(path))
-    problems = [run.problem for run in runs]
+    sources = [runs] if isinstance(runs, str | Path | Run) else list(runs)
+    parts = [[source] if isinstance(source, Run) else find_runs(Path(source)) for source in sources]
+    found = list({run.path: run for part in parts for run in part}.values())
+    where = ", ".join(str(source.path if isinstance(source, Run) else source) for source in sources)
+    problems = [run.problem for run in found]
     try:
-        return _warned_frame(path, runs, problems, what)
+        return _warned_frame(where, found, problems, what)
     except RunError:  # damage that the end of the records does not show; to read all of them twice takes long
-        return _warned_frame(path, runs, [damage(run, lambda run: run.rounds) for run in runs], what)
+        return _warned_frame(where, found, [damage(run, lambda run: run.rounds) for run in found], what)
 
 
-def _warned_frame(path: str | Path, runs: Sequence[Run], problems: Sequence[str | None], what: What) -> Any:
+def _warned_frame(where: str, runs: Sequence[Run], problems: Sequence[str | None], what: What) -> Any:
     """The runs without a problem as a table, with a warning for each of the others."""
     readable = [run for run, problem in zip(runs, problems, strict=True) if problem is None]
     if not readable:
-        raise RunError(f"no runs in {path}; start one with `fedge run FILE`")
+        raise RunError(f"no runs in {where}; start one with `fedge run FILE`")
     table = frame(readable, what)
     for problem in filter(None, problems):
         warnings.warn(f"left out: {problem}", stacklevel=3)

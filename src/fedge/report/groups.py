@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedge.core.effect import digest, omit
+from fedge.core.advice import synonym
+from fedge.core.effect import digest, omit, settings
 from fedge.core.errors import ConfigError, nearest
-from fedge.core.fields import describe
+from fedge.core.fields import Field, OwnFields, describe
 
 
 class RunView(Protocol):
@@ -30,6 +31,8 @@ class RunView(Protocol):
     def edge(self) -> Sequence[Mapping[str, Any]]: ...
     @property
     def summary(self) -> Mapping[str, Any] | None: ...
+    @property
+    def own_fields(self) -> OwnFields: ...
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,21 @@ class Target:
 
     metric: str
     value: float
+    own: OwnFields = field(default_factory=dict, compare=False, repr=False)  # of the run's own metrics
+
+    @property
+    def declared(self) -> Field:
+        """The declaration of the metric."""
+        return describe(self.metric, self.own)
 
     @property
     def written(self) -> str:
         """The value as it is read: `90%`."""
-        unit = describe(self.metric).units[0]
+        unit = self.declared.units[0]
         return f"{self.value / unit.size:.6g}{unit.name}"
 
     def __str__(self) -> str:
-        return f"{describe(self.metric).title} {self.written}"
+        return f"{self.declared.title} {self.written}"
 
 
 @dataclass(frozen=True)
@@ -109,13 +118,20 @@ def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
 
 
-def settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All settings by their path: `algorithm.learning_rate`."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def own_fields(runs: Iterable[RunView]) -> OwnFields:
+    """Return the fields of the runs' own metrics; one that runs declare differently has no common declaration."""
+    found: dict[str, Field] = {}
+    differing = set()
+    for run in runs:
+        for name, declared in run.own_fields.items():
+            if found.setdefault(name, declared) != declared:
+                differing.add(name)
+    return {name: declared for name, declared in found.items() if name not in differing}
+
+
+def describe_in(groups: Iterable[RunGroup], name: str) -> Field:
+    """Return the declaration of a field, also of a metric that the runs of these groups declare."""
+    return describe(name, own_fields(run for group in groups for run in group.runs))
 
 
 def has(record: Mapping[str, Any], field: str) -> bool:
@@ -153,9 +169,11 @@ def _detail(path: str, value: Any) -> str:
 def _check_key(key: str, groups: Sequence[RunGroup]) -> None:
     known = sorted({path for group in groups for path, _ in settings(group.runs[0].config)})
     if key not in known:
-        raise ConfigError(f"no run has a setting {key!r}{nearest(key, known)}; settings: {', '.join(known)}")
+        raise ConfigError(f"no run has a setting {key!r}{nearest(synonym(key), known)}; settings: {', '.join(known)}")
 
 
 def _target(run: RunView) -> Target | None:
     target = run.config.get("target")
-    return Target(target["metric"], target["value"]) if target and target.get("value") is not None else None
+    if not target or target.get("value") is None:
+        return None
+    return Target(target["metric"], target["value"], run.own_fields)

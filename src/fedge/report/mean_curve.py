@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from fedge.core.fields import describe
 from fedge.report.groups import RunGroup, has
 
 ROUNDS_OF_MEAN = "rounds_to_target_of_mean"
@@ -22,7 +21,7 @@ def rounds_of_mean(group: RunGroup) -> int | None:
         return None
     if all((run.summary or {}).get("rounds_to_target", 0) is None for run in runs):
         return None  # a mean reaches it only where a seed does, so that no record need be read
-    metric, rank = target.metric, describe(target.metric).rank
+    metric, rank = target.metric, target.declared.rank
     curves = [{record["round"]: record[metric] for record in run.rounds if has(record, metric)} for run in runs]
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))
     means = ((number, fmean(curve[number] for curve in curves)) for number in shared)

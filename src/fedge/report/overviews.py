@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
+from fedge.core.effect import settings
 from fedge.core.errors import ConfigError
-from fedge.core.fields import Unit, describe, fitting, is_to_target, titled
-from fedge.report.groups import RunGroup, Target, settings, varied
+from fedge.core.fields import Unit, fitting, is_to_target, titled
+from fedge.report.groups import RunGroup, Target, describe_in, varied
 from fedge.report.outcomes import check_outcome, outcome
 from fedge.report.pareto import pareto_front
 from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached, to_target
@@ -26,7 +27,7 @@ _SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross
 def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.LayerChart:
     """An outcome of each group with its interval; a target that was not reached is said, not drawn as zero."""
     alt, results = need("altair"), _results(groups, y)
-    declared = describe(y)
+    declared = describe_in(groups, y)
     unit = _unit(declared.units, results)
     rows = [_bar(group, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
     # what was not reached comes last
@@ -57,7 +58,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target") -> altair.Laye
 def pareto(groups: Sequence[RunGroup], x: str = "bytes_up_to_target", y: str = "flops_to_target") -> altair.LayerChart:
     """Two outcomes of each group, and the line through those that no other beats in both."""
     alt = need("altair")
-    xs, ys, across, up = _results(groups, x), _results(groups, y), describe(x), describe(y)
+    xs, ys, across, up = _results(groups, x), _results(groups, y), describe_in(groups, x), describe_in(groups, y)
     for declared in (across, up):
         if declared.better == "neither":
             raise ConfigError(
@@ -118,7 +119,7 @@ def heatmap(groups: Sequence[RunGroup], y: str = "accuracy", keys: tuple[str, st
     cells = [RunGroup("", [run for group in alike for run in group.runs]) for alike in merged.values()]
     check_outcome([run for group in groups for run in group.runs], y)
     results = [to_target([outcome(run, y) for run in cell.runs if run.summary is not None]) for cell in cells]
-    declared = describe(y)
+    declared = describe_in(groups, y)
     unit = _unit(declared.units, results)
     means = [result.estimate.mean / unit.size if result.estimate else None for result in results]
     known = [mean for mean in means if mean is not None]

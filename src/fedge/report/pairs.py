@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import comb
 from typing import Literal
 
-from fedge.core.fields import Field, describe, is_to_target
-from fedge.report.groups import RunGroup
+from fedge.core.fields import Field, is_to_target
+from fedge.report.groups import RunGroup, describe_in
 from fedge.report.outcomes import outcome
 from fedge.report.statistics import LEVEL, Estimate, interval
 
@@ -45,7 +45,7 @@ def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:
     ]
     if not is_to_target(name):  # what was not measured did not lose
         both = [(a, b) for a, b in both if a is not None and b is not None]
-    declared = describe(name)
+    declared = describe_in((first, second), name)
     gains = [_gain(a, b, declared) for a, b in both]
     wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     complete = [a - b for a, b in both if a is not None and b is not None]

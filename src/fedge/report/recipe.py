@@ -8,8 +8,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedge.core.effect import settings
 from fedge.core.schema import without_none
-from fedge.report.groups import RunView, settings
+from fedge.report.groups import RunView
 
 _PLAIN = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_][A-Za-z0-9_./:-]*")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from fedge.core.fields import Unit, describe, fitting
-from fedge.report.groups import RunGroup, Target
+from fedge.core.fields import OwnFields, Unit, describe, fitting, measured_on
+from fedge.report.edge_rates import depends_on_edge, edge_rates
+from fedge.report.groups import RunGroup, Target, own_fields
 from fedge.report.mean_curve import rounds_of_mean
 from fedge.report.outcomes import outcome
 from fedge.report.statistics import LEVEL, MIN_SEEDS, Estimate, to_target
@@ -19,7 +20,7 @@ class Row:
     """One experiment over its finished seeds, in the units of the records. None: not measured, or by no seed.
 
     Costs to the target are those of the seeds that reached it; `rounds_to_target_of_mean` is when the mean over seeds
-    did.
+    did. `metrics` are those of `evaluate.metrics`, on the test set, and `own` declares them.
     """
 
     label: str
@@ -36,6 +37,14 @@ class Row:
     flops_to_target: Estimate | None
     sim_seconds_to_target: Estimate | None
     energy_j_to_target: Estimate | None
+    edge_rates: str | None = None
+    metrics: Mapping[str, Estimate | None] = field(default_factory=dict)
+    own: OwnFields = field(default_factory=dict)
+
+    def result(self, name: str) -> Estimate | None:
+        """Return a result by its name."""
+        found: Estimate | None = getattr(self, name) if name in RESULTS else self.metrics.get(name)
+        return found
 
 
 def compare(groups: Sequence[RunGroup]) -> list[Row]:
@@ -45,7 +54,11 @@ def compare(groups: Sequence[RunGroup]) -> list[Row]:
 
 def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows as plain data."""
-    return [asdict(row) for row in rows]
+    found = [asdict(replace(row, own={}, target=row.target and replace(row.target, own={}))) for row in rows]
+    for record in found:
+        for declaring in (record, record["target"] or {}):
+            declaring.pop("own", None)
+    return found
 
 
 def grid(rows: Sequence[Row]) -> TableCells:
@@ -54,12 +67,13 @@ def grid(rows: Sequence[Row]) -> TableCells:
     goal = targets[0].written if len(targets) == 1 else "target"
     head = ["name", "seeds"]
     cells = [[_name(row), str(row.seeds)] for row in rows]
-    for name, header in RESULTS.items():
-        estimates = [getattr(row, name) for row in rows]
+    for name, header in _headings(rows).items():
+        estimates = [row.result(name) for row in rows]
         says_reached = name == "rounds_to_target" and bool(targets)
         if not any(estimates) and not says_reached:
             continue
-        unit = fitting(describe(name).units, max((estimate.mean for estimate in estimates if estimate), default=0.0))
+        declared = describe(name, next((row.own for row in rows if name in row.own), {}))
+        unit = fitting(declared.units, max((estimate.mean for estimate in estimates if estimate), default=0.0))
         head.append(header.format(unit=unit.name, goal=goal))
         for row, line, estimate in zip(rows, cells, estimates, strict=True):
             written = write(estimate, unit) if estimate else "–"
@@ -110,9 +124,20 @@ RESULTS = {
 """The results that a table compares, each with a heading short enough for all of them to fit 80 columns."""
 
 
+def _headings(rows: Sequence[Row]) -> dict[str, str]:
+    """The headings of all results, with those of the runs' own metrics before the costs to the target."""
+    own = {name: describe(name, row.own) for row in rows for name in row.metrics}
+    titles = {name: each.title + ("\n({unit})" if each.units[0].name else "") for name, each in own.items()}
+    names = list(RESULTS)
+    first = names.index("rounds_to_target")
+    return {name: (RESULTS | titles)[name] for name in (*names[:first], *titles, *names[first:])}
+
+
 def _row(group: RunGroup) -> Row:
     finished = [run for run in group.runs if run.summary is not None]
-    found = {name: to_target([outcome(run, name) for run in finished], group.mixed) for name in RESULTS}
+    own = own_fields(group.runs)
+    metrics = [name for name in own if measured_on(name) == "test set"]
+    found = {name: to_target([outcome(run, name) for run in finished], group.mixed) for name in (*RESULTS, *metrics)}
     return Row(
         label=group.label,
         seeds=len(finished),
@@ -120,7 +145,10 @@ def _row(group: RunGroup) -> Row:
         target=group.target,
         reached=found["rounds_to_target"].reached,
         rounds_to_target_of_mean=rounds_of_mean(group),
-        **{name: result.estimate for name, result in found.items()},
+        edge_rates=edge_rates(group.runs[0].effective),
+        **{name: found[name].estimate for name in RESULTS},
+        metrics={name: found[name].estimate for name in metrics},
+        own=own,
     )
 
 
@@ -149,12 +177,21 @@ def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
     if targets and any(row.seeds > 1 for row in rows):
         said.append("rounds to target: mean over seeds of the first that reached it")
         said.append("mean: the first round in which the mean over seeds reached it")
-    estimates = [found for row in rows for name in RESULTS if (found := getattr(row, name)) is not None]
+    estimates = [found for row in rows for name in (*RESULTS, *row.metrics) if (found := row.result(name))]
     if any(found.half is not None for found in estimates):
         said.append(f"±: half the {100 * LEVEL:g}% confidence interval of the mean over seeds")
     if any(found.band == "range" for found in estimates):
         said.append(f"(least–greatest): range of fewer than {MIN_SEEDS} seeds, too few for an interval")
-    return said
+    return said + _edge_notes(rows)
+
+
+def _edge_notes(rows: Sequence[Row]) -> list[str]:
+    """What edge seconds and joules rest on, once if it is the same for all rows that have any."""
+    names = [name for name in RESULTS if depends_on_edge(name)]
+    shown = [row for row in rows if row.edge_rates and any(getattr(row, name) for name in names)]
+    if len({row.edge_rates for row in shown}) == 1:
+        return [f"edge time, energy: {shown[0].edge_rates}"]
+    return [f"edge time, energy of {row.label}: {row.edge_rates}" for row in shown]
 
 
 def _last_place(half: float) -> int:

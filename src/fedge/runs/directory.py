@@ -13,9 +13,11 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from fedge.core.errors import RunError
+from fedge.core.fields import MetricDeclaration
 from fedge.core.layout import Tree
 from fedge.core.lock import Lock
 from fedge.core.parts import Sources
+from fedge.core.safetensors_format import safetensors_chunks
 from fedge.core.storage import sync_folder, write_all, write_atomic, writing
 from fedge.runs import files
 from fedge.runs.checkpoint import Checkpoint, chunks, load
@@ -60,10 +62,12 @@ class RunDirectory:
         environment: Mapping[str, Any] | None = None,
         without_effect: Iterable[str] = (),
         sources: Sources | None = None,
+        metrics: Iterable[MetricDeclaration] = (),
     ) -> Self:
         """A new run, with the paths of the settings that do not affect its results, and users' files by their path.
 
-        Its configuration is written last, since a directory without one is no run.
+        `metrics` are those that it records beside the fields of every run. Its configuration is written last, since a
+        directory without one is no run.
         """
         run = cls(path, _START_AGAIN)
         try:
@@ -72,7 +76,7 @@ class RunDirectory:
                 where = surroundings() if environment is None else environment
                 write_atomic(path / files.ENVIRONMENT, files.encode_pretty(where))
                 copy_code(path, sources or {})
-                mark = RunMark(_new_id(), without_effect=tuple(without_effect), code=hash_code(sources or {}))
+                mark = RunMark(_new_id(), 0, tuple(without_effect), hash_code(sources or {}), metrics=tuple(metrics))
                 run._write_config(config, mark)
                 sync_folder(path.parent)
         except BaseException:
@@ -143,10 +147,17 @@ class RunDirectory:
         if self._kept is not None:
             self._kept.committed()
 
-    def change(self, config: Mapping[str, Any], without_effect: Iterable[str] = ()) -> None:
-        """Continue with another configuration. A run that was complete no longer is."""
+    def change(
+        self, config: Mapping[str, Any], without_effect: Iterable[str] = (), metrics: Iterable[MetricDeclaration] = ()
+    ) -> None:
+        """Continue with another configuration. A run that was complete no longer is.
+
+        Metrics that it recorded before stay declared.
+        """
         self._reopen()
-        self._write_config(config, replace(self._mark, without_effect=tuple(without_effect)))
+        declared = {each.name: each for each in (*self._mark.metrics, *metrics)}
+        mark = replace(self._mark, without_effect=tuple(without_effect), metrics=tuple(declared.values()))
+        self._write_config(config, mark)
 
     def change_code(self, sources: Sources, accept: bool, round: int) -> None:
         """Continue with these users' files; a RunError if they are others than before and this is not accepted.
@@ -193,6 +204,11 @@ class RunDirectory:
         with writing(self.path / files.CLIENTS, self._then):
             write_atomic(self.path / files.CLIENTS, files.encode_lines(clients))
 
+    def write_model(self, tensors: Tree) -> None:
+        """Write the trained tensors by their names, as any safetensors library reads them."""
+        with writing(self.path / files.MODEL, self._then):
+            write_atomic(self.path / files.MODEL, safetensors_chunks(tensors, {"format": "pt"}))
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Say what the run came to. With that it is complete."""
         with writing(self.path / files.SUMMARY, self._then):
@@ -227,7 +243,7 @@ class RunDirectory:
 
     def _reopen(self) -> None:
         """Take away what only a complete run has; the summary, which makes it complete, first."""
-        for name in (files.SUMMARY, files.CLIENTS):
+        for name in (files.SUMMARY, files.CLIENTS, files.MODEL):
             with writing(self.path / name, self._then):
                 (self.path / name).unlink(missing_ok=True)
                 sync_folder(self.path)

@@ -6,10 +6,12 @@
     traces.jsonl           on request: what happened inside rounds, written after each
     edge.jsonl             on request: where clients were and when they did what, written after each
     clients.jsonl          at the end: one line for each client
+    model.safetensors      at the end, and when a run is left between rounds: the trained tensors by name
     summary.json           at the end; a run that has it is complete
     registry.sqlite        networked runs: who has joined, and what became of each task
     events.jsonl           networked runs: what happened when; events.jsonl.1 and so on are older
     status.json            networked runs: where the run is, replaced once a second
+    track/                 with [track]: what the tracker has told its tool, and by default what the tool writes
     lock                   names the process that writes the run, which holds a lock on this file
     code/                  copies of users' own files, as they were run
     checkpoint/
@@ -33,6 +35,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fedge.core.errors import RunError, StorageError
+from fedge.core.fields import MetricDeclaration
 from fedge.core.storage import reading
 from fedge.runs.formats import FORMAT, check_meanings, upgrade
 
@@ -42,11 +45,13 @@ ROUNDS = "rounds.jsonl"
 TRACES = "traces.jsonl"
 EDGE = "edge.jsonl"
 CLIENTS = "clients.jsonl"
+MODEL = "model.safetensors"
 SUMMARY = "summary.json"
 REGISTRY = "registry.sqlite"
 EVENTS = "events.jsonl"
 STATUS = "status.json"
 LOCK = "lock"
+TRACK = "track"
 CHECKPOINT = "checkpoint"
 STATE = "checkpoint/state.safetensors"
 KEPT = "checkpoint/kept.bin"
@@ -131,6 +136,7 @@ class RunMark(msgspec.Struct, frozen=True):
     without_effect: tuple[str, ...] = ()  # paths of the settings that do not affect results
     code: dict[str, str] = {}  # SHA-256 of each user's file, and of what it imports from its folder, by path
     code_changes: tuple[CodeChange, ...] = ()
+    metrics: tuple[MetricDeclaration, ...] = ()  # what `evaluate.metrics` adds to the recorded fields
 
 
 class _KnownTarget(msgspec.Struct):

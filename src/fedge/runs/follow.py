@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedge.core.fields import declared_fields
 from fedge.core.storage import reading
 from fedge.runs import files
 from fedge.runs.read import decode_records
@@ -34,17 +35,18 @@ def follow(path: Path, cursor: Cursor | None = None) -> NewRecords:
     """
     file = path / files.ROUNDS
     while True:
-        log = _log_of(path)
+        _, mark = files.read_config(path)
+        log = _log_of(mark)
         start, data = _read_from(file, cursor.offset if cursor is not None and cursor[:2] == log else 0)
-        if _log_of(path) == log:  # else it may have been cut meanwhile
+        if _log_of(files.read_config(path)[1]) == log:  # else it may have been cut meanwhile
             break
     whole = data[: data.rfind(b"\n") + 1]  # what follows is a line being written
     restarted = cursor is not None and cursor != (*log, start)
-    return NewRecords(decode_records(file, whole), Cursor(*log, start + len(whole)), restarted)
+    own = declared_fields(mark.metrics)
+    return NewRecords(decode_records(file, whole, own), Cursor(*log, start + len(whole)), restarted)
 
 
-def _log_of(path: Path) -> tuple[str | None, int]:
-    _, mark = files.read_config(path)
+def _log_of(mark: files.RunMark) -> tuple[str | None, int]:
     return mark.id, mark.generation
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from fedge.core.effect import digest, omit
 from fedge.core.errors import FedgeError, RunError
-from fedge.core.fields import FIELDS, describe
+from fedge.core.fields import FIELDS, NO_OWN_FIELDS, OwnFields, declared_fields, describe
 from fedge.core.lock import holder
 from fedge.core.schema import show
 from fedge.core.storage import reading
@@ -23,19 +23,28 @@ if TYPE_CHECKING:
 Status = Literal["complete", "running", "unfinished", "damaged"]
 
 _LINES = msgspec.json.Decoder(dict[str, Any])
-_RECORD = msgspec.defstruct(
-    "_RECORD",
-    [("round", Annotated[int, msgspec.Meta(ge=1, le=2**53)])]
-    + [
-        (field.name, str | None if field.role == "label" else float | bool | None, None)
-        for field in FIELDS
-        if field.name != "round"
-    ],
-)
 _CLIENT = msgspec.defstruct(
     "_CLIENT", [("client", Annotated[int, msgspec.Meta(ge=0)]), ("user_accuracy", float | None, None)]
 )
 _TAIL_BYTES = 8_192
+
+
+def _record_kind(own: OwnFields = NO_OWN_FIELDS) -> type[msgspec.Struct]:
+    """Return what a round's record must be, in a run with these metrics of its own."""
+    fields = {**own, **{field.name: field for field in FIELDS if field.name != "round"}}
+    return msgspec.defstruct(
+        "_RECORD",
+        [
+            ("round", Annotated[int, msgspec.Meta(ge=1, le=2**53)]),
+            *(
+                (name, str | None if field.role == "label" else float | bool | None, None)
+                for name, field in fields.items()
+            ),
+        ],
+    )
+
+
+_RECORD = _record_kind()
 
 
 class _Surroundings(msgspec.Struct):
@@ -46,8 +55,8 @@ class _Surroundings(msgspec.Struct):
     engine: dict[str, Any] | None = None
 
 
-class Run:
-    """A run directory, read when asked and then remembered; make another `Run` to see what came since."""
+class RunRecords:
+    """A run directory, read when asked and then remembered; make another one to see what came since."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,6 +78,11 @@ class Run:
     def code(self) -> dict[str, str]:
         """The SHA-256 of each of the user's own files that it was made with, by path; copies are in `code/`."""
         return self._config_and_mark[1].code
+
+    @cached_property
+    def own_fields(self) -> OwnFields:
+        """The fields of the metrics that it records beside those of every run, as it declares them."""
+        return declared_fields(self._config_and_mark[1].metrics)
 
     @cached_property
     def effective(self) -> dict[str, Any]:
@@ -94,7 +108,7 @@ class Run:
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:
         """What was recorded of each round so far."""
-        return decode_lines(self.path / files.ROUNDS, self._whole_lines(files.ROUNDS), _RECORD)
+        return decode_records(self.path / files.ROUNDS, self._whole_lines(files.ROUNDS), self.own_fields)
 
     def last(self, field: str) -> Any:
         """The value of a field when it was last measured; None if it never was. Reads all only if it must."""
@@ -177,7 +191,7 @@ class Run:
             except (FileNotFoundError, NotADirectoryError):
                 return []
         first = data.find(b"\n") + 1 if start else 0  # the first line was cut
-        return decode_lines(file, data[first : data.rfind(b"\n") + 1], _RECORD)
+        return decode_records(file, data[first : data.rfind(b"\n") + 1], self.own_fields)
 
     def _object(self, name: str) -> dict[str, Any] | None:
         data = files.read_bytes(self.path / name)
@@ -189,6 +203,10 @@ class Run:
     def _whole_lines(self, name: str) -> bytes:
         data = files.read_bytes(self.path / name) or b""
         return data[: data.rfind(b"\n") + 1]  # what follows the last line end is a line being written
+
+
+Run = RunRecords
+"""The short name, within the package; `fedge.Run` can do more."""
 
 
 def find_runs(path: Path) -> list[Run]:
@@ -221,9 +239,12 @@ def _last(records: list[dict[str, Any]], field: str) -> Any:
     return next((record[field] for record in reversed(records) if record.get(field) is not None), None)
 
 
-def decode_records(file: Path, lines: bytes) -> list[dict[str, Any]]:
-    """Return the records of rounds in whole lines of a file; a RunError names the field that has another type."""
-    return decode_lines(file, lines, _RECORD)
+def decode_records(file: Path, lines: bytes, own: OwnFields = NO_OWN_FIELDS) -> list[dict[str, Any]]:
+    """Return the records of rounds in whole lines of a file; a RunError names the field that has another type.
+
+    `own` are the fields of the run's own metrics.
+    """
+    return decode_lines(file, lines, _record_kind(own) if own else _RECORD)
 
 
 def decode_lines(file: Path, lines: bytes, kind: type[msgspec.Struct] | None = None) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from fedge.schedules.timed import ROOT
 _LEAST = 1e-12  # of the first loss: a rate of 0 is one that SCAFFOLD and FedGBO divide by
 
 
-class Error(Rule, tag="error"):
+class ErrorRule(Rule, tag="error"):
     """K: K0 * (F_r/F_0)^(1/3), rate: eta0 * (F_r/F_0)^(1/2): falls with the training loss (K-error and eta-error).
 
     F_r is the mean of the clients' first-step losses over the last `window` rounds, F_0 that over the first. Until the

@@ -11,11 +11,11 @@ from msgspec import Meta
 from fedge.core.parts import short_name
 from fedge.core.schema import tag
 from fedge.schedules.derived import Hyperbolic, Optimal
-from fedge.schedules.measured import Error, StepRule
+from fedge.schedules.measured import ErrorRule, StepRule
 from fedge.schedules.rule import Amounts, Moment, Quantity, Rule, Seen, State
 from fedge.schedules.timed import BatchScaled, Exp, Fixed, PostLocal, RoundsRule, Warmup
 
-SingleRule = Fixed | Exp | RoundsRule | Error | StepRule | Hyperbolic | Optimal | Warmup | PostLocal | BatchScaled
+SingleRule = Fixed | Exp | RoundsRule | ErrorRule | StepRule | Hyperbolic | Optimal | Warmup | PostLocal | BatchScaled
 
 
 class Product(Rule, tag="product"):

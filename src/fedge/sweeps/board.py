@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fedge.core.fields import Metric, describe, measured_on
+from fedge.core.fields import NO_OWN_FIELDS, OwnFields, describe, measured_on
 
 Status = Literal["waiting", "running", "complete", "failed"]
 
@@ -53,8 +53,11 @@ class Unwatched:
 class Board:
     """All runs of a sweep, in order."""
 
-    def __init__(self, metric: Metric, clock: Callable[[], float] = time.monotonic) -> None:
-        self.metric = metric
+    def __init__(
+        self, metric: str, clock: Callable[[], float] = time.monotonic, own: OwnFields = NO_OWN_FIELDS
+    ) -> None:
+        """`own` are the fields of the runs' own metrics."""
+        self.metric, self.declared = metric, describe(metric, own)
         self.later_rounds = 0  # of runs that are not chosen yet
         self._lines: dict[str, Line] = {}
         self._clock = clock
@@ -99,7 +102,7 @@ class Board:
 
     def rank(self, value: float | None) -> float:
         """A number that is the smaller the better the value."""
-        return float("inf") if value is None else describe(self.metric).rank(value)
+        return float("inf") if value is None else self.declared.rank(value)
 
     def place(self, names: Iterable[str], num_rounds: int) -> None:
         """These runs are to come, or to go on, for so many rounds in all."""

@@ -64,7 +64,7 @@ class _Execution:
     ) -> None:
         self._plan, self._folder, self._listener, self._accept_code = plan, folder, listener, accept_code
         self._halving = plan.sweep.options.halving
-        self._board = Board(plan.metric)
+        self._board = Board(plan.metric, own=plan.own)
         self._pool = RunPool(limits, self._board, listener)
         self._failures: dict[str, Ended] = {}
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
-from fedge.core.fields import Metric
 from fedge.core.schema import Options
 
 Condition = str | list[str]
@@ -104,7 +103,7 @@ class SweepOptions(Options, tag=False):
     fraction: Annotated[float, Meta(gt=0, le=1, description="share of the points that is run, chosen at random")] = 1.0
     seed: Annotated[int, Meta(ge=0, description="of that choice")] = 1
     metric: Annotated[
-        Metric | None, Meta(description="what points are compared by; only a metric of the validation split ranks them")
+        str | None, Meta(description="what points are compared by; only a metric of the validation split ranks them")
     ] = None
     halving: Annotated[Halving | None, Meta(description="stop points early that do worse than others")] = None
     workers: Annotated[

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from fedge import config as configuration
 from fedge.config import Config
 from fedge.core.anchor import anchor
-from fedge.core.errors import ConfigError, RunError
-from fedge.core.fields import Metric, describe, measured_on
+from fedge.core.errors import ConfigError, RunError, nearest
+from fedge.core.fields import METRICS, NO_OWN_FIELDS, VALIDATION, OwnFields, declared_fields, describe, measured_on
 from fedge.core.schema import read
 from fedge.core.storage import write_atomic, writing
+from fedge.metrics import load_metrics
 from fedge.runs import Run
 from fedge.runs.files import CONFIG, decode, encode_pretty, read_bytes, seed_path
 from fedge.sweeps.axes import Point, find_points, seeds_of
@@ -85,7 +86,8 @@ class SweepPlan(NamedTuple):
 
     sweep: Sweep
     trials: list[Trial]
-    metric: Metric
+    metric: str
+    own: OwnFields = NO_OWN_FIELDS  # those of the runs' own metrics
 
 
 def load(path: Path, changes: Sequence[str] = ()) -> Sweep:
@@ -118,13 +120,18 @@ def work_out(sweep: Sweep) -> SweepPlan:
     config = next((trial.config for trial in trials if trial.config), None)
     if config is None:
         raise ConfigError(*dict.fromkeys(problem for trial in trials for problem in trial.problems))
-    metric = sweep.options.metric or _usual_metric(config)
+    own = declared_fields(metric.declare(name) for name, metric in load_metrics(config.evaluate.metrics).items())
+    metric = sweep.options.metric or _usual_metric(config, own)
+    if metric not in (known := (*METRICS, *own)):
+        raise ConfigError(
+            f"sweep.metric: {metric!r} is not measured{nearest(metric, known)}; measured are {', '.join(known)}"
+        )
     if sweep.options.halving and measured_on(metric) == "test set":
         raise ConfigError(
             f"sweep.halving: looks at the validation split and never at the test set, but sweep.metric is {metric}; "
             "set data.validation = 0.1, and leave sweep.metric out or name a metric of the validation split"
         )
-    return SweepPlan(sweep, trials, metric)
+    return SweepPlan(sweep, trials, metric, own)
 
 
 def write_plan(plan: SweepPlan, folder: Path, failures: Mapping[str, str]) -> None:
@@ -203,9 +210,11 @@ def _check_validation(config: Config, setting: str) -> None:
         raise ConfigError(f"{setting}: looks at the validation split, and there is none: set data.validation = 0.1")
 
 
-def _usual_metric(config: Config) -> Metric:
+def _usual_metric(config: Config, own: OwnFields) -> str:
     """Return what points are compared by if nothing else is said: on the validation split, where there is one."""
-    metric: Metric = config.target.metric if config.target else "accuracy"
-    if config.data.validation is None:
+    metric = config.target.metric if config.target else "accuracy"
+    if config.data.validation is None or measured_on(metric) == "validation split":
         return metric
+    if metric in own:
+        return f"{VALIDATION}{metric}"
     return "validation_loss" if describe(metric).better == "lower" else "validation_accuracy"

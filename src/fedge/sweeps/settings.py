@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from fedge.config import Config
-from fedge.core.errors import ConfigError, nearest
-from fedge.core.schema import choose, structs, tag
+from fedge.core.errors import ConfigError
+from fedge.core.schema import choose, structs, tag, unknown_key
 
 
 def kinds_at(raw: Mapping[str, Any], path: str) -> list[Any]:
@@ -25,8 +25,7 @@ def kinds_at(raw: Mapping[str, Any], path: str) -> list[Any]:
         tables = _chosen([inner for kind in found for inner in structs(kind)], table)
         known = {name: kind for inner in tables for name, kind in _fields(inner)}
         if key not in known:
-            where = ".".join([*done, key])
-            raise ConfigError(f"{where}: unknown key{nearest(key, known)}; valid here: {', '.join(known)}")
+            raise ConfigError(unknown_key(key, ".".join(done), known))
         found = [kind for inner in tables for name, kind in _fields(inner) if name == key]
         table = table.get(key) if isinstance(table, Mapping) else None
         done.append(key)

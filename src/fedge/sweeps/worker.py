@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fedge import config as configuration
 from fedge.core.effect import omit
 from fedge.core.errors import FedgeError
-from fedge.core.fields import METRICS
+from fedge.core.fields import describe
 from fedge.core.machine import die_with_parent, take_share
 from fedge.experiment import start as experiment
 from fedge.runs.files import CONFIG
@@ -60,7 +60,8 @@ class Telling:
     def round(self, record: Mapping[str, Any]) -> None:
         if os.getppid() != self._parent:  # nobody waits for it, and whoever starts the sweep again needs the run
             os._exit(1)
-        self._metrics |= {name: record[name] for name in METRICS if record.get(name) is not None}
+        measured = {name: value for name, value in record.items() if describe(name).role == "metric"}
+        self._metrics |= {name: value for name, value in measured.items() if value is not None}
         now = time.monotonic()
         if now - self._told_s >= _INTERVAL_S:
             self._told_s = now

@@ -129,8 +129,8 @@ def _parse_stage(text: str) -> tuple[_Stage, str]:
     if name not in _STAGES and (own := _own_stage(text.strip())) is not None:
         return own, argument
     if name not in _STAGES:
-        known = [*_USAGE.values(), *(entry.name for entry in own_entries([QuantiserStage]))]
-        raise ConfigError(f"unknown stage {text!r}{nearest(name, _STAGES)}; possible: {', '.join(known)}")
+        known = _USAGE | {entry.name: entry.name for entry in own_entries([QuantiserStage])}
+        raise ConfigError(f"unknown stage {text!r}{nearest(name, known)}; possible: {', '.join(known.values())}")
     stage = _STAGES[name]
     if bool(argument) != bool(stage.argument):
         raise ConfigError(f"{text!r}: expected {_USAGE[name]}")

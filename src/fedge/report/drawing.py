@@ -1,11 +1,11 @@
-"""The charts that `fedge plot` knows, and what each can be told."""
+"""The charts that `fedge plot` and `fedge.plot` know, and what each can be told."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fedge.core.errors import ConfigError
+from fedge.core.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from fedge.report.groups import RunGroup
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 Kind = Literal["curves", "bars", "pareto", "heatmap", "users", "grid", "timeline", "latency"]
 
 _TAKES: dict[Kind, tuple[str, ...]] = {
-    "curves": ("--x", "--y", "--by"),
-    "bars": ("--y", "--by"),
-    "pareto": ("--x", "--y", "--by"),
-    "heatmap": ("--y", "--by"),
-    "users": ("--by",),
-    "grid": ("--round",),
-    "timeline": ("--round",),
-    "latency": ("--by",),
+    "curves": ("x", "y", "by"),
+    "bars": ("y", "by"),
+    "pareto": ("x", "y", "by"),
+    "heatmap": ("y", "by"),
+    "users": ("by",),
+    "grid": ("round",),
+    "timeline": ("round",),
+    "latency": ("by",),
 }
 
 
@@ -36,17 +36,21 @@ class Wish(NamedTuple):
     stepped: bool
     """Whether what comes out can have a slider."""
 
-    def check(self) -> None:
-        """Refuse what this kind of chart would not heed."""
-        given = {"--x": self.x, "--y": self.y, "--by": self.by, "--round": self.rounds}
+    def check(self, dash: str = "") -> None:
+        """Refuse what this kind of chart would not heed; `dash` stands before the names of options."""
+        given = {"x": self.x, "y": self.y, "by": self.by, "round": self.rounds}
+        if self.kind not in _TAKES:
+            known = ", ".join(_TAKES)
+            raise ConfigError(f"{dash}kind: expected one of {known}, got {self.kind!r}{nearest(self.kind, _TAKES)}")
         takes = _TAKES[self.kind]
         for option, value in given.items():
             if value and option not in takes:
-                raise ConfigError(f"{option}: --kind {self.kind} takes {', '.join(takes)} alone; leave {option} away")
+                known = ", ".join(f"{dash}{each}" for each in takes)
+                raise ConfigError(f"{dash}{option}: {dash}kind {self.kind} takes {known} alone; drop {dash}{option}")
         if self.kind == "heatmap" and len(self.by) not in (0, 2):
-            raise ConfigError(f"--by: a heat map has two settings, got {len(self.by)}; give --by twice")
+            raise ConfigError(f"{dash}by: a heat map has two settings, got {len(self.by)}; give two")
         if self.kind == "timeline" and len(self.rounds) > 1:
-            raise ConfigError(f"--round: a timeline is of one round, got {len(self.rounds)}; give --round once")
+            raise ConfigError(f"{dash}round: a timeline is of one round, got {len(self.rounds)}; give one")
 
 
 def draw(wish: Wish, runs: Sequence[Run]) -> Any:

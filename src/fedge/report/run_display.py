@@ -1,12 +1,12 @@
-"""What is seen on stderr of a run while it trains: a bar on a terminal, now and then a line elsewhere."""
+"""What is seen of a run while it trains: a bar on a terminal or in a notebook, now and then a line elsewhere."""
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from html import escape
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -17,9 +17,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedge.cli.output import Clean, tell
-from fedge.cli.tally import Tally
 from fedge.core.printable import printable
+from fedge.report.clean_text import Clean
+from fedge.report.tally import Tally
 from fedge.runs import Run
 
 
@@ -82,10 +82,37 @@ class RunLines:
         self.notice(f"{picture.title}: {', '.join(filter(None, said))}")
 
     def notice(self, text: str) -> None:
-        tell(text)
+        _tell(text)
 
     def close(self) -> None:
         pass
+
+
+class NotebookBar:
+    """Two lines in the output of a notebook's cell, replaced as the run goes on; only what comes with IPython."""
+
+    interval_s = 0.5
+
+    def __init__(self) -> None:
+        self._shown: Any = None
+
+    def show(self, picture: RunPicture) -> None:
+        display: Any = import_module("IPython.display")
+        head = f"{picture.title}  round {picture.round}/{picture.num_rounds}  {picture.time}"
+        texts = [printable(text).rstrip() for text in (head, picture.line)]
+        bar = f'<progress value="{picture.round}" max="{picture.num_rounds}"></progress>'
+        page = f"{bar} {escape(texts[0])}<br><small>{escape(texts[1])}</small>"
+        drawn = {"text/html": page, "text/plain": "\n".join(texts)}
+        if self._shown is None:
+            self._shown = display.display(drawn, raw=True, display_id=True)
+        else:
+            self._shown.update(drawn, raw=True)
+
+    def notice(self, text: str) -> None:
+        _tell(text)
+
+    def close(self) -> None:
+        self._shown = None
 
 
 class Nothing:
@@ -142,25 +169,12 @@ class Watch:
         self._screen.show(RunPicture(str(self.unfinished), tally.round, tally.num_rounds, time, tally.line()))
 
 
-@contextmanager
-def watching(quiet: bool) -> Iterator[Watch]:
-    """A listener for runs; one that is interrupted is said how to go on with."""
-    screen = _screen(quiet)
-    watch = Watch(screen)
-    try:
-        yield watch
-    except KeyboardInterrupt:
-        screen.close()
-        how = f": fedge resume {shlex.quote(str(_experiment(watch.unfinished)))}" if watch.unfinished else ""
-        tell(f"interrupted{how}")
-        raise
-    finally:
-        screen.close()
-
-
-def _screen(quiet: bool) -> Screen:
+def choose_screen(quiet: bool) -> Screen:
+    """Return where runs are shown: in a notebook, on a terminal, or as lines of text; nowhere if `quiet`."""
     if quiet:
         return Nothing()
+    if _in_notebook():
+        return NotebookBar()
     console = Console(stderr=True)
     # asked of the stream itself, as Rich takes a pipe for a terminal where FORCE_COLOR is set
     return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else RunLines()
@@ -174,6 +188,10 @@ def draw_run(picture: RunPicture) -> Group:
     return Group(head, Text(f"  {picture.line}", style="dim", no_wrap=True, overflow="ellipsis"))
 
 
-def _experiment(run: Path) -> Path:
-    """What to resume: of a repeat the folder of all, so that the seeds after it are run too."""
-    return run.parent if (run.parent / "config.json").is_file() else run
+def _tell(text: str) -> None:
+    print(printable(text, "\n\t"), file=sys.stderr, flush=True)
+
+
+def _in_notebook() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")

@@ -1,0 +1,129 @@
+"""A run that goes on when it is asked to, round by round, and those who are told of each round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fedge.api.run import Run
+from fedge.core.lent import lending
+from fedge.core.progress import Progress, Silent
+from fedge.experiment.rounds import Record
+from fedge.experiment.start import Steps, training
+from fedge.report.run_display import Watch, choose_screen
+
+
+class Stop(Exception):  # noqa: N818 - it reports nothing wrong
+    """Raised by a callback: the run ends in order after this round, and is complete."""
+
+
+class Callback:
+    """What is told of a run, between its rounds. Subclasses define what they need; any object with the methods will do.
+
+    A method that returns True, or raises `fedge.Stop`, makes the round the last.
+    """
+
+    def on_round(self, record: Record) -> bool | None:
+        """A round is recorded."""
+
+    def on_evaluate(self, record: Record) -> bool | None:
+        """A round is recorded in which the model was evaluated."""
+
+
+CallbackLike = Callback | Callable[[Record], bool | None]
+"""A callback, or a function that is told of each round."""
+
+
+class Rounds(Iterator[Record]):
+    """The rounds of a run as an iterator: each is trained when it is asked for, and its record returned.
+
+    A loop that is left early leaves an unfinished run with a checkpoint, which can be resumed, once the object is gone
+    or closed: use it in `with` to be sure. Between rounds torch has the threads that it had before.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        steps: Callable[[Progress], Steps],
+        *,
+        precision: str,
+        lent: Mapping[str, Any],
+        progress: bool | Progress,
+        callbacks: Sequence[CallbackLike],
+    ) -> None:
+        self.path = path
+        self._precision, self._lent, self._callbacks = precision, lent, callbacks
+        self._stack = ExitStack()
+        self._stopping: bool | None = None
+        self._steps = steps(self._stack.enter_context(watched(progress)))
+
+    def __next__(self) -> Record:
+        try:
+            with training(self._precision), lending(self._lent):
+                record = self._steps.send(self._stopping)
+            wishes = [_tell(callback, record) for callback in self._callbacks]
+            self._stopping = any(wishes)
+        except BaseException:
+            self.close()
+            raise
+        return record
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_steps"):
+            self.close()
+
+    @property
+    def run(self) -> Run:
+        """The run as it is on disk now; a RunError before the first round."""
+        return Run(self.path, self._lent)
+
+    def stop(self) -> None:
+        """Make the last round returned the last of the run, which is then complete."""
+        if self._stopping is not None:  # a round was trained
+            self._stopping = True
+            next(self, None)
+
+    def close(self) -> None:
+        """Save the run as it is and release it, if it has not ended."""
+        with training(self._precision), lending(self._lent), self._stack:
+            self._steps.close()
+
+
+@contextmanager
+def watched(progress: bool | Progress | None) -> Iterator[Progress]:
+    """Return the listener of runs: the given one, a display if True, or else none."""
+    if progress is not None and not isinstance(progress, bool):
+        yield progress
+        return
+    screen = choose_screen(quiet=not progress)
+    try:
+        yield Watch(screen) if progress else Silent()
+    finally:
+        screen.close()
+
+
+def _tell(callback: CallbackLike, record: Record) -> bool:
+    """Whether a callback wants the run to end."""
+    if not (told := hasattr(callback, "on_round") or hasattr(callback, "on_evaluate")) and callable(callback):
+        methods: list[Callable[[Record], bool | None]] = [callback]
+    else:
+        names = ["on_round", "on_evaluate"] if "evaluated_at" in record else ["on_round"]
+        methods = [getattr(callback, name) for name in names if hasattr(callback, name)]
+        if not told:
+            raise TypeError(f"expected a callback with on_round or on_evaluate, or a function, got {callback!r}")
+    try:
+        wishes = [bool(method(record)) for method in methods]
+    except Stop:
+        return True
+    return any(wishes)

@@ -1,0 +1,32 @@
+"""Watching runs from the command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedge.cli.output import tell
+from fedge.report.run_display import Watch, choose_screen
+
+
+@contextmanager
+def watching(quiet: bool) -> Iterator[Watch]:
+    """A listener for runs; one that is interrupted is said how to go on with."""
+    screen = choose_screen(quiet)
+    watch = Watch(screen)
+    try:
+        yield watch
+    except KeyboardInterrupt:
+        screen.close()
+        how = f": fedge resume {shlex.quote(str(_experiment(watch.unfinished)))}" if watch.unfinished else ""
+        tell(f"interrupted{how}")
+        raise
+    finally:
+        screen.close()
+
+
+def _experiment(run: Path) -> Path:
+    """What to resume: of a repeat the folder of all, so that the seeds after it are run too."""
+    return run.parent if (run.parent / "config.json").is_file() else run

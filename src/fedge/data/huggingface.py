@@ -1,0 +1,191 @@
+"""Data sets of Hugging Face's `datasets`, from a folder or from the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from msgspec import Meta, field
+from torch import Tensor
+
+from fedge.core.errors import DataError, FedgeError, nearest
+from fedge.data.divided_dataset import Divided
+from fedge.data.images import pixels
+from fedge.data.partition import Natural
+from fedge.data.table_columns import TableColumns, inputs_of, targets_of
+from fedge.data.userdata import check_inputs
+from fedge.data.whole import SamplePool, Whole, without_samples
+
+
+class HuggingFace(Divided, tag="huggingface", kw_only=True):
+    """A data set of Hugging Face's `datasets`, as `save_to_disk` wrote it or from the hub.
+
+    Inputs are columns of numbers side by side, or one column of images, arrays or lists of one length. A class label
+    keeps its names. With partition = "natural" a column says who the samples are from.
+    """
+
+    folder: Annotated[str | None, Meta(description="The folder that save_to_disk wrote.")] = None
+    hub: Annotated[str | None, Meta(description="Or the name on the hub, as owner/name.")] = None
+    config: Annotated[str | None, Meta(description="Of the data set on the hub: its configuration.")] = None
+    revision: Annotated[str | None, Meta(description="Of the data set on the hub: a commit or tag.")] = None
+    target: Annotated[str, Meta(description="The column to predict.")] = "label"
+    inputs: Annotated[
+        list[str], Meta(description="The columns to predict from; all others if not given, but those to ignore.")
+    ] = field(default_factory=list)
+    ignore: Annotated[list[str], Meta(description="Columns that are no inputs.")] = field(default_factory=list)
+    task: Annotated[
+        Literal["classes", "values"], Meta(description="Whether the target is a class, of any kind, or a number.")
+    ] = "classes"
+    train: Annotated[str, Meta(description="The split to train on.")] = "train"
+    test: Annotated[str, Meta(description="The split to test on, if there is one.")] = "test"
+    test_fraction: Annotated[
+        float,
+        Meta(ge=0, lt=1, description="Without that split: the share of the last rows, by natural of each key."),
+    ] = 0.2
+    size: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Pixels a side that images are scaled to; as they are if not given."),
+    ] = None
+    colours: Annotated[Literal["rgb", "grey"], Meta(description="Of images: three channels or one.")] = "rgb"
+    words: Annotated[
+        bool, Meta(description="Inputs are numbers of words or characters, and stay integers for an embedding.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if (self.folder is None) == (self.hub is None):
+            raise ValueError("folder: expected either data.folder or data.hub")
+
+    def whole(self, train: bool = True) -> Whole:
+        return self.assemble(*self._load())
+
+    def assemble(self, splits: Mapping[str, Any], source: str) -> Whole:
+        """Return the samples in splits by name; `source` is what errors call the data set."""
+        keys = [self.partition.column] if isinstance(self.partition, Natural) and self.partition.column else []
+        found = splits[self.train]
+        names = self.inputs or [name for name in found.column_names if name not in (self.target, *keys, *self.ignore)]
+        if not names:
+            raise DataError(f"{source}: no column is left as an input; it has {', '.join(found.column_names)}")
+        rows = _table(found, (*names, self.target, *keys), f"{source}, split {self.train!r}")
+        if self.test in splits:
+            test = _table(splits[self.test], (*names, self.target, *keys), f"{source}, split {self.test!r}")
+        else:
+            rows, test = rows.split(keys[0] if keys else None, self.test_fraction)
+        y, y_test, classes = self._targets(rows, test, found.features[self.target])
+        image = type(found.features[names[0]]).__name__ == "Image"
+        pool = SamplePool(self._inputs_of(rows, names, image), y)
+        return Whole(
+            pool,
+            SamplePool(self._inputs_of(test, names, image), y_test) if test.num_rows else without_samples(pool),
+            num_outputs=len(classes) or y.shape[-1],
+            task=self.task,
+            full_scale=255 if image else 1,
+            words=self.words,
+            columns={name: (rows.text(name), test.text(name)) for name in keys},
+            classes=classes,
+            features=tuple(names) if rows.columns[names[0]].ndim == 1 and not image else (),
+        )
+
+    def _load(self) -> tuple[Mapping[str, Any], str]:
+        """The splits by name, and what errors call the data set."""
+        try:
+            library: Any = import_module("datasets")
+        except ImportError:
+            raise FedgeError(
+                "Hugging Face data sets need datasets, which is not installed; pip install 'fedge[huggingface]'"
+            ) from None
+        source = str(self.folder or self.hub)
+        try:
+            if self.folder is not None:
+                found = library.load_from_disk(str(Path(self.folder).expanduser()))
+            else:
+                found = library.load_dataset(self.hub, self.config, revision=self.revision)
+        except Exception as error:  # of many kinds: files, formats, the network, the hub
+            setting = "folder" if self.folder is not None else "hub"
+            raise DataError(f"data.{setting}: {source} cannot be loaded: {error}") from error
+        splits = found if isinstance(found, Mapping) else {self.train: found}
+        if self.train not in splits:
+            known = ", ".join(splits)
+            raise DataError(
+                f"data.train: {source} has no split {self.train!r}{nearest(self.train, splits)}; it has {known}"
+            )
+        return splits, source
+
+    def _targets(self, rows: TableColumns, test: TableColumns, feature: Any) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+        names = getattr(feature, "names", None)  # of a class label
+        if self.task == "values" or names is None:
+            return targets_of(rows, test, self.target, self.task)
+        y = [torch.from_numpy(_labels(table, self.target, len(names))) for table in (rows, test)]
+        return y[0], y[1], tuple(map(str, names))
+
+    def _inputs_of(self, table: TableColumns, names: Sequence[str], image: bool) -> Tensor:
+        columns = [table.columns[name] for name in names]
+        if len(names) == 1 and image:
+            return self._images(table, names[0])
+        if all(column.ndim == 1 for column in columns):
+            try:
+                return inputs_of(table, names)
+            except DataError as error:
+                raise DataError(f"{error} (Dataset.map encodes a column; tokens need data.words = true)") from error
+        if len(names) > 1:
+            raise DataError(
+                f"{table.source}: expected columns of numbers, or one of images or arrays, got {', '.join(names)}; "
+                "name one in data.inputs"
+            )
+        return check_inputs(columns[0], f"{table.source}, column {names[0]!r}", self.words)
+
+    def _images(self, table: TableColumns, name: str) -> Tensor:
+        images = table.columns[name]
+        for row, picture in enumerate(images):
+            if picture is None:
+                raise DataError(f"{table.source}, row {table.places[row]}, column {name!r}: the value is missing")
+        try:
+            stacked = [pixels(picture, self.colours, self.size) for picture in images]
+        except (OSError, ValueError) as error:
+            raise DataError(f"{table.source}, column {name!r}: an image cannot be read: {error}") from error
+        if len(shapes := {picture.shape for picture in stacked}) > 1:
+            shown = " and ".join("x".join(map(str, shape[1:])) for shape in sorted(shapes)[:2])
+            raise DataError(f"{table.source}, column {name!r}: images differ in size, such as {shown}; set data.size")
+        return torch.from_numpy(np.stack(stacked))
+
+
+def _table(part: Any, names: Sequence[str], source: str) -> TableColumns:
+    """Columns of a split as arrays; those whose entries are lists or arrays have more than one dimension."""
+    missing = [name for name in names if name not in part.column_names]
+    if missing:
+        known = ", ".join(part.column_names)
+        raise DataError(
+            f"{source} has no column {missing[0]!r}{nearest(missing[0], part.column_names)}; it has {known}"
+        )
+    columns = {}
+    for name in dict.fromkeys(names):
+        values = part.select_columns([name]).with_format(None)[:][name]
+        try:
+            columns[name] = _array(values)
+        except ValueError as error:
+            raise DataError(f"{source}, column {name!r}: expected entries of one length: {error}; pad them") from error
+    return TableColumns(columns, source, np.arange(1, part.num_rows + 1))
+
+
+def _array(values: list[Any]) -> np.ndarray:
+    """Numbers, text or lists of one length as they are; anything else, or with a value missing, as objects."""
+    if values and all(isinstance(value, bool | int | float | str | list) for value in values):
+        return np.array(values)
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
+def _labels(table: TableColumns, name: str, num_classes: int) -> np.ndarray:
+    """Class numbers; a DataError with the row of one that is missing, which on the hub is -1."""
+    labels = table.classes(name)
+    if labels.dtype.kind not in "iu" or len(bad := np.flatnonzero((labels < 0) | (labels >= num_classes))):
+        row = bad[0] if labels.dtype.kind in "iu" else 0
+        raise DataError(
+            f"{table.source}, row {table.places[row]}, column {name!r}: expected a class from 0 to {num_classes - 1}, "
+            f"got {labels[row]}; remove samples without a label"
+        )
+    return labels.astype(np.int64)

@@ -1,0 +1,52 @@
+"""A server whose certificate is renewed while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from pathlib import Path
+
+from fedge.net import pki
+from fedge.net.grpc_server import serve
+from fedge.net.identity import (
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+    RenewedIdentity,
+    load_client,
+    load_server,
+    request_certificate,
+)
+from fedge.net.transport import Credentials
+from net.echo import EchoService, in_loop
+
+
+def serial_number(port: int, folder: Path, ca: bytes) -> object:
+    """Return that of the certificate which a client is shown now."""
+    context = ssl.create_default_context(cadata=ca.decode())
+    context.load_cert_chain(folder / "c0.crt", folder / "c0.key")
+    context.set_alpn_protocols(["h2"])
+    plain = socket.create_connection(("127.0.0.1", port))
+    with plain, context.wrap_socket(plain, server_hostname="localhost") as wrapped:
+        return (wrapped.getpeercert() or {})["serialNumber"]
+
+
+@in_loop
+async def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
+    authority, folder = tmp_path / "pki", tmp_path / "client"
+    pki.init(authority)
+    pki.sign(authority, request_certificate(folder, "c0").request)
+    ca, first = load_client(folder).ca, load_server(authority)
+    credentials = Credentials(first.key, first.certificate, first.ca)
+    running = await serve(EchoService(), "127.0.0.1", 0, credentials, renew=RenewedIdentity(authority))
+    try:
+        before = [await asyncio.to_thread(serial_number, running.port, folder, ca) for _ in range(2)]
+        key = (authority / SERVER_KEY).read_bytes()
+        pki.init(authority)
+        after = await asyncio.to_thread(serial_number, running.port, folder, ca)
+        (authority / SERVER_KEY).write_bytes(key + b"?")  # what cannot be used changes nothing
+        (authority / SERVER_CERTIFICATE).touch()
+        damaged = await asyncio.to_thread(serial_number, running.port, folder, ca)
+    finally:
+        await running.stop()
+    assert before[0] == before[1] != after == damaged

@@ -1,0 +1,188 @@
+"""Live tracking: what the tools get to know, and that nothing of theirs stops a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedge import config as configuration
+from fedge.core.progress import Silent
+from fedge.experiment import start as experiment
+from fedge.runs import Run
+
+RAW: dict[str, Any] = {
+    "name": "first",
+    "rounds": 4,
+    "data": {"name": "digits", "clients": 4},
+    "model": "logistic",
+    "algorithm": {"name": "fedavg", "local_steps": 1},
+    "engine": {"name": "loop"},
+    "checkpoint": {"every": 1},
+}
+PATIENCE_S = 120.0
+
+
+class Notices(Silent):
+    """Remembers what a person is told; may end the run after a round."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.texts: list[str] = []
+        self._last = last
+
+    def notice(self, text: str) -> None:
+        self.texts.append(text)
+
+    def round(self, record: Any) -> None:
+        if record["round"] == self._last:
+            raise KeyboardInterrupt
+
+
+def train(folder: Path, track: dict[str, Any], **changes: Any) -> list[str]:
+    """Train, and return the notices of the tracker."""
+    heard = Notices()
+    config = configuration.parse(RAW | {"track": {"wait_s": PATIENCE_S} | track} | changes)
+    experiment.start(config, folder / "runs", heard)
+    return [text for text in heard.texts if text.startswith("track:")]
+
+
+def scalars(folder: Path, name: str = "loss") -> list[int]:
+    """The rounds of which TensorBoard shows a field."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="needs the extra")
+    found = reader.EventAccumulator(str(folder))
+    found.Reload()
+    return [event.step for event in found.Scalars(name)]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+def fake(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """Put a tool of a test's making in the place of TensorBoard."""
+    (folder / "fake").mkdir()
+    (folder / "fake" / "tensorboard.py").write_text(body)
+    monkeypatch.syspath_prepend(str(folder / "fake"))
+
+
+def test_tensorboard_is_told_of_every_round(tmp_path: Path) -> None:
+    assert train(tmp_path, {"name": "tensorboard"}) == []
+    assert scalars(tmp_path / "runs" / "first" / "track") == [1, 2, 3, 4]
+
+
+@pytest.mark.full
+def test_mlflow_is_told_of_every_round_once(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    tracking = pytest.importorskip("mlflow.tracking", reason="needs the extra `mlflow`")
+    uri = f"sqlite:///{tmp_path / 'm.db'}"
+    assert train(tmp_path, {"name": "mlflow", "uri": uri}) == []
+    experiment.resume(tmp_path / "runs" / "first", ["rounds=6"], Silent())
+    client = tracking.MlflowClient(uri)
+    (known,) = [one for one in client.search_experiments() if one.name == "fedge"]
+    (run,) = client.search_runs([known.experiment_id])
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")] == [1, 2, 3, 4, 5, 6]
+    assert run.info.status == "FINISHED"
+
+
+@pytest.mark.full
+def test_wandb_is_told_of_every_round_once(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="needs the extra `wandb`")
+    assert train(tmp_path, {"name": "wandb"}) == []
+    run = tmp_path / "runs" / "first"
+    experiment.resume(run, ["rounds=6"], Silent())
+    told = json.loads((run / "track" / "told.json").read_text())
+    assert told["round"] == 6
+    parts = sorted((run / "track" / "wandb").glob(f"offline-run-*-{Run(run).id}/*.wandb"))
+    assert [_steps(part) for part in parts] == [[1, 2, 3, 4], [5, 6]]
+
+
+def _steps(file: Path) -> list[int]:
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    store, found = DataStore(), []
+    store.open_for_scan(str(file))
+    while (data := store.scan_data()) is not None:
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            found.append(record.history.step.num)
+    return found
+
+
+def test_a_resumed_run_is_told_once_and_may_change_its_tracker(tmp_path: Path) -> None:
+    raw = RAW | {"track": {"name": "tensorboard", "wait_s": PATIENCE_S}, "checkpoint": {"every": 2}}
+    with pytest.raises(KeyboardInterrupt):
+        experiment.start(configuration.parse(raw), tmp_path / "runs", Notices(last=3))
+    run = tmp_path / "runs" / "first"
+    experiment.resume(run, [], Silent())
+    assert scalars(run / "track") == [1, 2, 3, 4]
+    # elsewhere, the tool is told all that the run has recorded
+    experiment.resume(run, ["rounds=5", f"track.folder={tmp_path / 'events'}"], Silent())
+    (own,) = (tmp_path / "events").iterdir()
+    assert scalars(own) == [1, 2, 3, 4, 5]
+    experiment.resume(run, ["rounds=6", "track="], Silent())
+    assert scalars(own) == [1, 2, 3, 4, 5]
+    assert Run(run).last("round") == 6
+
+
+def test_results_do_not_depend_on_it(tmp_path: Path) -> None:
+    train(tmp_path, {"name": "tensorboard"})
+    train(tmp_path, {"name": "tensorboard", "folder": str(tmp_path / "events")})
+    first, second = Run(tmp_path / "runs" / "first"), Run(tmp_path / "runs" / "first-2")
+    assert first.digest == second.digest
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("raise ImportError", "this needs tensorboard, which is not installed; pip install 'fedge[tensorboard]'"),
+        ("raise RuntimeError('no use')", "RuntimeError: no use"),
+        ("import os; os._exit(7)", "ended with code 7"),
+    ],
+)
+def test_a_tracker_that_fails_is_one_notice(tmp_path: Path, monkeypatch, body: str, reason: str) -> None:
+    fake(tmp_path, monkeypatch, body)
+    assert train(tmp_path, {"name": "tensorboard"}) == [f"track: tensorboard: {reason}; the run goes on without it"]
+    assert Run(tmp_path / "runs" / "first").status == "complete"
+
+
+def test_a_tracker_that_hangs_is_given_up(tmp_path: Path, monkeypatch) -> None:
+    pid = tmp_path / "pid"
+    fake(tmp_path, monkeypatch, f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(9999)")
+    (notice,) = train(tmp_path, {"name": "tensorboard", "wait_s": 5})
+    assert "was not done 5 s after the run, as track.wait_s allows" in notice
+    assert Run(tmp_path / "runs" / "first").status == "complete"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.full
+def test_a_killed_run_is_continued_without_a_round_told_twice(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "first"
+    raw = RAW | {"rounds": 100_000, "track": {"name": "tensorboard"}, "engine": {"name": "pool", "workers": 2}}
+    code = "import sys, json, fedge; fedge.run(json.loads(sys.argv[1]), runs=sys.argv[2])"
+    process = subprocess.Popen([sys.executable, "-c", code, json.dumps(raw), str(run.parent)])
+    try:
+        told = run / "track" / "told.json"
+        wait_until(lambda: told.exists() and json.loads(told.read_bytes())["round"] > 5)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    rounds = (Run(run).last("round") or 0) + 3
+    heard = Notices()
+    experiment.resume(run, [f"rounds={rounds}", "engine.workers=1", f"track.wait_s={PATIENCE_S}"], heard)
+    assert [text for text in heard.texts if text.startswith("track:")] == []
+    assert scalars(run / "track") == list(range(1, rounds + 1))
