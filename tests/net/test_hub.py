@@ -206,3 +206,17 @@ async def test_a_client_that_cannot_build_its_side_tells_why(make: Callable[[set
     await again.join()
     assert "c29" not in hub.problems
     await again.leave()
+
+
+@in_loop
+async def test_a_goodbye_without_a_reason_is_logged_with_one(make: Callable[[set[str]], Hub]) -> None:
+    hub = make(set())
+    alice = Client(hub, "alice")
+    await alice.greet()
+    await alice.join()
+    alice.say(Goodbye(""))
+    await alice.leave()
+    log: Any = hub._log
+    assert [fields["reason"] for event, fields in log.events if event == "leave"] == [
+        "the client has said goodbye, without a reason"
+    ]
