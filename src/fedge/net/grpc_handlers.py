@@ -28,15 +28,18 @@ class _ServerStream(MessageStream):
     """A server's end of a stream."""
 
     def __init__(self, context: Any) -> None:
-        super().__init__(self._next, context.write)
+        super().__init__()
         self._context = context
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def _next(self) -> bytes | None:
+    async def _read(self) -> bytes | None:
         data = await self._context.read()
         if data is grpc.aio.EOF:
             raise LinkError("the client was cut off")
         return None if data == END else data
+
+    async def _write(self, data: bytes) -> None:
+        await self._context.write(data)
 
     async def close(self) -> None:
         """End the stream, after the messages that are being sent."""
