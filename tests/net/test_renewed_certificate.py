@@ -50,7 +50,9 @@ async def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
         pki.init(authority)
         after = await asyncio.to_thread(serial_number, running.port, folder, ca)
         (authority / SERVER_KEY).write_bytes(key + b"?")  # what cannot be used changes nothing
+        renewed = RenewedIdentity(authority)
         (authority / SERVER_CERTIFICATE).touch()
+        assert renewed() is None
         damaged = await asyncio.to_thread(serial_number, running.port, folder, ca)
     finally:
         await running.stop()
