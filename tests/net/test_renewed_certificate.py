@@ -46,11 +46,12 @@ async def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
     running = await serve(EchoService(), "127.0.0.1", 0, credentials, renew=RenewedIdentity(authority))
     try:
         before = [await asyncio.to_thread(serial_number, running.port, folder, ca) for _ in range(2)]
-        key = (authority / SERVER_KEY).read_bytes()
         pki.init(authority)
         after = await asyncio.to_thread(serial_number, running.port, folder, ca)
-        (authority / SERVER_KEY).write_bytes(key + b"?")  # what cannot be used changes nothing
+        (authority / SERVER_KEY).write_bytes(b"half a key")  # what cannot be used changes nothing
+        renewed = RenewedIdentity(authority)
         (authority / SERVER_CERTIFICATE).touch()
+        assert renewed() is None
         damaged = await asyncio.to_thread(serial_number, running.port, folder, ca)
     finally:
         await running.stop()
