@@ -174,7 +174,7 @@ def test_a_function_that_fails_declines_and_names_the_line(tmp_path: Path) -> No
     file = tmp_path / "my.py"
     file.write_text("def decide(offer):\n    return 1 / 0\n")
     reason = read_policies([f"{file}:decide"]).decide(OFFER)
-    assert reason == f"the owner's policy failed: ZeroDivisionError: division by zero (line 2 of {file}: return 1 / 0)"
+    assert reason == f"the owner's policy failed: ZeroDivisionError: division by zero (line 2 of {file})"
 
 
 def test_a_reason_is_short(tmp_path: Path) -> None:
