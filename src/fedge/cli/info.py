@@ -17,9 +17,7 @@ def complete_part(incomplete: str) -> list[str]:
 def info(
     part: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[" + "|".join(PARTS) + "]", help="What to list; all if not given.", autocompletion=complete_part
-        ),
+        typer.Argument(metavar="|".join(PARTS), help="What to list; all if not given.", autocompletion=complete_part),
     ] = None,
     name: Annotated[
         str | None,
