@@ -162,7 +162,7 @@ def _said(rounds: Sequence[EdgeRound], names: DataNames) -> list[str]:
     if num_classes := _num_classes(rounds):
         labels = names.class_labels(num_classes)
         listed = wrap(f"bars: its training samples by class, from left to right {', '.join(labels)};", _LETTERS)
-        if not names.classes or len(listed) > _MOST_LINES:
+        if labels != list(names.classes) or len(listed) > _MOST_LINES:
             listed = [f"bars: its training samples by class, {labels[0]} to {labels[-1]} from left to right;"]
         said += [*listed, f"the highest is {_tallest_share(rounds):.0%} of its cell"]
     return said
