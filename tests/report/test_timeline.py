@@ -119,6 +119,7 @@ def test_clients_go_by_their_names() -> None:
     assert [row["name"] for row in values(found, 1)] == ["north", "a ward with a name that…", "2"]
     assert [row["client"] for row in values(found, 1)] == [0, 1, 2]
     assert found["layer"][1]["encoding"]["text"]["field"] == "name"
+    assert "clients go by their names in the data" in found["title"]  # which may be numerals
     assert "name" in [shown["field"] for shown in found["layer"][0]["encoding"]["tooltip"]]
     rule = found["layer"][4]["encoding"]["x"]["value"]
     assert rule == -10 - 5 * 24  # beyond the longest label
@@ -127,4 +128,5 @@ def test_clients_go_by_their_names() -> None:
 def test_clients_without_names_go_by_their_numbers() -> None:
     found = chart([(9, 0, 1, 2, 0, 4)])
     assert [row["name"] for row in values(found, 1)] == ["9"]
+    assert "clients go by their names in the data" not in found["title"]
     assert "name" not in [shown["field"] for shown in found["layer"][0]["encoding"]["tooltip"]]

@@ -21,7 +21,7 @@ _PANELS, _PAGE = 3, 660  # at most so many grids side by side, on so many pixels
 _SMALLEST, _LARGEST = 48, 110
 _SHORT = ".3~s"  # 12, 999, 1.23k: what fits a small cell
 _HEAD, _EDGE = 0.3, 0.06  # of a cell: above its bars, and around them
-_LETTERS, _MOST_LINES = 70, 3  # of a list of classes in the title; longer ones are told by their ends
+_LETTERS, _MOST_LINES = 64, 3  # of a list of classes in the title; longer ones are told by their ends
 _TINTS = ("#ffffff", "#d5d5d5")  # light enough for bars and numbers on them
 
 
@@ -161,7 +161,7 @@ def _said(rounds: Sequence[EdgeRound], names: DataNames) -> list[str]:
     said = ["number and shade: clients in the cell"]
     if num_classes := _num_classes(rounds):
         labels = names.class_labels(num_classes)
-        listed = wrap(f"bars: its training samples by class, from left to right {', '.join(labels)};", _LETTERS)
+        listed = wrap(f"bars: its training samples by class (from left to right: {', '.join(labels)});", _LETTERS)
         if labels != list(names.classes) or len(listed) > _MOST_LINES:
             listed = [f"bars: its training samples by class, {labels[0]} to {labels[-1]} from left to right;"]
         said += [*listed, f"the highest is {_tallest_share(rounds):.0%} of its cell"]

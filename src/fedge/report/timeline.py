@@ -68,7 +68,7 @@ def timeline(line: EdgeRound, names: DataNames = NO_NAMES) -> altair.LayerChart:
         *layers,
         width=_WIDTH,
         height=_ROW * num_rows,
-        title=_said(line, len(shown), span),
+        title=_said(line, names, len(shown), span),
         config=STYLE | {"legend": STYLE["legend"] | symbols},
     )
     return chart
@@ -174,11 +174,13 @@ def _deadline(alt: Any, span: TimeSpan) -> list[Any]:
     ]
 
 
-def _said(line: EdgeRound, num_shown: int, span: TimeSpan) -> list[str]:
+def _said(line: EdgeRound, names: DataNames, num_shown: int, span: TimeSpan) -> list[str]:
     count = len(line.clients)
     late = f", {sum(line.late):,} late" if any(line.late) else ""
     some = f"; {num_shown} shown, evenly chosen" if num_shown < count else ""
     said = [f"round {line.round:,}: {count:,} client{'' if count == 1 else 's'}{late}{some}"]
+    if names.clients:
+        said.append("clients go by their names in the data")
     if any(line.wait_s):
         said.append("wait: for the uplink, all of it drawn before the upload, which others may have interrupted")
     if span.end < span.slowest:
