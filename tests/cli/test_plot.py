@@ -174,3 +174,39 @@ def test_damaged_runs_are_left_out_with_the_reason(fedge, runs, tmp_path):
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: left out: ")
     assert "has format 3" in result.stderr
+
+
+@pytest.mark.parametrize("suffix", ["svg", "html"])
+@pytest.mark.parametrize("kind", ["grid", "timeline"])
+def test_classes_and_clients_go_by_their_names_whatever_these_are(fedge, edges, tmp_path, kind, suffix):
+    evil = "\x1b[2J</script><script>alert(1)</script>"
+    names = {"classes": ["cat", evil], "clients": [*"abcd", evil, *"fg", "north"]}
+    (edges / "a" / "names.json").write_text(json.dumps(names))
+    assert fedge("plot", edges, "--kind", kind, "-o", tmp_path / f"fig.{suffix}").exit_code == 0
+    drawn = (tmp_path / f"fig.{suffix}").read_text()
+    assert ("cat" if kind == "grid" else "north") in drawn
+    assert "u001b[2J" in drawn
+    assert "\x1b" not in drawn
+    assert "<script>alert" not in drawn
+
+
+@pytest.mark.parametrize("kind", ["grid", "timeline"])
+def test_names_of_a_run(fedge, tmp_path, kind):
+    """From a table's columns to the picture, through the run directory."""
+    (tmp_path / "t.csv").write_text("ward,a,kind\n" + "north,1,ill\nsouth,2,healthy\n" * 5)
+    (tmp_path / "e.toml").write_text(
+        'name = "x"\nrounds = 1\nseed = 1\n[data]\nname = "table"\nfile = "t.csv"\ntarget = "kind"\n'
+        'partition = { name = "natural", column = "ward" }\n[model]\nname = "logistic"\n'
+        '[algorithm]\nname = "fedavg"\nlearning_rate = 0.1\nlocal_steps = 1\n[engine]\nname = "loop"\n'
+        "[selection]\nfraction = 1.0\n[edge]\nrecord = true\n"
+    )
+    made = fedge("run", tmp_path / "e.toml", "--runs", tmp_path / "runs")
+    assert made.exit_code == 0, made.stderr
+    assert json.loads((tmp_path / "runs" / "x" / "names.json").read_text()) == {
+        "classes": ["healthy", "ill"],
+        "clients": ["north", "south"],
+    }
+    assert fedge("plot", tmp_path / "runs", "--kind", kind, "-o", tmp_path / "fig.svg").exit_code == 0
+    drawn = (tmp_path / "fig.svg").read_text()
+    for name in ("healthy, ill);",) if kind == "grid" else (">north<", ">south<"):
+        assert name in drawn

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from fedge.algorithms import ALGORITHMS
+from fedge.api.functions import run
+from fedge.api.run import Run
 from fedge.core.codecs.chain import CodecOptions
 from fedge.core.errors import ConfigError, StreamError
 from fedge.core.parts import noting_parts, permitting, short_name
 from fedge.core.schema import Options, choose, tag
 from fedge.data import PARTITIONS
 from fedge.models import MODELS
-from own_parts import write_own
+from own_parts import BASE, write_own
 
 Install = Callable[..., None]
 
@@ -134,6 +136,39 @@ def test_a_package_offers_a_part_by_its_entry_point(install: Install) -> None:
         pass
     assert sources == {"fedge-extra": "1.5"}
     assert pickle.loads(pickle.dumps(kind(extra=4))) == kind(extra=4)
+
+
+METRIC = """
+from fedge.metrics import Metric
+
+class Wrong(Metric):
+    better, low, high = "lower", 0.0, 1.0
+    per_sample = (0.0, 1.0)
+    weight: float = 1.0
+
+    def count(self, outputs, targets):
+        wrong = (outputs.argmax(-1) != targets).double() * self.weight
+        return {"wrong": wrong.sum().reshape(1), "all": wrong.new_tensor([len(targets)])}
+
+    def value(self, sums):
+        return float(sums["wrong"] / sums["all"])
+"""
+
+
+def test_a_package_offers_a_metric(install: Install, tmp_path: Path) -> None:
+    """Recorded under the name that the package registers, which may be the target, and noted with its version."""
+    install("fedge-wrong", METRIC, metrics="wrong_share = fedge_wrong:Wrong\nf1 = fedge_wrong:Wrong")
+    chosen = ["f1", {"name": "wrong_share", "weight": 0.5}]
+    target = {"metric": "wrong_share", "value": 0.5}
+    found = run(BASE | {"evaluate": {"metrics": chosen}, "target": target}, runs=tmp_path / "runs", progress=False)
+    assert isinstance(found, Run)
+    assert found.config["evaluate"]["metrics"][1] == {"name": "wrong_share", "weight": 0.5}
+    for record in found.rounds:
+        assert record["wrong_share"] == pytest.approx((1 - record["accuracy"]) / 2)
+        assert record["f1"] != pytest.approx(1 - record["accuracy"])  # built-in names win
+    assert (found.summary or {})["rounds_to_target"] == 1
+    assert found.own_fields["wrong_share"].better == "lower"
+    assert list(found.code) == ["fedge-wrong"]
 
 
 def test_a_package_is_imported_only_when_it_is_named(install: Install) -> None:

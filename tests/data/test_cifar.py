@@ -92,6 +92,19 @@ def test_coarse_labels_are_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
 
 
+def test_names_of_classes_are_shown_and_never_matched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client's file has the numbers of classes: names in the plan would have it refused."""
+    contents = {name: batch(0, 4, fine_labels=[0, 1, 2, 3], coarse_labels=[0] * 4) for name in ("train", "test")}
+    monkeypatch.setattr(Cifar10, "sources", (small(tmp_path),))
+    monkeypatch.setattr(Cifar100, "sources", (publish(CIFAR100, tmp_path / "cifar-100-python", contents),))
+    for kind, some in ((Cifar10, {3: "cat", 9: "truck"}), (Cifar100, {0: "apple", 48: "motorcycle", 99: "worm"})):
+        options = kind(dir=str(tmp_path), clients=2)  # type: ignore[operator]
+        clients = options.build(seed=1)
+        assert len(clients.shown_classes) == clients.num_outputs
+        assert {label: clients.shown_classes[label] for label in some} == some
+        assert (clients.classes, options.server_part(1).plan.classes) == ((), ())
+
+
 def records(rows: list[list[int]]) -> bytes:
     """Records of the binary version: labels, then an image that is all one number."""
     return b"".join(bytes(labels) + bytes([value]) * 3072 for *labels, value in rows)

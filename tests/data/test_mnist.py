@@ -177,7 +177,9 @@ def test_fashion_mnist_has_its_own_folder(
     with pytest.raises(DataError, match=r"fashion_mnist needs train-images-idx3-ubyte\.gz"):
         FashionMnist(dir=str(tmp_path)).build(seed=1)
     put(tmp_path / "fashion-mnist", contents)
-    assert FashionMnist(dir=str(tmp_path), clients=2).build(seed=1).sizes.tolist() == [10, 10]
+    clients = FashionMnist(dir=str(tmp_path), clients=2).build(seed=1)
+    assert clients.sizes.tolist() == [10, 10]
+    assert (clients.shown_classes[0], clients.shown_classes[9], clients.classes) == ("T-shirt/top", "ankle boot", ())
 
 
 @pytest.mark.full

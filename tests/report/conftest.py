@@ -11,6 +11,7 @@ import pytest
 
 from fedge.core.effect import omit
 from fedge.core.fields import Field
+from fedge.runs.data_names import NO_NAMES, DataNames
 
 
 @dataclass
@@ -23,6 +24,7 @@ class MadeUpRun:
     without_effect: Sequence[str] = ()
     path: Path = Path("made-up")
     own_fields: Mapping[str, Field] = field(default_factory=dict)
+    names: DataNames = NO_NAMES
 
     @property
     def effective(self) -> dict[str, Any]:

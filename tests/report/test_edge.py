@@ -11,6 +11,7 @@ import pytest
 from edge_rounds import edge_line
 from fedge.core.errors import ConfigError, RunError
 from fedge.report.edge import EdgeRound, find_round, read_edge, read_one
+from fedge.runs.data_names import DataNames
 from fedge.runs.read import Run
 
 
@@ -55,8 +56,10 @@ def test_lists_that_do_not_fit_together_are_said(changes, expected) -> None:
 
 
 def test_the_only_run_that_recorded() -> None:
-    silent, recorded = SimpleNamespace(edge=[]), SimpleNamespace(edge=[edge_line(4)])
-    assert [line.round for line in read_one([silent, recorded])] == [4]
+    names = DataNames(("cat", "dog"))
+    silent, recorded = SimpleNamespace(edge=[]), SimpleNamespace(edge=[edge_line(4)], names=names)
+    rounds, found = read_one([silent, recorded])
+    assert ([line.round for line in rounds], found) == ([4], names)
     with pytest.raises(ConfigError, match=r"no run has edge\.jsonl.*--set edge\.record=true"):
         read_one([silent])
     with pytest.raises(ConfigError, match="of one run, got 2 with a recorded edge; give the path of one"):

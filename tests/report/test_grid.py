@@ -11,6 +11,7 @@ import pytest
 from edge_rounds import edge_line
 from fedge.report.edge import EdgeRound
 from fedge.report.grid import MOST_STEPS, grid, stepped_grid
+from fedge.runs.data_names import DataNames
 
 vl_convert = pytest.importorskip("vl_convert", reason="needs the extra `view`")
 
@@ -98,3 +99,27 @@ def test_of_many_rounds_some_can_be_seen_and_the_one_asked_for() -> None:
     # One in three, and the second is among them: 2, 5, 8, ..., 401.
     assert (slider["bind"]["min"], slider["bind"]["max"], slider["bind"]["step"]) == (2, 401, 3)
     assert chart["title"][-1] == "one round in 3 can be seen"
+
+
+def test_classes_go_by_their_names() -> None:
+    rounds = made(occupancy=[1, 1], classes=[[1, 3], [2, 2]])
+    names = DataNames(("cat", "<b>dog"))
+    for chart in (grid(rounds, names=names), stepped_grid(rounds, None, names)):
+        assert "bars: its training samples by class (from left to right: cat, <b>dog);" in chart.to_dict()["title"]
+        bars = [bar for bar in drawn(chart, "rect mark") if "top" in bar]
+        assert [bar["class"] for bar in bars] == ["cat", "&lt;b&gt;dog"] * 2
+
+
+def test_numbers_stand_for_classes_without_names() -> None:
+    """Also where the names are of another number of classes, as in files that others wrote."""
+    rounds = made(occupancy=[1, 1], classes=[[1, 3], [2, 2]])
+    for names in (DataNames(), DataNames(("cat",)), DataNames(("cat", "dog", "bird"))):
+        chart = grid(rounds, names=names)
+        assert [bar["class"] for bar in drawn(chart, "rect mark") if "top" in bar] == ["0", "1"] * 2
+        assert "bars: its training samples by class, 0 to 1 from left to right;" in chart.to_dict()["title"]
+
+
+def test_of_many_classes_the_title_names_the_ends() -> None:
+    names = DataNames(tuple(f"class of things {i}" for i in range(50)))
+    title = grid(made(occupancy=[1, 1], classes=[[1] * 50] * 2), names=names).to_dict()["title"]
+    assert "bars: its training samples by class, class of things 0 to class of things 49 from left to right;" in title

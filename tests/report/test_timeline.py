@@ -14,6 +14,7 @@ from edge_rounds import Worker, edge_line
 from fedge.core.errors import ConfigError
 from fedge.report.edge import EdgeRound
 from fedge.report.timeline import MOST_CLIENTS, timeline
+from fedge.runs.data_names import DataNames
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 
@@ -109,3 +110,23 @@ def test_rows_never_overlap_and_bars_end_when_their_client_was_done(work: list[A
     assert all(b - a >= 1 - 1e-9 for a, b in pairwise(middles))
     ends = {bar["client"]: bar["end"] for bar in values(found, 0)}
     assert ends == pytest.approx({client: sum(workers[client][2:]) for client in ends})
+
+
+def test_clients_go_by_their_names() -> None:
+    names = DataNames(clients=("north", "a ward with a name that is very long"))
+    line = made([(0, 0, 1, 2, 0, 4), (1, 1, 1, 3, 0, 4), (2, 1, 1, 4, 0, 4)], cols=2)
+    found = timeline(line, names).to_dict()
+    assert [row["name"] for row in values(found, 1)] == ["north", "a ward with a name that…", "2"]
+    assert [row["client"] for row in values(found, 1)] == [0, 1, 2]
+    assert found["layer"][1]["encoding"]["text"]["field"] == "name"
+    assert "clients go by their names in the data" in found["title"]  # which may be numerals
+    assert "name" in [shown["field"] for shown in found["layer"][0]["encoding"]["tooltip"]]
+    rule = found["layer"][4]["encoding"]["x"]["value"]
+    assert rule == -10 - 5 * 24  # beyond the longest label
+
+
+def test_clients_without_names_go_by_their_numbers() -> None:
+    found = chart([(9, 0, 1, 2, 0, 4)])
+    assert [row["name"] for row in values(found, 1)] == ["9"]
+    assert "clients go by their names in the data" not in found["title"]
+    assert "name" not in [shown["field"] for shown in found["layer"][0]["encoding"]["tooltip"]]

@@ -109,7 +109,7 @@ app.command("split")(split)
 
 def _names(clients: Clients) -> tuple[Sequence[str], Sequence[str]]:
     """The names of classes and of clients, where the data has them."""
-    return getattr(clients, "classes", ()), getattr(clients, "names", ())
+    return getattr(clients, "shown_classes", ()), getattr(clients, "names", ())
 
 
 def _totals(clients: Clients, sizes: Sequence[int]) -> dict[str, Any]:

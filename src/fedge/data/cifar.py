@@ -18,6 +18,19 @@ from fedge.data.whole import SamplePool, Whole, without_samples
 _URL = "https://www.cs.toronto.edu/~kriz"
 _PIXELS = 3072  # bytes of an image: 1,024 red, green and blue ones each
 _PICKLED = b"\x80"  # what a pickle begins with; a record begins with a label, which is smaller
+_OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_FINE_OBJECTS = (
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
+    "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
+    "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",
+    "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
+    "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange",
+    "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
+    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk",
+    "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank",
+    "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
+    "willow_tree", "wolf", "woman", "worm",
+)  # fmt: skip
 _LABELS = {"cifar10": ("labels",), "cifar100": ("coarse_labels", "fine_labels")}
 
 
@@ -111,7 +124,8 @@ class Cifar10(Divided, tag="cifar10"):
     def whole(self, train: bool = True) -> Whole:
         *batches, last = _read(self.sources[0], self.dir, "cifar10", train)
         test = _pool([last])
-        return Whole(_pool(batches) if batches else without_samples(test), test, num_outputs=10, full_scale=255)
+        train_pool = _pool(batches) if batches else without_samples(test)
+        return Whole(train_pool, test, num_outputs=10, full_scale=255, described=_OBJECTS)
 
 
 class Cifar100(Divided, tag="cifar100"):
@@ -133,6 +147,7 @@ class Cifar100(Divided, tag="cifar100"):
             test,
             num_outputs=100,
             full_scale=255,
+            described=_FINE_OBJECTS,
             columns={"coarse": (coarse[0] if pools else coarse[-1][:0], coarse[-1])},
         )
 

@@ -49,6 +49,7 @@ class DividedClients:
         self.num_outputs = whole.num_outputs
         self.task: Task = whole.task
         self.classes, self.features, self.names = whole.classes, whole.features, split.names
+        self.shown_classes = whole.classes or whole.described
         self.sizes = np.array([len(indices) for indices in split.train])
         self.noisy = choose_clients(
             len(self.sizes), options.noise.fraction if options.noise else 0.0, generator(seed, "noisy clients")

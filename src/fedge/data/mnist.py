@@ -18,6 +18,7 @@ from fedge.data.partition import Natural
 from fedge.data.whole import SamplePool, Whole, without_samples
 
 _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_CLOTHES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _MAX_BYTES = 1 << 25  # of a zipped file; the largest has 26 million
 _WRITER = 2  # column of the extended labels
 
@@ -165,7 +166,7 @@ class FashionMnist(Divided, tag="fashion_mnist"):
     dir: Dir = None
 
     def whole(self, train: bool = True) -> Whole:
-        return _load(self.sources[0], self.dir, "fashion_mnist", train)
+        return _load(self.sources[0], self.dir, "fashion_mnist", train)._replace(described=_CLOTHES)
 
 
 def _load(files: Collection, dir: str | None, name: str, train: bool = True) -> Whole:

@@ -41,6 +41,7 @@ class Whole(NamedTuple):
     words: bool = False  # inputs are numbers of words or characters, and given out as integers
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]] = {}  # more about training and test samples: who wrote them
     classes: tuple[str, ...] = ()  # names of the classes, where the data has them
+    described: tuple[str, ...] = ()  # names that are shown where data has numbers for classes: never matched
     features: tuple[str, ...] = ()  # names of the inputs of rows, where the data has them
 
     def labels(self) -> tuple[Labels, Labels]:

@@ -26,6 +26,7 @@ from fedge.experiment.setup import Setup
 from fedge.experiment.simulation import Simulation
 from fedge.models.python_model import PythonModel
 from fedge.runs.code import agree_on_code, forget_code
+from fedge.runs.data_names import NO_NAMES, DataNames
 from fedge.runs.directory import RunDirectory, change_repeats, create_repeats
 from fedge.runs.files import CONFIG, check_resumable, seed_path
 from fedge.runs.read import Run
@@ -124,12 +125,19 @@ def check_lent(path: Path, config: Config) -> None:
 
 
 def create_run(
-    path: Path, config: Config, sources: Sources | None = None, metrics: Sequence[MetricDeclaration] = ()
+    path: Path,
+    config: Config,
+    sources: Sources | None = None,
+    metrics: Sequence[MetricDeclaration] = (),
+    names: DataNames = NO_NAMES,
 ) -> RunDirectory:
-    """Return the directory of a new run of a configuration, with users' files by their path, and its own metrics."""
+    """Return the directory of a new run of a configuration.
+
+    `sources` are users' files by their path, `metrics` its own ones, and `names` those of classes and clients.
+    """
     without = paths_without_effect(config)
     return RunDirectory.create(
-        path, configuration.plain(config), without_effect=without, sources=sources, metrics=metrics
+        path, configuration.plain(config), without_effect=without, sources=sources, metrics=metrics, names=names
     )
 
 
@@ -155,7 +163,8 @@ def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, gr
 def _begin(setup: Setup, path: Path, progress: Progress, group: Path | None = None) -> Steps:
     if group is not None:
         agree_on_code(group, setup.sources)
-    with create_run(path, setup.config, setup.sources, setup.metrics.declarations) as directory:
+    names = DataNames.of(setup.clients)
+    with create_run(path, setup.config, setup.sources, setup.metrics.declarations, names) as directory:
         yield from _train(setup, directory, progress)
 
 

@@ -87,9 +87,9 @@ def _draw_one(wish: Wish, runs: Sequence[Run]) -> Any:
     from fedge.report.grid import grid, stepped_grid
     from fedge.report.timeline import timeline
 
-    rounds = read_one(runs)
+    rounds, names = read_one(runs)
     if wish.kind == "timeline":
-        return timeline(find_round(rounds, next(iter(wish.rounds), None)))
+        return timeline(find_round(rounds, next(iter(wish.rounds), None)), names)
     if wish.stepped and len(wish.rounds) < 2:
-        return stepped_grid(rounds, next(iter(wish.rounds), None))
-    return grid(rounds, wish.rounds)
+        return stepped_grid(rounds, next(iter(wish.rounds), None), names)
+    return grid(rounds, wish.rounds, names)

@@ -8,6 +8,7 @@ import msgspec
 
 from fedge.core.errors import ConfigError, RunError
 from fedge.report.groups import RunView
+from fedge.runs.data_names import DataNames
 from fedge.runs.files import EDGE
 
 
@@ -55,9 +56,9 @@ def read_edge(run: RunView) -> list[EdgeRound]:
         raise RunError(f"{file} is damaged: {error}; put back a copy of it, or run the experiment again") from None
 
 
-def read_one(runs: Sequence[RunView]) -> list[EdgeRound]:
-    """The rounds of the only run among these that has recorded its edge."""
-    recorded = [rounds for run in runs if (rounds := read_edge(run))]
+def read_one(runs: Sequence[RunView]) -> tuple[list[EdgeRound], DataNames]:
+    """The rounds of the only run among these that has recorded its edge, with its names of classes and clients."""
+    recorded = [(rounds, run.names) for run in runs if (rounds := read_edge(run))]
     if not recorded:
         raise not_recorded()
     if len(recorded) > 1:

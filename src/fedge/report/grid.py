@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fedge.report.edge import EdgeRound, find_round
 from fedge.report.style import COLOURS, FAINT, INK, STYLE, need
+from fedge.runs.data_names import NO_NAMES, DataNames
 
 if TYPE_CHECKING:
     import altair
@@ -19,23 +21,26 @@ _PANELS, _PAGE = 3, 660  # at most so many grids side by side, on so many pixels
 _SMALLEST, _LARGEST = 48, 110
 _SHORT = ".3~s"  # 12, 999, 1.23k: what fits a small cell
 _HEAD, _EDGE = 0.3, 0.06  # of a cell: above its bars, and around them
+_LETTERS, _MOST_LINES = 64, 3  # of a list of classes in the title; longer ones are told by their ends
 _TINTS = ("#ffffff", "#d5d5d5")  # light enough for bars and numbers on them
 
 
-def grid(rounds: Sequence[EdgeRound], shown: Sequence[int] = ()) -> altair.ConcatChart:
+def grid(rounds: Sequence[EdgeRound], shown: Sequence[int] = (), names: DataNames = NO_NAMES) -> altair.ConcatChart:
     """The grid in each of some rounds, or in the last: the clients of a cell as number and shade, its classes as bars.
 
     Bars and not colours, since nobody can tell apart as many colours as there are classes.
     """
     alt = need("altair")
     picked = [find_round(rounds, number) for number in shown] or [rounds[-1]]
-    scales = _Scales(alt, picked, len(picked))
+    scales = _Scales(alt, picked, names, len(picked))
     panels = [_panel(alt, [line], scales) for line in picked]
-    chart: altair.ConcatChart = alt.concat(*panels, columns=_PANELS, title=_said(picked), config=STYLE)
+    chart: altair.ConcatChart = alt.concat(*panels, columns=_PANELS, title=_said(picked, names), config=STYLE)
     return chart
 
 
-def stepped_grid(rounds: Sequence[EdgeRound], start: int | None = None) -> altair.LayerChart:
+def stepped_grid(
+    rounds: Sequence[EdgeRound], start: int | None = None, names: DataNames = NO_NAMES
+) -> altair.LayerChart:
     """The grid with a slider over the rounds, of which every few are left out if there are many."""
     alt = need("altair")
     first = rounds.index(find_round(rounds, start))
@@ -43,8 +48,8 @@ def stepped_grid(rounds: Sequence[EdgeRound], start: int | None = None) -> altai
     picked = rounds[first % step :: step]
     bind = alt.binding_range(min=picked[0].round, max=picked[-1].round, step=step, name="round ")
     slider = alt.param(name="shown", value=rounds[first].round, bind=bind)
-    panel = _panel(alt, picked, _Scales(alt, picked), "datum.round == shown")
-    said = _said(picked) + ([f"one round in {step} can be seen"] if step > 1 else [])
+    panel = _panel(alt, picked, _Scales(alt, picked, names), "datum.round == shown")
+    said = _said(picked, names) + ([f"one round in {step} can be seen"] if step > 1 else [])
     chart: altair.LayerChart = panel.properties(title=said, config=STYLE).add_params(slider)
     return chart
 
@@ -52,7 +57,7 @@ def stepped_grid(rounds: Sequence[EdgeRound], start: int | None = None) -> altai
 class _Scales:
     """What all panels of a chart share, so that they can be compared."""
 
-    def __init__(self, alt: Any, rounds: Sequence[EdgeRound], num_panels: int = 1) -> None:
+    def __init__(self, alt: Any, rounds: Sequence[EdgeRound], names: DataNames, num_panels: int = 1) -> None:
         rows, cols = rounds[0].rows, rounds[0].cols
         width = min(_WIDTH, _PAGE // min(num_panels, _PANELS))
         largest = _LARGEST if rounds[0].classes else _SMALLEST  # without bars there is little to see
@@ -63,6 +68,7 @@ class _Scales:
         most = max(max(line.occupancy) for line in rounds)
         self.tint = alt.Scale(domain=[0, most or 1], range=_TINTS)
         self.tallest = _tallest_share(rounds)
+        self.classes = names.class_labels(_num_classes(rounds))
 
 
 def _panel(alt: Any, rounds: Sequence[EdgeRound], scales: _Scales, which: str = "true") -> Any:
@@ -93,10 +99,12 @@ def _panel(alt: Any, rounds: Sequence[EdgeRound], scales: _Scales, which: str = 
 def _bars(alt: Any, cells: Any, scales: _Scales) -> Any:
     """A bar for each class of a cell, first class left, as high as its share of the cell's samples."""
     inside, room = 1 - 2 * _EDGE, 1 - _HEAD - _EDGE
+    called = alt.Data(values=[{"label": label, "class": name} for label, name in enumerate(scales.classes)])
     bars = (
         cells.transform_calculate(number="length(datum.samples)", label="sequence(length(datum.samples))")
         .transform_flatten(["samples", "label"])
         .transform_filter("datum.samples > 0")
+        .transform_lookup("label", alt.LookupData(called, "label", ["class"]))  # data: no name is in an expression
         .transform_calculate(
             share="datum.samples / datum.total",
             left=f"datum.col + {_EDGE} + {inside} * datum.label / datum.number",
@@ -112,7 +120,7 @@ def _bars(alt: Any, cells: Any, scales: _Scales) -> Any:
         alt.Y2("foot:Q"),
         tooltip=[
             alt.Tooltip("cell:Q"),
-            alt.Tooltip("label:Q", title="class"),
+            alt.Tooltip("class:N"),
             alt.Tooltip("samples:Q", format=",d"),
             alt.Tooltip("share:Q", format=".1%"),
         ],
@@ -144,12 +152,17 @@ def _heading(line: EdgeRound) -> str:
     return f"round {line.round:,}" + (", then cells merged" if line.merged and len(line.occupancy) > 1 else "")
 
 
-def _said(rounds: Sequence[EdgeRound]) -> list[str]:
+def _num_classes(rounds: Sequence[EdgeRound]) -> int:
+    return len(rounds[0].classes[0]) if rounds[0].classes else 0
+
+
+def _said(rounds: Sequence[EdgeRound], names: DataNames) -> list[str]:
     """What is seen; the shares are told by the largest, as bars have no axis."""
     said = ["number and shade: clients in the cell"]
-    if classes := rounds[0].classes:
-        said += [
-            f"bars: its training samples by class, 0 to {len(classes[0]) - 1} from left to right;",
-            f"the highest is {_tallest_share(rounds):.0%} of its cell",
-        ]
+    if num_classes := _num_classes(rounds):
+        labels = names.class_labels(num_classes)
+        listed = wrap(f"bars: its training samples by class (from left to right: {', '.join(labels)});", _LETTERS)
+        if labels != list(names.classes) or len(listed) > _MOST_LINES:
+            listed = [f"bars: its training samples by class, {labels[0]} to {labels[-1]} from left to right;"]
+        said += [*listed, f"the highest is {_tallest_share(rounds):.0%} of its cell"]
     return said

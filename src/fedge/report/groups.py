@@ -12,6 +12,7 @@ from fedge.core.advice import synonym
 from fedge.core.effect import digest, omit, settings
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import Field, OwnFields, describe
+from fedge.runs.data_names import DataNames
 
 
 class RunView(Protocol):
@@ -33,6 +34,8 @@ class RunView(Protocol):
     def summary(self) -> Mapping[str, Any] | None: ...
     @property
     def own_fields(self) -> OwnFields: ...
+    @property
+    def names(self) -> DataNames: ...
 
 
 @dataclass(frozen=True)

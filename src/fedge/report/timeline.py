@@ -10,6 +10,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import SECONDS, Unit, fitting, titled
 from fedge.report.edge import EdgeRound
 from fedge.report.style import FAINT, INK, SIZE, STYLE, need
+from fedge.runs.data_names import NO_NAMES, DataNames, cut
 
 if TYPE_CHECKING:
     import altair
@@ -22,6 +23,7 @@ PHASES = {"download": "#0072B2", "compute": "#56B4E9", "wait": "#DDDDDD", "uploa
 
 _WIDTH = 1.5 * SIZE["width"]
 _ROW = 11  # pixels
+_LONGEST = 24  # letters of a client beside its bar
 _GAP = 0.4  # rows between cells
 _BEYOND = 1.5  # deadlines: where the axis ends, so that one client that takes for ever does not squeeze all others
 _FAR = 2.0  # times the slowest: a deadline further off is said and not drawn, for the same reason
@@ -43,20 +45,22 @@ class TimeSpan(NamedTuple):
         return f"{seconds / self.unit.size:.{digits}g} {self.unit.name}"
 
 
-def timeline(line: EdgeRound) -> altair.LayerChart:
+def timeline(line: EdgeRound, names: DataNames = NO_NAMES) -> altair.LayerChart:
     """A bar for each client, by cell and then by finish, with the deadline as a line."""
     if not line.clients:
         raise ConfigError(f"nobody worked in round {line.round}, so there is no timeline; choose another --round")
     alt = need("altair")
     shown = _choose(line)
+    labels = [cut(names.client_label(line.clients[i]), _LONGEST) for i in shown]
     span = _span(max(line.finish_s[i] for i in shown), line.deadline_s)
     places = _places(line, shown)
     num_rows = places[-1] + 1
+    rows = list(zip(shown, places, labels, strict=True))
     y = {"scale": alt.Scale(domain=[0, num_rows], nice=False, reverse=True), "axis": None}
     layers = [
-        _bars(alt, [bar for i, place in zip(shown, places, strict=True) for bar in _phases(line, i, place)], span, y),
-        *_texts(alt, [_name(line, i, place, span) for i, place in zip(shown, places, strict=True)], y),
-        *_cells(alt, line, shown, places, y),
+        _bars(alt, [bar for row in rows for bar in _phases(line, *row)], span, y, ["name:N"] if names.clients else []),
+        *_texts(alt, [_name(line, *row, span) for row in rows], y),
+        *_cells(alt, line, shown, places, y, max(map(len, labels))),
         *_deadline(alt, span),
     ]
     symbols = {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
@@ -64,7 +68,7 @@ def timeline(line: EdgeRound) -> altair.LayerChart:
         *layers,
         width=_WIDTH,
         height=_ROW * num_rows,
-        title=_said(line, len(shown), span),
+        title=_said(line, names, len(shown), span),
         config=STYLE | {"legend": STYLE["legend"] | symbols},
     )
     return chart
@@ -90,19 +94,19 @@ def _places(line: EdgeRound, shown: Sequence[int]) -> list[float]:
     return [row + _GAP * cells.index(line.cell[i]) for row, i in enumerate(shown)]
 
 
-def _phases(line: EdgeRound, i: int, place: float) -> list[dict[str, Any]]:
+def _phases(line: EdgeRound, i: int, place: float, label: str) -> list[dict[str, Any]]:
     """What a client did, one after the other; times in seconds."""
     start, bars = 0.0, []
     times = (line.down_s[i], line.compute_s[i], line.wait_s[i], line.up_s[i])
     for phase, seconds in zip(PHASES, times, strict=True):
         if seconds > 0:
-            what = {"client": line.clients[i], "phase": phase, "seconds": seconds}
+            what = {"client": line.clients[i], "name": label, "phase": phase, "seconds": seconds}
             bars.append(what | {"start": start, "end": start + seconds, "place": place})
         start += seconds
     return bars
 
 
-def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: TimeSpan, y: dict[str, Any]) -> Any:
+def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: TimeSpan, y: dict[str, Any], named: Sequence[str]) -> Any:
     size = span.unit.size
     across = alt.Scale(domain=[0, span.end / size or 1.0], nice=span.deadline is None)
     chart = alt.Chart(alt.Data(values=phases)).transform_calculate(
@@ -117,15 +121,15 @@ def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: TimeSpan, y: dict[st
         alt.Y("top:Q", **y),
         alt.Y2("bottom:Q"),
         alt.Color("phase:N", scale=alt.Scale(domain=[*PHASES], range=[*PHASES.values()])),
-        tooltip=["client:Q", "phase:N", alt.Tooltip("seconds:Q", format=".3~g")],
+        tooltip=["client:Q", *named, "phase:N", alt.Tooltip("seconds:Q", format=".3~g")],
     )
 
 
-def _name(line: EdgeRound, i: int, place: float, span: TimeSpan) -> dict[str, Any]:
+def _name(line: EdgeRound, i: int, place: float, label: str, span: TimeSpan) -> dict[str, Any]:
     """A client at the left, and at the right end of its bar, if it was late, when it was done."""
     late = f"late: {span.written(line.finish_s[i], 3)}" if line.late[i] else ""
     at = min(line.finish_s[i], span.end) / span.unit.size
-    return {"client": line.clients[i], "middle": place + 0.5, "at": at, "late": late}
+    return {"client": line.clients[i], "name": label, "middle": place + 0.5, "at": at, "late": late}
 
 
 def _texts(alt: Any, names: Sequence[dict[str, Any]], y: dict[str, Any]) -> list[Any]:
@@ -134,12 +138,14 @@ def _texts(alt: Any, names: Sequence[dict[str, Any]], y: dict[str, Any]) -> list
     labels = chart.mark_text(align="right", dx=-5, color=INK, **small)
     late = chart.transform_filter("datum.late").mark_text(align="left", dx=4, color=INK, fontWeight="bold", **small)
     return [
-        labels.encode(x=alt.value(0), text=alt.Text("client:N")),
+        labels.encode(x=alt.value(0), text=alt.Text("name:N")),
         late.encode(alt.X("at:Q"), alt.Text("late:N")),
     ]
 
 
-def _cells(alt: Any, line: EdgeRound, shown: Sequence[int], places: Sequence[float], y: dict[str, Any]) -> list[Any]:
+def _cells(
+    alt: Any, line: EdgeRound, shown: Sequence[int], places: Sequence[float], y: dict[str, Any], letters: int
+) -> list[Any]:
     """The cells beside their clients; none, if there is but one."""
     if len(line.occupancy) == 1:
         return []
@@ -147,8 +153,7 @@ def _cells(alt: Any, line: EdgeRound, shown: Sequence[int], places: Sequence[flo
     groups = [(cell, [place for _, place in group]) for cell, group in groupby(pairs, key=lambda pair: pair[0])]
     rows = [{"cell": f"cell {cell}", "first": own[0], "last": own[-1] + 1} for cell, own in groups]
     middle = alt.Chart(alt.Data(values=rows)).transform_calculate(middle="(datum.first + datum.last) / 2")
-    digits = max(len(str(line.clients[i])) for i in shown)
-    left = -10 - 5 * digits  # of the clients' numbers
+    left = -10 - 5 * letters  # of the clients' labels
     text = middle.mark_text(align="right", dx=left - 4, fontSize=8, baseline="middle", color=FAINT)
     return [
         text.encode(alt.Y("middle:Q", **y), x=alt.value(0), text=alt.Text("cell:N")),
@@ -169,11 +174,13 @@ def _deadline(alt: Any, span: TimeSpan) -> list[Any]:
     ]
 
 
-def _said(line: EdgeRound, num_shown: int, span: TimeSpan) -> list[str]:
+def _said(line: EdgeRound, names: DataNames, num_shown: int, span: TimeSpan) -> list[str]:
     count = len(line.clients)
     late = f", {sum(line.late):,} late" if any(line.late) else ""
     some = f"; {num_shown} shown, evenly chosen" if num_shown < count else ""
     said = [f"round {line.round:,}: {count:,} client{'' if count == 1 else 's'}{late}{some}"]
+    if names.clients:
+        said.append("clients go by their names in the data")
     if any(line.wait_s):
         said.append("wait: for the uplink, all of it drawn before the upload, which others may have interrupted")
     if span.end < span.slowest:

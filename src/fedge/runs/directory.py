@@ -22,6 +22,7 @@ from fedge.core.storage import sync_folder, write_all, write_atomic, writing
 from fedge.runs import files
 from fedge.runs.checkpoint import Checkpoint, chunks, load
 from fedge.runs.code import check_code, copy_code, hash_code
+from fedge.runs.data_names import NO_NAMES, DataNames
 from fedge.runs.environment import environment as surroundings
 from fedge.runs.files import CodeChange, RunMark
 from fedge.runs.kept import KeptStore
@@ -63,11 +64,12 @@ class RunDirectory:
         without_effect: Iterable[str] = (),
         sources: Sources | None = None,
         metrics: Iterable[MetricDeclaration] = (),
+        names: DataNames = NO_NAMES,
     ) -> Self:
         """A new run, with the paths of the settings that do not affect its results, and users' files by their path.
 
-        `metrics` are those that it records beside the fields of every run. Its configuration is written last, since a
-        directory without one is no run.
+        `metrics` are those that it records beside the fields of every run, `names` those that its charts use. Its
+        configuration is written last, since a directory without one is no run.
         """
         run = cls(path, _START_AGAIN)
         try:
@@ -75,6 +77,8 @@ class RunDirectory:
                 _refuse_existing(path)
                 where = surroundings() if environment is None else environment
                 write_atomic(path / files.ENVIRONMENT, files.encode_pretty(where))
+                if names != NO_NAMES:
+                    write_atomic(path / files.NAMES, files.encode_pretty(names))
                 copy_code(path, sources or {})
                 mark = RunMark(_new_id(), 0, tuple(without_effect), hash_code(sources or {}), metrics=tuple(metrics))
                 run._write_config(config, mark)

@@ -2,6 +2,7 @@
 
     config.json            the resolved configuration, and a `RunMark`; a directory that has it is a run
     environment.json       where it ran: versions, CPU, threads, commit, start
+    names.json             names of classes and clients, if the data has any
     rounds.jsonl           one line for each round, written as it happens
     traces.jsonl           on request: what happened inside rounds, written after each
     edge.jsonl             on request: where clients were and when they did what, written after each
@@ -41,6 +42,7 @@ from fedge.runs.formats import FORMAT, check_meanings, upgrade
 
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
+NAMES = "names.json"
 ROUNDS = "rounds.jsonl"
 TRACES = "traces.jsonl"
 EDGE = "edge.jsonl"

@@ -16,6 +16,7 @@ from fedge.core.lock import holder
 from fedge.core.schema import show
 from fedge.core.storage import reading
 from fedge.runs import files
+from fedge.runs.data_names import DataNames, read_names
 
 if TYPE_CHECKING:
     from fedge.core.layout import Tree
@@ -104,6 +105,11 @@ class RunRecords:
         found = self._object(files.ENVIRONMENT) or {}
         files.check_types(self.path / files.ENVIRONMENT, found, _Surroundings)
         return found
+
+    @cached_property
+    def names(self) -> DataNames:
+        """The names of classes and clients, for charts."""
+        return read_names(self.path)
 
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:

@@ -1,0 +1,67 @@
+"""Names of classes and clients, kept in a run for its charts: nothing is matched or computed by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from fedge.core.errors import FedgeError
+from fedge.core.printable import printable
+from fedge.runs.files import NAMES, read_bytes
+
+MOST_CLASSES = 1_000
+MOST_CLIENTS = 10_000
+LONGEST = 60
+"""Characters of a stored name; longer ones are cut."""
+
+_Name = Annotated[str, msgspec.Meta(max_length=LONGEST)]
+
+
+class DataNames(msgspec.Struct, frozen=True):
+    """The names by number; none where the data has none, or more than a chart could use.
+
+    All or none, since a number beside names, which may be numerals, would be taken for a name.
+    """
+
+    classes: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MOST_CLASSES)] = ()
+    clients: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MOST_CLIENTS)] = ()
+
+    @staticmethod
+    def of(data: object) -> DataNames:
+        """Return the names that a federation's data has."""
+        return DataNames(
+            _bounded(getattr(data, "shown_classes", ()), MOST_CLASSES),
+            _bounded(getattr(data, "names", ()), MOST_CLIENTS),
+        )
+
+    def class_labels(self, num_classes: int) -> list[str]:
+        """Return what to call each of so many classes: its name, or its number."""
+        return list(self.classes) if len(self.classes) == num_classes else [*map(str, range(num_classes))]
+
+    def client_label(self, client: int) -> str:
+        """Return what to call a client: its name, or its number."""
+        return self.clients[client] if 0 <= client < len(self.clients) else str(client)
+
+
+NO_NAMES = DataNames()
+
+
+def read_names(path: Path) -> DataNames:
+    """Return the names in a run directory, fit to be shown; none if they cannot be read, since no result needs them."""
+    try:
+        found = msgspec.json.decode(read_bytes(path / NAMES) or b"{}", type=DataNames)
+    except (FedgeError, ValueError, RecursionError):
+        return NO_NAMES
+    return DataNames(*(tuple(map(printable, names)) for names in (found.classes, found.clients)))
+
+
+def cut(name: str, longest: int) -> str:
+    """Return the name, or its first letters and an ellipsis."""
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def _bounded(names: Sequence[str], most: int) -> tuple[str, ...]:
+    return tuple(cut(printable(name), LONGEST) for name in names) if len(names) <= most else ()
