@@ -101,6 +101,9 @@ def test_the_same_run_as_from_a_file(folder: Path) -> None:
         ({"selection": {"fraction": 1.5}}, r"selection\.fraction: expected float <= 1\.0, got 1\.5"),
         ({"data": {"name": "digits", "clients": 3}}, r"data\.clients: given twice"),
         ({"data": "digit"}, r"data\.name: unknown name 'digit', did you mean 'digits'"),
+        ({"data": {"x": [1], "y": [0]}}, r"data: expected a table with a name, got the keys x, y; .* as \(x, y\)"),
+        ({"algorithm": fedge.FedAvg}, r"^algorithm: expected options, got the class FedAvg; write FedAvg\(\)$"),
+        ({"model": fedge.Nn}, r"^model: expected options, got the class Nn; write Nn\(\)$"),
         ({"data": 3}, "data: expected the name of a data set"),
         ({"model": 3}, "model: expected a name such as 'mnist_2nn', an nn.Module"),
         ({"model": lambda a, b, c: None}, r"model: expected <lambda> to take no arguments, or"),
@@ -113,6 +116,24 @@ def test_what_is_wrong_is_said(changes: dict[str, Any], says: str, folder: Path)
     with pytest.raises(fedge.FedgeError, match=says):
         experiment(**changes).run(1, progress=False)
     assert not (folder / "runs").exists()
+
+
+def test_an_unknown_option_is_said_as_in_a_file() -> None:
+    with pytest.raises(fedge.ConfigError, match=r"FedAvg: algorithm\.lr: unknown key, did you mean 'learning_rate'\?"):
+        fedge.FedAvg(lr=0.1)  # type: ignore[call-arg]
+    with pytest.raises(fedge.ConfigError, match=r"Uniform: selection\.fractoin: unknown key, did you mean 'fraction'"):
+        fedge.Uniform(fractoin=0.1)  # type: ignore[call-arg]
+
+
+def test_one_number_is_no_list_of_seeds() -> None:
+    with pytest.raises(fedge.ConfigError, match=r"seeds: expected .*got 3"):
+        experiment().run(1, seeds=3)  # type: ignore[call-overload]
+
+
+def test_objects_are_called_by_their_type() -> None:
+    x, y = np.ones((20, 1, 28, 28)), np.arange(20) % 10
+    made = experiment(data=fedge.Arrays(x, y), model=Net, algorithm="fedavg")
+    assert repr(made) == "Experiment('run': Arrays, Net, fedavg)"
 
 
 def test_a_module_is_copied() -> None:

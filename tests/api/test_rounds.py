@@ -142,9 +142,19 @@ def test_a_callback_that_fails_leaves_a_run_to_resume() -> None:
     assert len(experiment().run(3, resume=True, progress=False).rounds) == 3
 
 
-def test_what_is_no_callback() -> None:
-    with pytest.raises(TypeError, match="expected a callback with on_round or on_evaluate"):
-        experiment().run(1, callbacks=[3], progress=False)  # type: ignore[list-item]
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([3], "expected an object with on_round or on_evaluate, or a function, got int"),
+        ([fedge.Callback], r"got the class Callback; write Callback\(\.\.\.\)"),
+        (print, r"expected a list, got builtin_function_or_method; write callbacks=\[\.\.\.\]"),
+    ],
+)
+def test_what_is_no_callback(given: Any, problem: str, folder: Path) -> None:
+    """Before anything is trained."""
+    with pytest.raises(fedge.ConfigError, match=f"callbacks: .*{problem}"):
+        experiment().run(1, callbacks=given, progress=False)
+    assert not (folder / "runs").exists()
 
 
 def test_several_seeds_are_no_rounds(folder: Path) -> None:

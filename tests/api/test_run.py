@@ -81,7 +81,7 @@ def test_costs_to_a_value(run: fedge.Run) -> None:
     assert found["bytes_up"] == sum(record["bytes_up"] for record in run.rounds[: first + 1])
     assert run.cost_to(accuracy=1.0) is None
     assert run.cost_to(loss=100) is not None
-    with pytest.raises(fedge.ConfigError, match=r"metric: expected one of .*got 'acuracy'"):
+    with pytest.raises(fedge.ConfigError, match=r"no round has 'acuracy', did you mean 'accuracy'\?"):
         run.cost_to(acuracy=0.9)
     with pytest.raises(fedge.ConfigError, match="expected one metric"):
         run.cost_to()
@@ -98,6 +98,7 @@ def test_a_chart_and_a_table(run: fedge.Run, tmp_path: Path) -> None:
 def test_html_is_escaped(run: fedge.Run, tmp_path: Path) -> None:
     page = run._repr_html_()
     assert "<td>accuracy</td>" in page
+    assert "target" not in page  # since none was set
     config = (run.path / "config.json").read_text().replace('"name": "run"', '"name": "<script>"')
     (tmp_path / "config.json").write_text(config)
     assert "<script>" not in fedge.Run(tmp_path)._repr_html_()

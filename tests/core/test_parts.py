@@ -95,11 +95,15 @@ def test_options_survive_pickling_as_ray_sends_them(mine: Path) -> None:
         (
             "Net",
             ALGORITHMS,
-            "a class derived from TrainingOptions, for an algorithm; got a model of the class Net",
+            "a class derived from TrainingOptions of fedge.algorithm, for an algorithm; got a model of the class Net",
         ),
-        ("FedAvgM", MODELS, "derived from Model or a function, for a model; got an algorithm of the class FedAvgM"),
+        (
+            "FedAvgM",
+            MODELS,
+            "derived from Model of fedge.models.model or a function, for a model; got an algorithm of",
+        ),
         ("Plain", ALGORITHMS, "for an algorithm; got the class Plain"),
-        ("load", PARTITIONS, "derived from Partitioner, for a partition; got a function"),
+        ("load", PARTITIONS, "derived from Partitioner of fedge.data.partition, for a partition; got a function"),
         ("not_a_part", MODELS, "got a value of type int"),
         ("TrainingOptions", ALGORITHMS, "got an algorithm of the class TrainingOptions"),
         ("FedAvgN", ALGORITHMS, "defines no 'FedAvgN', did you mean 'FedAvg"),

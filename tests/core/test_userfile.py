@@ -64,7 +64,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_function_is_named_with_the_nearest(tmp_path: Path) -> None:
     path = write(tmp_path, "def load():\n    pass\n")
-    assert problem(f"{path}:laod") == f"data.name: {path} defines no 'laod', did you mean 'load'?"
+    assert problem(f"{path}:laod") == f"data.name: {path} defines no 'laod', did you mean 'load'?; it defines load"
+    empty = write(tmp_path, "x = 3\n", "empty.py")
+    for reference in (empty, f"{empty}:FedAvg"):
+        assert problem(reference).endswith("; it defines no class and no function: write one there")
 
 
 def test_what_is_not_callable_is_refused(tmp_path: Path) -> None:

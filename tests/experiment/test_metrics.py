@@ -327,7 +327,7 @@ def test_readers_do_not_run_a_users_file(raw: dict[str, Any], tmp_path: Path) ->
         ("Eror", r"defines no 'Eror', did you mean 'Error'\?"),
         ("mean", r"its sums must add up over samples"),
         ("broken", r"failed: ZeroDivisionError: division by zero \(line \d+ of .*mine\.py"),
-        ("text", r"must return a metric, of a class derived from fedge\.metrics\.Metric; got 'text'"),
+        ("text", r"must return a metric, of a class derived from fedge\.metrics\.Metric; got str"),
         ("Loss", r"'loss' is the name of another recorded field"),
         ("best_f1", r"'best_f1' is the name of another recorded field"),
         ("größe", r"expected a name of at most 64 letters"),

@@ -205,12 +205,26 @@ def test_a_users_model_is_built_with_its_options(tmp_path: Path) -> None:
     assert module.training
 
 
+@pytest.mark.parametrize("arguments", ["", ", width=4", ", shape, num_outputs, width=4"])
+def test_a_class_of_modules_is_a_model(tmp_path: Path, arguments: str) -> None:
+    """As PyTorch's users write it: made without arguments, or else with the shape and the number of outputs."""
+    body = f"def __init__(self{arguments}):\n        super().__init__(4, 2)"
+    (tmp_path / "mine.py").write_text(f"from torch import nn\n\nclass Net(nn.Linear):\n    {body}\n")
+    kind = choose(f"{tmp_path}/mine.py:Net", MODELS, "model.name")
+    assert count(kind().build((4,), 2)) == 10
+    if "width" in arguments:
+        assert count(kind(options={"width": 5}).build((4,), 2)) == 10
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         ("return 3", r"must return an nn\.Module, got int"),
         ("raise ValueError('no')", r"failed: ValueError: no \(line 4 of"),
-        ("return nn.Linear(5, num_outputs)", r"does not take inputs of shape \(4,\): RuntimeError"),
+        (
+            "return nn.Linear(5, num_outputs)",
+            r"inputs of shape \(4,\), .*: RuntimeError.*; change its first layer",
+        ),
         ("return nn.Linear(*shape, 3)", r"shape \(4,\) the model must give a tensor \[2, 2\], got \[2, 3\]"),
         ("return nn.LSTM(*shape, 2)", r"must give a tensor \[2, 2\], got tuple"),
     ],

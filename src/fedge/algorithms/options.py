@@ -19,7 +19,7 @@ Weighting = Literal["samples", "uniform"]
 class TrainingOptions(Options):
     """Local training; an algorithm adds its own options and says what it does in `build`."""
 
-    part = Part("algorithm", "fedge.algorithms")
+    part = Part("algorithm", "fedge.algorithms", "fedge.algorithm")
     version: ClassVar[int] = 1
     """Raised when the same options compute something else: server and clients must have the same."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never, overload
 
@@ -88,6 +88,7 @@ class Experiment:
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "unknown", "__class__")}
         _refuse_unknown(unknown, given)
+        _refuse_classes(given)
         lent: dict[str, Any] = {}
         raw = {key: _plain(value, lent) for key, value in given.items() if value is not None}
         raw["data"] = _data_settings(data, raw.pop("clients", None), raw.pop("partition", None), lent)
@@ -123,7 +124,8 @@ class Experiment:
         return configuration.plain(self._config)
 
     def __repr__(self) -> str:
-        names = [configuration.plain(self._config)[part]["name"] for part in ("data", "model", "algorithm")]
+        parts = [configuration.plain(self._config)[part] for part in ("data", "model", "algorithm")]
+        names = [part["type"] if part["name"] == PYTHON else part["name"] for part in parts]
         return f"Experiment({self._config.name!r}: {', '.join(names)})"
 
     @overload
@@ -172,8 +174,8 @@ class Experiment:
         name with the same settings, data and model is continued from its last checkpoint, also for more rounds; if
         there are only others, a RunError names the difference, and if there is none, a new run is started.
         """
-        changes = {"rounds": rounds, "seed": seed, "seeds": seeds if seeds is None else list(seeds), "name": name}
-        config = self._changed(changes)
+        several = list(seeds) if isinstance(seeds, Iterable) else seeds
+        config = self._changed({"rounds": rounds, "seed": seed, "seeds": several, "name": name})
         with self._start(config, runs, resume, progress, callbacks) as trained:
             for _ in trained:
                 pass
@@ -234,6 +236,14 @@ def _refuse_unknown(unknown: Mapping[str, Any], known: Mapping[str, Any]) -> Non
         raise ConfigError(*problems)
 
 
+def _refuse_classes(given: Mapping[str, Any]) -> None:
+    """Raise a ConfigError for a class of options in place of options."""
+    classes = {key: kind for key, kind in given.items() if isinstance(kind, type) and issubclass(kind, Struct)}
+    if classes:
+        names = [(key, kind.__name__) for key, kind in classes.items()]
+        raise ConfigError(*(f"{key}: expected options, got the class {name}; write {name}()" for key, name in names))
+
+
 def _plain(value: Any, lent: dict[str, Any]) -> Any:
     """Options as an experiment file has them, everything else as it is; classes of the program's own are lent."""
     if isinstance(value, Struct):
@@ -267,6 +277,9 @@ def _data_settings(data: Any, clients: Any, partition: Any, lent: dict[str, Any]
                 "data: expected the name of a data set, its options, arrays (x, y), a PyTorch data set, a data frame, "
                 f"fedge.Arrays, fedge.Table or fedge.Clients; got {type(data).__name__}"
             )
+        if "name" not in data:
+            keys = ", ".join(map(str, data)) or "none"
+            raise ConfigError(f"data: expected a table with a name, got the keys {keys}; arrays are passed as (x, y)")
         if twice := sorted(division.keys() & data.keys()):
             raise ConfigError(f"data.{twice[0]}: given twice, in data and as {twice[0]}=; drop one of them")
         return {**_plain(data, lent), **division}

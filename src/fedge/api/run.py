@@ -117,6 +117,10 @@ class Run(RunRecords):
         if len(goal) != 1:
             raise ConfigError(f"cost_to: expected one metric, such as accuracy=0.9, got {show(goal)}")
         ((metric, value),) = goal.items()
+        known = sorted({field for record in self.rounds for field in record})
+        if known and metric not in known:
+            recorded = ", ".join(known)
+            raise ConfigError(f"cost_to: no round has {metric!r}{nearest(metric, known)}; recorded: {recorded}")
         results = Results(TargetOptions(metric=cast(Any, metric), value=value))
         results.review(self.rounds)
         costs = {name.removesuffix(TO_TARGET): cost for name, cost in results.costs_to_target().items()}
@@ -133,7 +137,9 @@ class Run(RunRecords):
     def _repr_html_(self) -> str:
         algorithm = self.config.get("algorithm", {}).get("name")
         head = f"{self.config.get('name')}: {algorithm}, {self.status}, {self.path}"
-        rows = [(describe(name).title, _written(name, value)) for name, value in (self.summary or {}).items()]
+        aimed = (self.config.get("target") or {}).get("value") is not None
+        shown = {name: value for name, value in (self.summary or {}).items() if aimed or not is_to_target(name)}
+        rows = [(describe(name).title, _written(name, value)) for name, value in shown.items()]
         return _html(head, [], rows)
 
 

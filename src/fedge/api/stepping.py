@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fedge.api.run import Run
+from fedge.core.errors import ConfigError
 from fedge.core.lent import lending
 from fedge.core.progress import Progress, Silent
 from fedge.experiment.rounds import Record
@@ -54,6 +55,7 @@ class Rounds(Iterator[Record]):
         progress: bool | Progress,
         callbacks: Sequence[CallbackLike],
     ) -> None:
+        _check(callbacks)
         self.path = path
         self._precision, self._lent, self._callbacks = precision, lent, callbacks
         self._stack = ExitStack()
@@ -113,17 +115,29 @@ def watched(progress: bool | Progress | None) -> Iterator[Progress]:
         screen.close()
 
 
-def _tell(callback: CallbackLike, record: Record) -> bool:
+def _check(callbacks: object) -> None:
+    """Raise a ConfigError unless all of them can be told of a round, before any is trained."""
+    if not isinstance(callbacks, Sequence):
+        raise ConfigError(f"callbacks: expected a list, got {type(callbacks).__name__}; write callbacks=[...]")
+    for callback in callbacks:
+        if isinstance(callback, type):
+            name = callback.__name__
+            raise ConfigError(f"callbacks: expected an object or a function, got the class {name}; write {name}(...)")
+        if not (_has_methods(callback) or callable(callback)):
+            kind = type(callback).__name__
+            raise ConfigError(f"callbacks: expected an object with on_round or on_evaluate, or a function, got {kind}")
+
+
+def _has_methods(callback: object) -> bool:
+    return hasattr(callback, "on_round") or hasattr(callback, "on_evaluate")
+
+
+def _tell(callback: Any, record: Record) -> bool:
     """Whether a callback wants the run to end."""
-    if not (told := hasattr(callback, "on_round") or hasattr(callback, "on_evaluate")) and callable(callback):
-        methods: list[Callable[[Record], bool | None]] = [callback]
-    else:
-        names = ["on_round", "on_evaluate"] if "evaluated_at" in record else ["on_round"]
-        methods = [getattr(callback, name) for name in names if hasattr(callback, name)]
-        if not told:
-            raise TypeError(f"expected a callback with on_round or on_evaluate, or a function, got {callback!r}")
+    names = ["on_round", "on_evaluate"] if "evaluated_at" in record else ["on_round"]
+    methods = [getattr(callback, name) for name in names if hasattr(callback, name)]
     try:
-        wishes = [bool(method(record)) for method in methods]
+        wishes = [bool(method(record)) for method in (methods if _has_methods(callback) else [callback])]
     except Stop:
         return True
     return any(wishes)

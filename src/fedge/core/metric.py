@@ -29,7 +29,7 @@ _SLACK = 1e-9  # of rounding, relative
 class Metric(Options):
     """`count` gives the sums over some samples, `value` the number that all sums together stand for."""
 
-    part = Part("metric", "fedge.metrics")
+    part = Part("metric", "fedge.metrics", "fedge.metrics")
 
     better: ClassVar[Better] = "higher"
     low: ClassVar[float] = -inf  # the least that it can be

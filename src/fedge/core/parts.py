@@ -31,6 +31,7 @@ class Part(NamedTuple):
 
     word: str  # for messages
     group: str  # of entry points
+    home: str = ""  # the module that authors import the class from, if it is not the one that declares it
 
 
 class Origin(NamedTuple):
@@ -194,8 +195,10 @@ def _fit(
             return _tagged(caller, found, name, home)
     except (TypeError, ValueError) as error:  # such as a field that is called name
         raise ConfigError(f"{where}: {name} cannot be a kind of {_part(base).word}: {error}") from error
-    expected = f"a class derived from {base.__name__}" + (" or a function" if caller else "")
-    raise ConfigError(f"{where}: expected {name} to be {expected}, for {_an(_part(base))}; got {_kind_of(found)}")
+    part = _part(base)
+    expected = f"a class derived from {base.__name__} of {part.home or base.__module__}"
+    expected += " or a function" if caller else ""
+    raise ConfigError(f"{where}: expected {name} to be {expected}, for {_an(part)}; got {_kind_of(found)}")
 
 
 def _kind_of(found: object) -> str:

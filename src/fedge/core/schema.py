@@ -14,10 +14,21 @@ from functools import lru_cache
 from math import isfinite
 from reprlib import Repr
 from types import NoneType
-from typing import Annotated, Any, ClassVar, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, StructMeta
 
 from fedge.core import advice
 from fedge.core.errors import ConfigError, nearest
@@ -35,8 +46,22 @@ _MAX_FLOAT = 1e38
 """What float32 can hold."""
 
 
+class OptionsMeta(StructMeta):
+    """The kind of all classes of options: an unknown keyword is the same error as an unknown key of a file."""
+
+    if not TYPE_CHECKING:  # for which the fields say what a class is called with
+
+        def __call__(self, *args: Any, **given: Any) -> Any:
+            if given.keys() <= set(self.__struct_fields__):
+                return super().__call__(*args, **given)
+            path = self.part.word.partition(" ")[0] if self.part else ""
+            fields = {field.name: field.type for field in msgspec.structs.fields(self)}
+            unknown = [key for key in given if key not in fields]
+            raise ConfigError(*(f"{self.__name__}: {unknown_key(key, path, fields)}" for key in unknown))
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Options(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="name"):
+class Options(Struct, metaclass=OptionsMeta, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="name"):
     """What one component can be told.
 
     One of several of its kind has a tag, the name that users write to choose it; the only one of its kind: tag=False.

@@ -43,7 +43,7 @@ def load_object(reference: str, where: str) -> tuple[object, ModuleType]:
     module = _load_file(path, where)
     if not hasattr(module, name):
         names = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
-        raise ConfigError(f"{where}: {path} defines no {name!r}{nearest(name, names)}")
+        raise ConfigError(f"{where}: {path} defines no {name!r}{nearest(name, names)}; {_listed(path)}")
     return getattr(module, name), module
 
 
@@ -111,21 +111,21 @@ def describe(error: BaseException, reference: str, source: bool = True) -> str:
 def _parse(reference: str, where: str) -> tuple[Path, str]:
     file, _, name = reference.rpartition(":")
     if reference.endswith(".py") and (path := _path(reference)).is_file():
-        names = ", ".join(_defined(path)) or "none"
-        raise ConfigError(f"{where}: expected {reference}:NAME, got a file without a name; it defines {names}")
+        raise ConfigError(f"{where}: expected {reference}:NAME, got a file without a name; {_listed(path)}")
     if not file.endswith(".py") or not name.isidentifier():
         raise ConfigError(f"{where}: expected path/to/file.py:NAME, got {reference!r}")
     return _path(file), name
 
 
-def _defined(path: Path) -> list[str]:
-    """The classes and functions of a file, which is not run for that."""
+def _listed(path: Path) -> str:
+    """The classes and functions of a file in words; the file is not run for that."""
     try:
         body = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
-        return []
+        body = []
     names = [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    return [name for name in names if not name.startswith("_")]
+    public = ", ".join(name for name in names if not name.startswith("_"))
+    return f"it defines {public}" if public else "it defines no class and no function: write one there"
 
 
 def _path(file: str) -> Path:

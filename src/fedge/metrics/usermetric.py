@@ -10,7 +10,6 @@ from msgspec import Meta, field
 from fedge.core.errors import ConfigError
 from fedge.core.metric import WHERE, Metric
 from fedge.core.parts import explain, origin_of
-from fedge.core.schema import show
 
 
 class UserMetric(Metric, tag=False, kw_only=True):
@@ -33,6 +32,6 @@ class UserMetric(Metric, tag=False, kw_only=True):
         if not isinstance(metric, Metric):
             raise ConfigError(
                 f"{WHERE}: {origin_of(self).name} must return a metric, of a class derived from fedge.metrics.Metric; "
-                f"got {show(metric)}"
+                f"got {type(metric).__name__}"
             )
         return metric

@@ -21,7 +21,10 @@ def probe(module: nn.Module, shape: tuple[int, ...], num_samples: int = 1) -> ob
             return module(x)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise ModelError(f"model.name: the model does not take inputs of shape {shape}: {reason}") from error
+            raise ModelError(
+                f"model.name: the model does not take inputs of shape {shape}, those of the data: {reason}; "
+                "change its first layer, or flatten the inputs before it"
+            ) from error
 
 
 def check_outputs(module: nn.Module, shape: tuple[int, ...], num_outputs: int) -> None:
@@ -30,7 +33,8 @@ def check_outputs(module: nn.Module, shape: tuple[int, ...], num_outputs: int) -
     got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if got != [2, num_outputs]:
         raise ModelError(
-            f"model.name: for two inputs of shape {shape} the model must give a tensor [2, {num_outputs}], got {got}"
+            f"model.name: for two inputs of shape {shape} the model must give a tensor [2, {num_outputs}], got {got}; "
+            f"the data have {num_outputs} outputs: change the last layer"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from hashlib import sha256
@@ -64,7 +64,12 @@ def hand_over(source: ModelSource) -> tuple[PythonModel, Make]:
 
 
 def _call(source: Callable[..., Any], name: str, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-    given = _arguments(source, name, shape, num_outputs)
+    given = fitting_arguments(source, shape, num_outputs)
+    if given is None:
+        raise ModelError(
+            f"model: expected {name} to take no arguments, or the shape of an input and the number of outputs, but it "
+            f"is {name}{inspect.signature(source)}; pass lambda shape, num_outputs: {name}(...)"
+        )
     try:
         module = source(*given)
     except Exception as error:
@@ -74,21 +79,24 @@ def _call(source: Callable[..., Any], name: str, shape: tuple[int, ...], num_out
     return module
 
 
-def _arguments(source: Callable[..., Any], name: str, shape: tuple[int, ...], num_outputs: int) -> tuple[Any, ...]:
+def fitting_arguments(
+    source: Callable[..., Any], shape: tuple[int, ...], num_outputs: int, options: Mapping[str, Any] | None = None
+) -> tuple[Any, ...] | None:
+    """Return what a class or function is called with beside its options: nothing where it can be, else both.
+
+    None if it takes neither.
+    """
     try:
         signature = inspect.signature(source)
     except (TypeError, ValueError):  # what is written in C has none
         return ()
     for given in ((), (shape, num_outputs)):
         try:
-            signature.bind(*given)
+            signature.bind(*given, **options or {})
         except TypeError:
             continue
         return given
-    raise ModelError(
-        f"model: expected {name} to take no arguments, or the shape of an input and the number of outputs, but it is "
-        f"{name}{signature}; pass lambda shape, num_outputs: {name}(...)"
-    )
+    return None
 
 
 def _digest_module(module: nn.Module) -> str:

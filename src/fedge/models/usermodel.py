@@ -12,10 +12,14 @@ from fedge.core.errors import ModelError
 from fedge.core.parts import explain, origin_of
 from fedge.models.model import Model
 from fedge.models.probe import check_outputs
+from fedge.models.python_model import fitting_arguments
 
 
 class UserModel(Model, tag=False, kw_only=True):
-    """An nn.Module that a function in a file of one's own returns for (shape, num_outputs, **options)."""
+    """An nn.Module that a function in a file of one's own returns for (shape, num_outputs, **options).
+
+    Or a class of such modules: it is called with its options alone where it can be, else like a function.
+    """
 
     function: ClassVar[Callable[..., Any]]
     options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
@@ -23,8 +27,11 @@ class UserModel(Model, tag=False, kw_only=True):
     )
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+        given: tuple[Any, ...] = (shape, num_outputs)
+        if isinstance(self.function, type) and fitting_arguments(self.function, shape, num_outputs, self.options) == ():
+            given = ()
         try:
-            module = self.function(shape, num_outputs, **self.options)
+            module = self.function(*given, **self.options)
         except Exception as error:
             raise ModelError(f"model.name: {explain(error, self)}") from error
         if not isinstance(module, nn.Module):

@@ -52,7 +52,7 @@ def _warned_frame(where: str, runs: Sequence[Run], problems: Sequence[str | None
     """The runs without a problem as a table, with a warning for each of the others."""
     readable = [run for run, problem in zip(runs, problems, strict=True) if problem is None]
     if not readable:
-        raise RunError(f"no runs in {where}; start one with `fedge run FILE`")
+        raise RunError(f"no runs in {where or 'an empty list'}; start one with `fedge run FILE`")
     table = frame(readable, what)
     for problem in filter(None, problems):
         warnings.warn(f"left out: {problem}", stacklevel=3)
