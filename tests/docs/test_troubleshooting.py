@@ -43,7 +43,7 @@ def occurs(message: str) -> bool:
 def occurs_in_two_parts(message: str) -> bool:
     """Whether one text of the source is filled in at the end of another."""
     words = message.split(" ")
-    splits = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(3, len(words) - 2)]
+    splits = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(2, len(words) - 2)]
     return any(occurs(f"{head} \0") and occurs(tail) for head, tail in splits)
 
 
