@@ -35,7 +35,7 @@ def test_clients_count_metrics(fedge: Fedge, tmp_path: Path) -> None:
     server.write_text(METRIC)
     client.write_text(METRIC)
     chosen = ["f1", "auc", "top5", "perplexity", f"{server}:Error"]
-    target = {"metric": "f1", "value": 0.2}
+    target = {"metric": "f1", "value": 0.35}
     settings = changed(FEDAVG, evaluate={"at": "clients", "metrics": chosen}, target=target)
     with Deployment(fedge, tmp_path, settings) as deployment:
         deployment.start_server()
@@ -49,7 +49,7 @@ def test_clients_count_metrics(fedge: Fedge, tmp_path: Path) -> None:
         last = records(deployment.run)[-1]
         assert last["error"] == pytest.approx(1 - last["accuracy"])
         assert {"f1", "auc", "top5", "perplexity"} <= last.keys()
-        reached = [record["round"] for record in records(deployment.run) if record["f1"] >= 0.2]
+        reached = [record["round"] for record in records(deployment.run) if record["f1"] >= 0.35]
         summary = Run(deployment.run).summary or {}
-        assert reached
+        assert reached[0] > 1
         assert (summary["rounds_to_target"], summary["f1"]) == (reached[0], last["f1"])

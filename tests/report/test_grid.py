@@ -105,7 +105,8 @@ def test_classes_go_by_their_names() -> None:
     rounds = made(occupancy=[1, 1], classes=[[1, 3], [2, 2]])
     names = DataNames(("cat", "<b>dog"))
     for chart in (grid(rounds, names=names), stepped_grid(rounds, None, names)):
-        assert "bars: its training samples by class (from left to right: cat, <b>dog);" in chart.to_dict()["title"]
+        said = " ".join(chart.to_dict()["title"])
+        assert "bars: its training samples by class (from left to right: cat, <b>dog); the highest is 75%" in said
         bars = [bar for bar in drawn(chart, "rect mark") if "top" in bar]
         assert [bar["class"] for bar in bars] == ["cat", "&lt;b&gt;dog"] * 2
 

@@ -53,7 +53,7 @@ def test_life_of_a_run(tmp_path: Path) -> None:
         run.write_clients({"client": np.int64(i), "rounds": 1} for i in range(2))
         run.write_summary({"rounds": 1, "accuracy": float("inf")})
     stored = msgspec.json.decode((path / "config.json").read_bytes())
-    mark = {"id": Run(path).id, "generation": 0, "without_effect": [], "code": {}, "code_changes": []}
+    mark = {"id": Run(path).id, "generation": 0, "without_effect": [], "code": {}, "code_changes": [], "metrics": []}
     assert stored == {**CONFIG, "format": 2, **mark}
     assert msgspec.json.decode((path / "environment.json").read_bytes())["torch"] == torch.__version__
     assert msgspec.json.decode((path / "summary.json").read_bytes()) == {"rounds": 1, "accuracy": None}
