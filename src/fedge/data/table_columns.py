@@ -135,7 +135,7 @@ def whole_of_tables(
 
 def inputs_of(table: TableColumns, names: Sequence[str]) -> Tensor:
     """Return columns of numbers side by side, `[n, len(names)]`."""
-    remedy = "encode it as numbers, or list it in data.ignore"
+    remedy = "encode it as numbers, or list it in data.ignore (ignore= of fedge.Table)"
     return torch.from_numpy(np.stack([table.numbers(name, remedy) for name in names], axis=1))
 
 
