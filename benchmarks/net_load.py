@@ -34,7 +34,7 @@ GOALS = {"down_gb_s": 0.5, "peak_beyond_mb": 300, "idle_core_share": 0.05, "over
 JOIN_TOGETHER = 25
 """Clients of a process that join at the same time, where there are thousands."""
 SLOW_BYTES_S = 5e6 / 8
-WARM_UP_S, SWING_S = 60.0, 120.0
+SWING_S = 120.0
 
 SCENES = {
     "payload": Scene(200, 5, 25_000_000 // 4 // 6, apart=True, net={"lease_s": 120.0}),
@@ -147,7 +147,7 @@ def churn(seconds: float = 300.0, **changes: Any) -> dict[str, Any]:
     """Slope of the server's memory and descriptors while clients come and go: MB and descriptors a minute.
 
     One task in ten is left in the middle, and four times as many clients are there at the top of a swing of two minutes
-    as at its bottom. The first minute is not counted, so that of five minutes two whole swings are.
+    as at its bottom. The first swing is not counted, and the slope is that beside the swing.
     """
     with staged(SCENES["churn"]._replace(**changes)) as stage:
         began = time.monotonic()
@@ -169,7 +169,7 @@ def churn(seconds: float = 300.0, **changes: Any) -> dict[str, Any]:
         while (now := time.monotonic() - began) < seconds:
             samples.append((now / 60, _connected(stage), _rss_mb(stage.pid), num_descriptors(stage.pid)))
             time.sleep(1.0)
-        counted = np.array([sample for sample in samples if sample[0] * 60 >= min(WARM_UP_S, seconds / 5)])
+        counted = np.array([sample for sample in samples if sample[0] * 60 >= min(SWING_S, seconds / 5)])
         rounds = (stage.folder / "runs/load/rounds.jsonl").read_text().splitlines()
         minutes, _, mb, descriptors = counted.T
         return {
@@ -181,9 +181,16 @@ def churn(seconds: float = 300.0, **changes: Any) -> dict[str, Any]:
             "minute, clients, MB, descriptors": [
                 [round(float(value), 1) for value in sample] for sample in samples[:: max(1, len(samples) // 10)]
             ],
-            "mb_per_minute": float(np.polyfit(minutes, mb, 1)[0]),
-            "descriptors_per_minute": float(np.polyfit(minutes, descriptors, 1)[0]),
+            "mb_per_minute": slope_beside_swing(minutes, mb),
+            "descriptors_per_minute": slope_beside_swing(minutes, descriptors),
         }
+
+
+def slope_beside_swing(minutes: np.ndarray, values: np.ndarray) -> float:
+    """Return the slope of values that swing as well. A line alone has a slope even over several whole swings."""
+    angle = 2 * pi * minutes * 60 / SWING_S
+    columns = np.stack([np.ones_like(minutes), minutes, np.sin(angle), np.cos(angle)], 1)
+    return float(np.linalg.lstsq(columns, values, rcond=None)[0][1])
 
 
 def deadline(**changes: Any) -> dict[str, Any]:

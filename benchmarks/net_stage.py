@@ -29,9 +29,9 @@ from tests.net.certificates import Authority
 
 from fedge.config import parse
 from fedge.core.message import Outgoing, WorkAnswer
+from fedge.core.parts import noting_parts
 from fedge.core.progress import Silent
 from fedge.core.registered import RegisteredClients
-from fedge.core.userfile import noting_sources
 from fedge.experiment.setup import Setup
 from fedge.net.chunks import in_chunks
 from fedge.net.plan import digests, plan_of
@@ -54,7 +54,6 @@ from fedge.net.protocol import (
 )
 from fedge.net.task import Transition
 from fedge.net.transport import Credentials, LinkError
-from fedge.runs.code import hash_code
 
 NUM_PROCESSES = 2
 PATIENCE_S = 900.0
@@ -219,14 +218,14 @@ class Stage:
         self.server.start()  # before this process has a model as well
         part = self.config.data.server_part(1)
         registered = RegisteredClients((4,), 2, "classes", np.array([4]), np.zeros(0, np.int64))
-        with noting_sources() as sources:
+        with noting_parts(self.config) as sources:
             setup = Setup.without_data(self.config, 1, registered)
         variables = setup.network.variables
         self.model_mb = sum(value.nbytes for value in variables.values()) / 1e6
         self.given = Given(
-            digests(plan_of(self.config, part.plan, hash_code(sources)), setup.network, setup.algorithm),
+            digests(plan_of(self.config, part.plan, sources), setup.network, setup.algorithm),
             Facts((4,), 2, "classes", 4),
-            {"y": variables["x"], "stats": variables["stats"]},
+            {"y": variables["x"], "stats": variables["stats"]} if scene.num_load else {},
             scene.num_load if scene.apart else 0,
             *(_FORK.Value("q", 0) for _ in range(4)),
         )

@@ -128,7 +128,7 @@ def test_clients_unavailable_at_the_division_are_placed_when_first_asked(engine:
     assert federation.state["members"].tolist() == [0, 1, UNKNOWN, UNKNOWN]
     assert weights(federation) == [0.25, 2.5]  # 1/4, 3 - 2/4
     assert federation.weight() == (0.25 + 2.5) / 2  # clients that are not placed have no weight
-    assert personal(federation, 3) == 0.25  # until then they have the model of the first cluster
+    assert personal(federation, 3) == (0.25 + 2.5) / 2  # until then they have the mean of all clusters' models
     outcome = federation.round(cohort=(0, 3))
     # from 1, where the division began, client 3 moves up as cluster 1 did; then both train with their clusters
     assert [reply.ids for reply in outcome.replies] == [(3,), (3,), (0,), (3,)]
@@ -161,19 +161,33 @@ def test_finding_a_cluster_changes_nothing_that_a_client_keeps() -> None:
 
 
 def test_a_client_that_misses_its_cluster_is_told_in_its_next_round() -> None:
-    """Its own accuracy would else stay that of the cluster in which it was."""
+    """Until then its own accuracy is that of all clusters' mean: it has no cluster that it knows of."""
     federation = four(when=1)
     usual = federation.engine
     federation.engine = Losing(usual, lambda work, info: {1, 3} if work == "join" else set())
     assert not federation.round().void  # nobody of cluster 1 has heard of it
     assert federation.state["members"].tolist() == [0, 1, 0, 1]
     assert federation.state["told"].tolist() == [1, 0, 1, 0]
+    assert [personal(federation, client) for client in range(4)] == [weights(federation)[0], federation.weight()] * 2
     federation.engine = usual
     for cohort, told in (((0, 1), [1, 1, 1, 0]), ((0, 2), [1, 1, 1, 0]), ((3,), [1, 1, 1, 1])):
         federation.round(cohort=cohort)
         assert federation.state["told"].tolist() == told
     assert [personal(federation, client) for client in range(4)] == 2 * weights(federation)
     assert [reply.ids for reply in federation.round().replies] == [(0, 2), (1, 3)]  # all know
+
+
+def test_a_division_of_which_nobody_hears_counts() -> None:
+    """What was trained is not lost; the clients hear of their clusters in the next round."""
+    federation = four(when=1)
+    usual = federation.engine
+    federation.engine = Losing(usual, lambda work, info: {0, 1, 2, 3} if work == "join" else set())
+    assert not federation.round().void
+    assert federation.state["members"].tolist() == [0, 1, 0, 1]
+    assert weights(federation) == [0.4375, 2.875]  # 0.25 + 0.75/4, 3.5 - 2.5/4
+    federation.engine = usual
+    federation.round()
+    assert federation.state["told"].tolist() == [1, 1, 1, 1]
 
 
 # ---------------------------------------------------------------- clients that join

@@ -56,6 +56,7 @@ def test_left_by_break_it_leaves_no_lock_and_no_thread_setting(engine: str) -> N
     run = fedge.Run("runs/run")
     assert (run.status, len(run.rounds), run.summary) == ("unfinished", 1, None)
     assert set(run.weights) == {"1.weight", "1.bias"}
+    assert run.state()["server.base.x"].shape == (7850,)  # the round is saved, to be resumed from
 
 
 def test_it_closes() -> None:

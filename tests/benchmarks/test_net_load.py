@@ -5,7 +5,10 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
+
+from benchmarks import net_load
 
 pytestmark = pytest.mark.full
 
@@ -48,3 +51,10 @@ def test_stragglers_do_not_delay_the_deadline_for_ever() -> None:
     assert len(found["seconds"]) == 2
     assert found["answers"] == 8  # two rounds, four prompt clients: two of eight in each process are slow
     assert found["overrun_s"] == max(found["seconds"]) - 4.0 >= 0
+
+
+def test_a_slope_beside_a_swing_is_that_of_the_trend() -> None:
+    minutes = np.linspace(2, 5, 180)
+    swing = 75 * np.sin(np.pi * minutes) + 20 * np.cos(np.pi * minutes)
+    assert net_load.slope_beside_swing(minutes, 400 + swing) == pytest.approx(0, abs=1e-9)
+    assert net_load.slope_beside_swing(minutes, 400 + 17 * minutes + swing) == pytest.approx(17)

@@ -13,6 +13,7 @@ import pytest
 from fedge.core.lock import Lock
 from fedge.net.protocol import Facts
 from fedge.net.registry import Registry, TaskRow
+from fedge.net.status import ServerStatus, StatusFile
 
 COLUMNS = ("number", "name", "state", "last seen", "rounds", "down", "up", "rejected", "declined", "certificate until")
 FACTS = Facts(shape=(4,), num_outputs=2, task="classes", size=10)
@@ -57,6 +58,16 @@ def test_json(fedge, server_run: Path) -> None:
     assert (pi["last_seen"], pi["expires"]) == ("2001-09-09T01:48:20.000Z", "2001-09-10T01:46:40.000Z")
     assert (pi["bytes_down"], pi["bytes_up"], pi["rejected"], pi["declined"]) == (5_000_000, 2_000_000, 1, 2)
     assert (bad["name"], bad["expires"]) == ("\x1b[2Jbad", None)
+
+
+def test_why_clients_could_not_join(fedge, server_run: Path) -> None:
+    """Reasons come from clients: they must be safe to print."""
+    why = {"pi2": "the client cannot take part: no file\x1b[2J", "pi3": "options differ"}
+    StatusFile(server_run / "status.json").write(ServerStatus(run="ab", state="waiting", not_joined=why))
+    *_, first, second = fedge("clients", server_run).stdout.splitlines()
+    assert first == "pi2 could not join: the client cannot take part: no file\\u001b[2J"
+    assert second == "pi3 could not join: options differ"
+    assert json.loads(fedge("clients", server_run, "--format", "json").stdout)["not_joined"] == why
 
 
 def test_newest_run_of_a_server(fedge, server_run: Path, write_run: Callable[..., Path]) -> None:

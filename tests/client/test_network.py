@@ -194,3 +194,22 @@ def test_the_trained_module_is_free_of_the_vectors() -> None:
     assert not module.training
     assert module.state_dict()["4.bias"].tolist() == [78, 79, 80]
     assert module.state_dict()["2.running_mean"].tolist() == [1] * 6
+
+
+def test_a_model_is_in_memory_once() -> None:
+    network = Network(normed, 5, task="classes")
+    other = {name: value + 1 for name, value in network.variables.items()}
+    for variables in (network.variables, other):
+        network.adopt(variables, network.constants.packed())
+        memory = variables["x"].untyped_storage().data_ptr()
+        assert {p.untyped_storage().data_ptr() for p in network.module.parameters()} == {memory}
+
+
+def test_the_gradient_of_a_large_model_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(normed, 5, task="classes")
+    variables = network.variables["x"], network.variables["stats"]
+    _, small, _ = network.gradient(*variables, batch())
+    monkeypatch.setattr("fedge.client.network._LARGE", 0)
+    _, large, _ = network.gradient(*variables, batch())
+    assert torch.equal(small, large)
+    assert small.any()

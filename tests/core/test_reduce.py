@@ -138,6 +138,19 @@ def test_uploads_are_reduced_in_parts_with_the_same_result(
     assert max(stacked) == 2048 * count
 
 
+def test_krum_counts_the_distances_of_all_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One upload is far away in the first part, another in the last, a third in another vector."""
+    monkeypatch.setattr(reduce, "_HELD", 0)  # parts of 1024
+    ys, cs = torch.zeros(5, 3000), torch.zeros(5, 1)
+    ys[0, 0], ys[1, 2999], cs[2, 0], cs[3, 0], cs[4, 0] = 9, 9, 9, 1, 2
+    krum = Krum(SLOTS, fraction=0.2, keep=2)
+    for y, c in zip(ys, cs, strict=True):
+        krum.add({"y": y, "c": c}, 1)
+    found = krum.value()
+    assert found["c"].tolist() == [1.5]
+    assert not found["y"].any()
+
+
 # ---------------------------------------------------------------- mean of rows
 
 

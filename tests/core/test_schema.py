@@ -139,7 +139,7 @@ def test_all_problems_are_said_at_once() -> None:
     ("raw", "problem"),
     [
         ({"shape": {"name": "square", "side": 10}}, "shape.side: expected int <= 9, got 10"),
-        ({"shape": {"name": "square", "side": 1.5}}, "shape.side: expected int, got 1.5"),
+        ({"shape": {"name": "square", "side": 1.5}}, "shape.side: expected int, got 1.5; write a whole number"),
         ({"shape": {"name": "square", "side": True}}, "shape.side: expected int, got True"),
         ({"shape": {"name": "square", "side": "3"}}, "shape.side: expected int, got '3'"),
         ({"shape": {"name": "square"}}, "shape.side: is required"),
@@ -170,7 +170,8 @@ def test_a_wrong_word_names_the_right_ones() -> None:
 
 
 def test_an_optional_table_is_still_a_table() -> None:
-    assert problems({"shape": "round", "perhaps": 3}) == ["perhaps: expected a table, got 3"]
+    (problem,) = problems({"shape": "round", "perhaps": 3})
+    assert problem.startswith("perhaps: expected a table, got 3; set perhaps.")
 
 
 def test_what_a_component_itself_refuses_has_a_path_too() -> None:
@@ -254,7 +255,8 @@ def test_inherited_check_follows_the_fields() -> None:
 
 
 def test_messages_shorten_what_they_quote() -> None:
-    assert problems({"shape": "round", "filled": nested(50)}) == ["filled: expected bool, got [[[[...]]]]"]
+    (deep,) = problems({"shape": "round", "filled": nested(50)})
+    assert deep.startswith("filled: expected bool, got [[[[...]]]]; ")
     (problem,) = problems({"shape": "round", "filled": "x" * 10_000})
     assert len(problem) < 200
 

@@ -63,8 +63,11 @@ def test_limits() -> None:
     assert found == [
         [MAX_MESSAGE_BYTES, CHUNK_BYTES],
         [message.MAX_BYTES],
-        [session.RATE, session.BURST],
+        [session.MESSAGES.per_s, session.PER_OFFER, session.MESSAGES.burst],
         [limits.sessions, limits.fetches, limits.uploads],
+        [*limits.session_rate],
+        [*limits.fetch_rate],
+        [*limits.upload_rate],
         [limits.connections],
         [],
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.experiments import SMALL, changed
 from fedge.config import parse
-from fedge.core.errors import RunError
+from fedge.core.errors import RunError, VoidError
 from fedge.core.progress import Silent
 from fedge.experiment.input_scaling import FILE, InputScaling
 from fedge.experiment.serving import serve
@@ -35,6 +35,17 @@ def test_it_is_found_once_and_not_in_a_void_round(tmp_path: Path) -> None:
     assert found.std == pytest.approx([5**0.5])
     assert not scaling.is_due(enough=True)
     assert InputScaling(tmp_path, PART).found == found
+
+
+def test_a_server_scales_nothing_in_a_void_round(tmp_path: Path) -> None:
+    data = {"name": "remote", "shape": [2], "outputs": 2, "normalise": True}
+    net = {"min_clients": 1, "wait_s": 0.01}
+    settings = changed(SMALL, data=data, rounds=2, net=net, evaluate={"at": "clients"}, engine={"name": "loop"})
+    config = parse(settings)
+    with pytest.raises(VoidError, match="nobody answered"):
+        serve(config, runs=tmp_path, listen="127.0.0.1:0", pki=None, progress=Silent())
+    assert len((tmp_path / config.name / "rounds.jsonl").read_text().splitlines()) == 2
+    assert not (tmp_path / config.name / FILE).exists()
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b'{"type": "scaled", "mean": "x", "std": []}'])

@@ -160,7 +160,7 @@ def test_without_a_test_sample_nothing_can_be_measured(
     [
         ({"rounds": -3}, "rounds: expected int >= 1, got -3"),
         ({"rounds": "5"}, "rounds: expected int, got '5'"),
-        ({"name": "../../x"}, "name: expected str matching regex"),
+        ({"name": "../../x"}, "name: expected at most 200 letters"),
     ],
 )
 def test_python_objects_are_checked_before_anything_is_written(

@@ -9,7 +9,7 @@ from typing import Any
 from fedge.core import message
 from fedge.net.protocol import Accept, Decline, Finished, Joined, Offer, Refused, Welcome
 from net import mutants
-from net.hostile_peers import Conversation, Ended, Fate, HostilePeer, Tally
+from net.hostile_peers import LOST, Conversation, Ended, Fate, HostilePeer, Tally
 from net.mutants import Known, Stream
 
 
@@ -51,6 +51,8 @@ async def interrupt(peer: HostilePeer, tally: Tally) -> None:
     """Mutants of all messages at every state of a task, which is otherwise answered properly."""
     while not tally.had_enough("control"):
         async with peer.joined() as session:
+            name = peer.known.name
+            tally.joined[name] += 1
             offer, state = await _begun(session, peer, mutants.generator(tally.seed, "control", tally.num_sent))
             for _ in range(_MOST):
                 if session.ended or (index := tally.draw("control")) is None:
@@ -59,7 +61,10 @@ async def interrupt(peer: HostilePeer, tally: Tally) -> None:
                 if offer:
                     known = known._replace(tokens=(*known.tokens[-1:], *[offer.task] * 4))
                 fate = await _interject(session, known, rng)
-                tally.left[peer.known.name] += fate.outcome == "left"
+                tally.left[name] += fate.outcome == "left"
+                if fate.reason == LOST:
+                    tally.lost.append((name, tally.joined[name]))
+                    fate = Fate("reason lost", "the log must have it")
                 tally.note("control", index, fate, f"said while {state}")
                 if rng.random() < 0.4 and not session.ended:
                     offer = offer or await _offered(session, peer)

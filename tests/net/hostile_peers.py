@@ -37,6 +37,8 @@ from fedge.net.transport import Credentials
 from net.echo import HOST
 from net.mutants import Known, Stream
 
+LOST = "Internal error from Core"
+"""What gRPC says at the client where a status came during a write: the server's reason is lost."""
 ANSWER_S = 60.0  # a mutant that has no answer by then will never have one
 _OPTIONS = (*OPTIONS, ("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
 
@@ -50,7 +52,7 @@ class Fate(NamedTuple):
     @property
     def explained(self) -> bool:
         """Whether the peer knows the outcome from the answer itself, or was told a reason."""
-        return bool(self.reason) or self.outcome in ("taken", "received", "served")
+        return self.reason not in ("", LOST) or self.outcome in ("taken", "received", "served")
 
 
 class Ended(NamedTuple):
@@ -72,6 +74,8 @@ class Tally:
         self.fates: Counter[tuple[str, str]] = Counter()  # by kind and outcome
         self.reasons: dict[tuple[str, str], str] = {}  # one example each
         self.left: Counter[str] = Counter()  # by name: sessions that a mutant ended in good order
+        self.joined: Counter[str] = Counter()  # by name: sessions of those that interrupt a task
+        self.lost: list[tuple[str, int]] = []  # which of these, by name and order, ended with a reason that gRPC lost
         self.unexplained: list[str] = []
         self._quotas, self._next = quotas, Counter[str]()
 
@@ -90,7 +94,7 @@ class Tally:
         key = label or kind, fate.outcome
         self.fates[key] += 1
         self.reasons.setdefault(key, fate.reason)
-        if not fate.explained and fate.outcome != "left":
+        if not fate.explained and fate.outcome != "left":  # the log must have a reason for those that left
             self.unexplained.append(f"{kind} {index} of seed {self.seed}: {fate}")
 
     def extend(self, quotas: dict[str, int]) -> None:
@@ -226,13 +230,24 @@ class HostilePeer:
         return self.known._replace(tokens=tuple(self.tokens)[-6:])
 
     @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[Conversation]:
-        """Open a session, and close it at the end."""
-        found = Conversation(self._channel.stream_stream(f"/{SERVICE}/Session")())
+    async def conversation(self, patient: bool = True) -> AsyncIterator[Conversation]:
+        """Open a session, and close it at the end; a patient one tries again if the server finds it too fast."""
+        async with watch("the opening of a session"):
+            call = await self._call()
+            while patient and not await call.initial_metadata() and "too fast" in (await call.details() or ""):
+                await asyncio.sleep(0.1)
+                call = await self._call()
+        found = Conversation(call)
         try:
             yield found
         finally:
             await found.close()
+
+    async def _call(self) -> Any:
+        """Open a session, and wait until the server has taken or refused it."""
+        call = self._channel.stream_stream(f"/{SERVICE}/Session")()
+        await call.initial_metadata()
+        return call
 
     def hello(self) -> Hello:
         return Hello(PROTOCOL, self.known.name, number=self.known.number)
@@ -267,8 +282,8 @@ class HostilePeer:
         """Send a stream under a token, and return the verdict or the status."""
         for _ in range(20):
             fate = await self._upload(token, stream)
-            if fate.reason != "Internal error from Core":
-                return fate  # else gRPC has lost the status here, since it came during a write: send it again
+            if fate.reason != LOST:
+                return fate  # else send it again
         return fate
 
     async def _upload(self, token: str, stream: Stream) -> Fate:

@@ -170,7 +170,7 @@ async def test_a_client_that_vanishes_is_noticed() -> None:
         session = await connect(HOST, server.port, ALICE)
         await session.send(b"hello")
         await session.receive()
-        session._call.cancel()
+        session._line.call.cancel()
         assert await service.ends.get() == "the client was cut off"
         await session.close()
 

@@ -14,9 +14,11 @@ import grpc
 import pytest
 from grpc._cython import cygrpc
 
+from fedge.net.grpc_client import connect
 from fedge.net.grpc_server import RunningServer
 from fedge.net.grpc_stream import MAX_MESSAGE_BYTES
-from fedge.net.transport import ControlStream, Credentials, LinkError, Peer, StreamLimits
+from fedge.net.rates import Rate
+from fedge.net.transport import ControlStream, Credentials, DeniedError, LinkError, Peer, StreamLimits
 from net.echo import (
     ALICE,
     AUTHORITY,
@@ -265,6 +267,33 @@ async def test_streams_of_one_peer_are_limited_by_kind() -> None:
                 break
             except LinkError:
                 await asyncio.sleep(0.01)
+
+
+@in_loop
+async def test_calls_of_one_peer_are_limited_in_rate() -> None:
+    """Each kind for itself, and each peer for itself; the client takes it as a reason to try again."""
+    seldom = Rate(1 / 1000, 3)
+    limits = StreamLimits(session_rate=seldom, fetch_rate=seldom, upload_rate=seldom)
+    expected = r"alice opens streams for {} too fast: expected at most 0.001 a second, 3 at once; try again later"
+    async with serving(EchoService(), limits=limits) as server, connected(server) as session:
+        for _ in range(3):
+            assert await all_of(session.fetch("task.1")) == PAYLOAD
+            assert await session.upload("task.2", in_chunks(b"x" * 10)) == b"10 bytes of alice"
+        with pytest.raises(LinkError, match=expected.format("fetch")) as fetch:
+            await all_of(session.fetch("task.1"))
+        with pytest.raises(LinkError, match=expected.format("upload")) as upload:
+            await session.upload("task.2", in_chunks(b"x" * 10))
+        for _ in range(2):
+            async with connected(server):
+                pass
+        with pytest.raises(LinkError, match=expected.format("session")) as another:
+            await connect(HOST, server.port, ALICE)
+        for caught in (fetch, upload, another):
+            assert not isinstance(caught.value, DeniedError)
+        await session.send(b"still here")
+        assert await session.receive() == b"still here"
+        async with connected(server, AUTHORITY.issue("bob")) as other:
+            assert await all_of(other.fetch("task.1")) == PAYLOAD
 
 
 BAD_METHOD = "Sess\x81ion"  # not UTF-8, which ends the loop of a server of grpcio

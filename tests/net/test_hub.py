@@ -187,3 +187,36 @@ async def test_answers_are_examined_one_at_a_time(make: Callable[[set[str]], Hub
     assert not met
     for client in clients:
         await client.leave()
+
+
+@in_loop
+async def test_a_client_that_cannot_build_its_side_tells_why(make: Callable[[set[str]], Hub]) -> None:
+    """Clients may be hostile: their reasons are bounded, and safe to print."""
+    hub = make(set())
+    for number in range(30):
+        client = Client(hub, f"c{number}")
+        await client.greet()
+        client.say(Goodbye("no file\x1b[2J" + 980 * "x"))
+        await client.leave()
+    assert list(hub.problems) == [f"c{number}" for number in range(10, 30)]
+    assert hub.problems["c29"].startswith("the client cannot take part: no file\\u001b[2Jxxx")
+    assert {len(reason) for reason in hub.problems.values()} == {300}
+    again = Client(hub, "c29")
+    await again.greet()
+    await again.join()
+    assert "c29" not in hub.problems
+    await again.leave()
+
+
+@in_loop
+async def test_a_goodbye_without_a_reason_is_logged_with_one(make: Callable[[set[str]], Hub]) -> None:
+    hub = make(set())
+    alice = Client(hub, "alice")
+    await alice.greet()
+    await alice.join()
+    alice.say(Goodbye(""))
+    await alice.leave()
+    log: Any = hub._log
+    assert [fields["reason"] for event, fields in log.events if event == "leave"] == [
+        "the client has said goodbye, without a reason"
+    ]

@@ -8,9 +8,10 @@ import re
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -28,10 +29,11 @@ from net.deployment import Deployment, server_state
 from net.fake_client import Built, build
 from net.hostile_acts import get_ready, interrupt, say_hello, stray, take_part, upload_mutants
 from net.hostile_bytes import leave_half_open, send_http2, send_raw, tls_context
-from net.hostile_peers import Fate, HostilePeer, Tally, table, watch
+from net.hostile_peers import Ended, Fate, HostilePeer, Tally, table, watch
 from net.mutants import Known
 from net.scenes import FEDAVG
 
+T = TypeVar("T")
 SEED = int(os.environ.get("FEDGE_MUTANTS_SEED", "16"))
 QUOTAS = {
     "hello": 1800,
@@ -45,28 +47,35 @@ QUOTAS = {
     "half open": 60,
 }
 WARM_UP = dict.fromkeys(QUOTAS, 30)
-NUM_PARTS = 4  # after each, connections are closed, and rounds must have been committed
+FEW = {"hello": 60, "ready": 40, "control": 120, "upload": 60, "evaluation": 8, "stray": 60, "http2": 16, "raw": 16}
+FEW["half open"] = 0  # they take 20 s
 HONEST = range(3)
 ROLES: dict[int, Callable[..., object]] = {
-    **dict.fromkeys(range(3, 5), say_hello),
-    **dict.fromkeys(range(5, 7), get_ready),
-    **dict.fromkeys(range(7, 13), interrupt),
-    **dict.fromkeys(range(13, 19), upload_mutants),
-    **dict.fromkeys(range(19, 21), stray),
+    **dict.fromkeys(range(3, 9), interrupt),
+    **dict.fromkeys(range(9, 15), upload_mutants),
+    **dict.fromkeys(range(15, 17), stray),
+    **dict.fromkeys(range(17, 25), say_hello),  # many, as one name may open a few sessions a second only
+    **dict.fromkeys(range(25, 31), get_ready),
 }
 """What the client with each number does."""
+NUM_CLIENTS = 33
 SETTINGS = changed(
     FEDAVG,
     name="mutants",
     rounds=100_000,
-    data={"name": "digits", "clients": 21},
+    data={"name": "digits", "clients": NUM_CLIENTS},
     reduce={"max_norm": 1e6},
     evaluate={"every": 4, "train": True},
     net={"min_clients": 3, "fraction": 0.1, "grace_s": 0.1, "deadline_s": 10.0, "lease_s": 3.0, "evaluate_s": 3.0},
 )
 LONGEST_S = 600.0
 MOST_GROWTH_BYTES = 40 << 20
-"""Of the server's memory: a leak of 4 KiB for each mutant would show. About 24 MiB were measured; why is not known."""
+"""Of the server's memory: a leak of 4 KiB for each mutant would show.
+
+17 to 24 MiB were measured, and it is no leak for each mutant: four times as many (41,660) took 27 MiB, of which 9 came
+after the first quarter. Python held no more objects after 20,800 mutants than after 2,600, so that the growth is in
+native memory: of gRPC, and what the allocator keeps.
+"""
 MORE_DESCRIPTORS = 5  # files of the run that may be open at the moment
 
 
@@ -78,7 +87,7 @@ class Campaign:
         self.tokens: deque[str] = deque(maxlen=64)
         self.built: Built = build(deployment.file)
         self.verdicts: Counter[str] = Counter()  # on the uploads of honest clients
-        self.credentials = {number: self._certify(number) for number in range(21)}
+        self.credentials = {number: self._certify(number) for number in range(NUM_CLIENTS)}
 
     def _certify(self, number: int) -> Credentials:
         folder = self.deployment.folder / f"cert-{number}"
@@ -107,7 +116,7 @@ class Campaign:
 
     async def attack(self, quotas: dict[str, int]) -> None:
         """Send mutants until there were enough of each kind, and close all connections."""
-        port, context = self.deployment.port, tls_context(self.credentials[20], self.deployment.folder / "own.pem")
+        port, context = self.deployment.port, tls_context(self.credentials[31], self.deployment.folder / "own.pem")
         self.tally.extend(quotas)
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             for number, role in ROLES.items():
@@ -142,7 +151,7 @@ async def until(happened: Callable[[], bool], what: str) -> None:
 
 async def flood(campaign: Campaign) -> None:
     """Valid messages, but too many of them: each limit answers, and says which one it is."""
-    async with campaign.peer(20) as peer, campaign.peer(19) as other:
+    async with campaign.peer(31) as peer, campaign.peer(32) as other:
         async with peer.joined() as session:
             await session.send(*[encode(Beat())] * 1000)
             fate = await session.fate()
@@ -153,64 +162,89 @@ async def flood(campaign: Campaign) -> None:
         async with peer.joined(), peer.conversation(), peer.conversation() as third:
             ended = await third.hear()
             assert ended.code is StatusCode.RESOURCE_EXHAUSTED
-            assert ended.details == "c20 has 2 streams open for session, and may have no more; try again later"
+            assert ended.details == "c31 has 2 streams open for session, and may have no more; try again later"
             async with other.joined():  # others are not concerned
                 pass
+        answers = []
         for _ in range(50):  # each replaces the one before
-            async with peer.conversation() as session:
+            async with peer.conversation(patient=False) as session:
                 await session.say(peer.hello())
-                assert isinstance(await session.hear(Welcome), Welcome)
+                answers.append(await session.hear(Welcome))
+        refused = [each for each in answers if isinstance(each, Ended)]
+        assert 0 < len(refused) < 50
+        too_fast = "c31 opens streams for session too fast: expected at most 5 a second, 20 at once; try again later"
+        assert set(refused) == {Ended(StatusCode.RESOURCE_EXHAUSTED, too_fast)}
+        async with other.joined():
+            pass
 
 
-async def campaign_of(campaign: Campaign) -> dict[str, float]:
-    """Send all mutants while honest clients take part; return what it took, and cost the server."""
+async def send_all(campaign: Campaign, quotas: dict[str, int], num_parts: int) -> None:
+    """Send mutants; after each part connections are closed, and rounds must have been committed.
+
+    At the end the server has no more files open than before.
+    """
     deployment, tally, pid = campaign.deployment, campaign.tally, campaign.deployment.server.pid
+    await until(lambda: len(deployment.records()) > 3, "rounds of honest clients before")
+    num_rounds, num_open = len(deployment.records()), num_descriptors(pid)
+    tally.extend(quotas)
+    half_open = asyncio.create_task(leave_half_open(deployment.port, tally))  # the server waits 20 s for more
+    await asyncio.sleep(0)
+    for part in range(1, num_parts + 1):
+        await campaign.attack({kind: most * part // num_parts for kind, most in quotas.items()})
+        rounds = len(deployment.records())
+        assert rounds > num_rounds + 3, f"no rounds during part {part}"
+        num_rounds = rounds
+    await half_open
+    await until(lambda: len(deployment.records()) > num_rounds + 3, "rounds of honest clients alone")
+    most = num_open + MORE_DESCRIPTORS
+    await until(lambda: num_descriptors(pid) <= most, f"at most {most} descriptors, from {num_descriptors(pid)}")
+    assert not tally.unexplained, tally.unexplained[:10]
+
+
+async def few(campaign: Campaign) -> None:
+    async with campaign.honest() as honest:
+        await send_all(campaign, FEW, 1)
+        assert_alive(honest)
+
+
+async def many(campaign: Campaign) -> dict[str, float]:
+    """Send all mutants while honest clients take part; return what it took, and cost the server."""
+    deployment, pid = campaign.deployment, campaign.deployment.server.pid
     async with campaign.honest() as honest:
         await campaign.attack(WARM_UP)
         await flood(campaign)
         await until(lambda: len(deployment.records()) > 20, "rounds after warming up")
         before, num_open, start = memory_bytes(pid), num_descriptors(pid), time.monotonic()
-        num_rounds = len(deployment.records())
-        tally.extend(QUOTAS)
-        half_open = asyncio.create_task(leave_half_open(deployment.port, tally))  # the server waits 20 s for more
-        await asyncio.sleep(0)
-        for part in range(1, NUM_PARTS + 1):
-            await campaign.attack({kind: most * part // NUM_PARTS for kind, most in QUOTAS.items()})
-            seconds, rounds = time.monotonic() - start, len(deployment.records())
-            assert rounds > num_rounds + 3, f"no rounds during part {part}"
-            num_rounds = rounds
-        await half_open
-        most = num_open + MORE_DESCRIPTORS
-        await until(lambda: num_descriptors(pid) <= most, f"at most {most} descriptors, from {num_descriptors(pid)}")
-        await until(lambda: len(deployment.records()) > num_rounds + 3, "rounds of honest clients alone")
-        for each in honest:
-            assert not each.done(), each.exception()
-        assert not tally.unexplained, tally.unexplained[:10]
+        await send_all(campaign, QUOTAS, 4)
+        seconds, rounds = time.monotonic() - start, len(deployment.records())
+        assert_alive(honest)
         found = {"seconds": seconds, "rounds": rounds, "memory before": before, "memory after": memory_bytes(pid)}
         return found | {"descriptors before": num_open, "descriptors after": num_descriptors(pid)}
 
 
-@pytest.mark.full
-def test_ten_thousand_mutants(fedge: Fedge, tmp_path: Path) -> None:
-    """Each is answered or dropped with a reason; the server lives, costs no more, and the model is as it must be.
+def assert_alive(honest: list[asyncio.Task[None]]) -> None:
+    for each in honest:
+        assert not each.done(), each.exception()
+
+
+def survive(fedge: Fedge, folder: Path, quotas: dict[str, int], attack: Callable[[Campaign], Awaitable[T]]) -> T:
+    """Each mutant is answered or dropped with a reason; the server lives, and the model is as it must be.
 
     An honest client answers with the model that it was sent, and no mutant is a valid upload of another one: so the
     model must be the initial one at the end, bit for bit.
     """
-    assert sum(QUOTAS.values()) >= 10_000
     tally = Tally(SEED, WARM_UP)
-    with Deployment(fedge, tmp_path, SETTINGS, secure=True) as deployment:
+    with Deployment(fedge, folder, SETTINGS, secure=True) as deployment:
         server = deployment.start_server()
         campaign = Campaign(deployment, tally)
         try:
             initial = asyncio.run(campaign.initial())
-            cost = asyncio.run(asyncio.wait_for(campaign_of(campaign), LONGEST_S))
+            found = asyncio.run(asyncio.wait_for(attack(campaign), LONGEST_S))
         finally:
             print(f"seed {SEED}", table(tally.fates, tally.reasons), server.err[-2000:], sep="\n")
-        print(cost, campaign.verdicts)
+        print(found, campaign.verdicts)
         assert not server.ended
-        assert tally.num_sent == tally.num_fates == sum(QUOTAS.values())
-        assert cost["memory after"] - cost["memory before"] < MOST_GROWTH_BYTES
+        assert tally.num_sent == tally.num_fates == sum(quotas.values())
         server.send(signal.SIGINT)
         ended = server.wait()
         assert "Traceback" not in ended.err
@@ -218,18 +252,44 @@ def test_ten_thousand_mutants(fedge: Fedge, tmp_path: Path) -> None:
         assert not campaign.verdicts.keys() - {"received", "late"}, campaign.verdicts
         assert_reasons_are_logged(deployment, tally)
         assert not list((deployment.run / "spool").iterdir())
-        found = server_state(deployment.run)
+        state = server_state(deployment.run)
         for name, value in initial.items():
-            assert torch.equal(found[f"base.{name}"], value), name
+            assert torch.equal(state[f"base.{name}"], value), name
+        return found
+
+
+def test_a_few_hundred_mutants(fedge: Fedge, tmp_path: Path) -> None:
+    survive(fedge, tmp_path, FEW, few)
+
+
+@pytest.mark.full
+def test_ten_thousand_mutants(fedge: Fedge, tmp_path: Path) -> None:
+    """Memory and descriptors of the server do not grow with them either."""
+    assert sum(QUOTAS.values()) >= 10_000
+    cost = survive(fedge, tmp_path, QUOTAS, many)
+    assert cost["memory after"] - cost["memory before"] < MOST_GROWTH_BYTES
 
 
 def assert_reasons_are_logged(deployment: Deployment, tally: Tally) -> None:
-    """Whoever left in good order, of its own accord, is in the log with the reason."""
-    logged = Counter(
-        event["name"] for event in deployment.events("leave", "drop") if event.get("name") and event.get("reason")
-    )
+    """Whoever left in good order, of its own accord, is in the log with the reason; so is whoever was not told one."""
+    events = deployment.events("join", "leave", "drop", "refuse", "reject")
+    logged = Counter(each["name"] for each in events if each["event"] in ("leave", "drop") and _has_reason(each))
     missing = {name: number - logged[name] for name, number in tally.left.items() if number > logged[name]}
     assert not missing
-    rejected = deployment.events("reject")
+    for name, number in tally.lost:
+        found = _session(events, name, number)
+        assert any(map(_has_reason, found)), f"session {number} of {name} ended, and the log has no reason: {found}"
+    rejected = [each for each in events if each["event"] == "reject"]
     assert all(event.get("reason") for event in rejected)
     assert not [event for event in rejected if event["client"] in HONEST]
+
+
+def _has_reason(event: dict[str, Any]) -> bool:
+    return bool(event.get("name") and event.get("reason"))
+
+
+def _session(events: list[dict[str, Any]], name: str, number: int) -> list[dict[str, Any]]:
+    """Return the events after the n-th time that a client joined, until it joins again."""
+    own = [event for event in events if event.get("name") == name]
+    joins = [index for index, event in enumerate(own) if event["event"] == "join"]
+    return own[joins[number - 1] + 1 : (*joins, None)[number]]

@@ -76,7 +76,12 @@ def test_a_table_of_values_and_a_parquet_file(tmp_path: Path) -> None:
         ("a,b,kind", {"classes": ["cat", "cow"]}, "unknown classes 'dog'; expected 'cat', 'cow'"),
         ("a,b,kind", {"classes": []}, "unknown classes 'cat', 'dog'; expected 0 to 1, since the server sets no"),
         ("a,b,kind", {"task": "labels"}, "labels, which a table cannot hold"),
-        ("a,b,kind", {"task": "values", "classes": []}, "column 'kind': expected numbers, got 'dog'"),
+        (
+            "a,b,kind",
+            {"task": "values", "classes": []},
+            r"column 'kind': expected numbers, got text \('dog' in row 2\); write it as numbers in this file",
+        ),
+        ("kind,b,a", {}, r"column 'a': expected numbers, got text .*; write it as numbers in this file"),
     ],
 )
 def test_a_table_that_does_not_fit(tmp_path: Path, header: str, options: dict[str, Any], problem: str) -> None:

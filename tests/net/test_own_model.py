@@ -50,7 +50,7 @@ def test_an_algorithm_a_model_and_a_codec_that_clients_allow(fedge: Fedge, tmp_p
         schedule={"learning_rate": {"name": f"{server}:Halved", "after": 2}},
     )
     with Deployment(fedge, tmp_path, settings) as deployment:
-        deployment.start_server(die_at=("committed", 2))
+        deployment.start_server(die_at=("round committing -> committed", 2))
         refused = deployment.start_client(0).wait()
         assert refused.code == 2
         assert "model.name: the server asks for mine.py:Net (SHA-256 " in refused.err

@@ -7,6 +7,9 @@ import socket
 import ssl
 from pathlib import Path
 
+import pytest
+
+from e2e.command import Fedge
 from fedge.net import pki
 from fedge.net.grpc_server import serve
 from fedge.net.identity import (
@@ -18,7 +21,9 @@ from fedge.net.identity import (
     request_certificate,
 )
 from fedge.net.transport import Credentials
+from net.deployment import Deployment
 from net.echo import EchoService, in_loop
+from net.scenes import FEDAVG
 
 
 def serial_number(port: int, folder: Path, ca: bytes) -> object:
@@ -41,12 +46,29 @@ async def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
     running = await serve(EchoService(), "127.0.0.1", 0, credentials, renew=RenewedIdentity(authority))
     try:
         before = [await asyncio.to_thread(serial_number, running.port, folder, ca) for _ in range(2)]
-        key = (authority / SERVER_KEY).read_bytes()
         pki.init(authority)
         after = await asyncio.to_thread(serial_number, running.port, folder, ca)
-        (authority / SERVER_KEY).write_bytes(key + b"?")  # what cannot be used changes nothing
+        (authority / SERVER_KEY).write_bytes(b"half a key")  # what cannot be used changes nothing
+        renewed = RenewedIdentity(authority)
         (authority / SERVER_CERTIFICATE).touch()
+        assert renewed() is None
         damaged = await asyncio.to_thread(serial_number, running.port, folder, ca)
     finally:
         await running.stop()
     assert before[0] == before[1] != after == damaged
+
+
+@pytest.mark.full
+def test_fedge_server_uses_a_renewed_certificate(fedge: Fedge, tmp_path: Path) -> None:
+    with Deployment(fedge, tmp_path, FEDAVG, secure=True) as deployment:
+        assert deployment.pki is not None
+        deployment.start_server()
+        deployment.start_client(0)
+        deployment.wait_for_joins(0)
+        folder = tmp_path / "cert-0"
+        ca = load_client(folder).ca
+        before = serial_number(deployment.port, folder, ca)
+        pki.init(deployment.pki)
+        assert serial_number(deployment.port, folder, ca) != before
+        deployment.start_clients(1, 2)  # which are shown the new one
+        deployment.finish()

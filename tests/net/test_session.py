@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fedge.net.protocol import Accept, Beat, Offer, encode
-from fedge.net.session import BURST, Session
+from fedge.net.session import MESSAGES, Session
 from fedge.net.transport import Peer, RefusalError
 from net.echo import in_loop
 
@@ -30,7 +30,7 @@ class EndlessStream:
 async def test_a_client_that_answers_fast_rounds_is_not_refused() -> None:
     """Two messages for each offer are no flood, however many offers come."""
     session = Session(Peer("alice", "alice", "here"), EndlessStream(encode(Accept("w1"))))
-    for round in range(int(BURST) * 3):
+    for round in range(int(MESSAGES.burst) * 3):
         session.send(Offer("w1", "work", round, 0, 1, 10, 0, 1.0, None, None))
         for _ in range(2):
             await session.receive(1.0)
@@ -43,7 +43,7 @@ async def test_a_client_that_floods_is_refused() -> None:
     session = Session(Peer("mallory", "mallory", "here"), EndlessStream(encode(Beat())))
 
     async def listen() -> None:
-        for _ in range(100 * int(BURST)):
+        for _ in range(100 * int(MESSAGES.burst)):
             await session.receive(1.0)
 
     with pytest.raises(RefusalError, match="expected at most 20 messages a second"):

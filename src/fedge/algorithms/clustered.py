@@ -26,6 +26,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
         one = inner(layout)
         check_divisible(one, when)
         clusters, undivided = [str(i) for i in range(count)], torch.zeros(1, dtype=torch.int64)
+        untold = torch.full((1,), UNKNOWN)
 
         def init(variables: Tree) -> Tree:
             states = {f"{cluster}.{name}": v for cluster in clusters for name, v in one.init(variables).items()}
@@ -54,7 +55,9 @@ def clustered(inner: Build, count: int, when: int) -> Build:
             return {name: average(rows, weights) for name, rows in stacked.items()} | nest("clusters", stacked)
 
         def personal(variables: Tree, kept: Tree) -> Tree:
-            own = {name: rows[kept["cluster"].squeeze(-1)] for name, rows in pick("clusters", variables).items()}
+            number = kept["cluster"]  # a client that has not heard of its cluster has the mean of all clusters' models
+            models = {name: rows[number.squeeze(-1)] for name, rows in pick("clusters", variables).items()}
+            own = {name: torch.where(number == UNKNOWN, variables[name], model) for name, model in models.items()}
             return one.personal(own, pick("kept", kept)) if one.personal else own
 
         works = {name: beside(work, "cluster") for name, work in one.works.items()}
@@ -62,7 +65,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
         return one._replace(
             slots={**one.slots, **dict.fromkeys(("members", "centres", "told", "cluster"), Slot("scalar"))},
             init=init,
-            keep=lambda variables: {"cluster": undivided, **nest("kept", one.keep(variables))},
+            keep=lambda variables: {"cluster": untold, **nest("kept", one.keep(variables))},
             works=works | {"join": Work(lambda down, kept, ctx: {}, join)},
             round=round,
             model=model,

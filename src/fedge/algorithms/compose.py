@@ -21,7 +21,7 @@ WRAPPER_VERSIONS = {
     "maxent": 1,
     "personal": 1,
     "codec": 1,
-    "cluster": 1,
+    "cluster": 2,
     "fine_tune_steps": 1,
 }
 """Of each wrapper that takes part on clients, by its option: raised when the same options give other results."""

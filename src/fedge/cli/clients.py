@@ -27,7 +27,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 def clients(
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="[RUN]", help="A server's run; default: the newest.", autocompletion=complete_run),
+        typer.Argument(metavar="RUN", help="A server's run; default: the newest.", autocompletion=complete_run),
     ] = None,
     runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where to look for the newest run.")] = Path(
         "runs"

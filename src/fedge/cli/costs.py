@@ -86,7 +86,7 @@ def _forecast(setup: Setup) -> dict[str, Any]:
     """All there is to say."""
     from fedge.config import plain
     from fedge.costs import Forecast, alternatives
-    from fedge.report.edge_rates import edge_note
+    from fedge.report.edge_rates import edge_rates
 
     config, forecast = setup.config, Forecast(setup)
     records = list(forecast.rounds())
@@ -104,7 +104,8 @@ def _forecast(setup: Setup) -> dict[str, Any]:
         "client": forecast.quote()._asdict(),
         "round": {name: records[0][name] for name in COSTS},
         "total": {"rounds": len(records)} | {name: sum(record[name] for record in records) for name in COSTS},
-        "notes": [*forecast.notes(), edge_note(plain(config) | {"clock": "simulated"})],
+        "notes": list(forecast.notes()),
+        "edge_rates": edge_rates(plain(config)),
         "alternatives": list(alternatives(setup)),
     }
 
@@ -125,6 +126,7 @@ def _page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield ""
     yield _totals(found)
     yield from (f"note: {note}" for note in found["notes"])
+    yield f"edge time: {found['edge_rates']}"
     yield ""
     yield "for a client in the first round, as configured (>) and otherwise:"
     yield ""

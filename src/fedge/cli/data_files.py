@@ -71,7 +71,7 @@ def check(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME|FILE]",
+            metavar="NAME|FILE",
             help="A data set, or an experiment file; without, all data sets.",
             autocompletion=complete_experiment,
         ),

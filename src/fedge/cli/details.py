@@ -12,6 +12,7 @@ from rich.text import Text
 
 from fedge.core.fields import Field, OwnFields, describe, fitting, is_to_target, measured_on, titled
 from fedge.core.lent import PYTHON
+from fedge.core.parts import short_name
 from fedge.report.edge_rates import edge_note
 from fedge.runs import Run
 
@@ -33,13 +34,13 @@ _AFTER = _FIELDS.index("train_loss")  # where a run's own metrics stand
 
 
 def details(run: Run) -> Iterator[RenderableType]:
-    """Its name and status, what it came to, and its last rounds."""
+    """Its name and status, its results, and its last rounds."""
     name, algorithm = run.config.get("name"), run.config.get("algorithm", {}).get("name")
-    yield Text(f"{name}: {algorithm}, {run.status}, {run.path}", style="bold")
+    yield Text(f"{name}: {short_name(str(algorithm))}, {run.status}, {run.path}", style="bold")
     for part in ("model", "data"):
         settings = run.config.get(part)
         if isinstance(settings, Mapping) and settings.get("name") == PYTHON:
-            yield f"{part}: {settings.get('type')}, which only the Python program that started the run has"
+            yield Text(f"{part}: {settings.get('type')}, which only the Python program that started the run has")
     if run.summary is not None:
         yield ""
         yield _summary(run.summary, run.own_fields)

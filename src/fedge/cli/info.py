@@ -9,8 +9,16 @@ from fedge.cli.parameters import Format
 PARTS = ("models", "datasets", "algorithms", "partitioners", "codecs", "schedules", "selections", "metrics")
 
 
+def complete_part(incomplete: str) -> list[str]:
+    """What can be listed."""
+    return [part for part in PARTS if part.startswith(incomplete)]
+
+
 def info(
-    part: Annotated[str | None, typer.Argument(metavar="|".join(PARTS), help="What to list; all if not given.")] = None,
+    part: Annotated[
+        str | None,
+        typer.Argument(metavar="|".join(PARTS), help="What to list; all if not given.", autocompletion=complete_part),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Argument(metavar="NAME", help="One of them, with its options."),

@@ -74,7 +74,7 @@ def init(
             "Next, on each client: fedge client request NAME; then here: fedge pki sign NAME.csr",
         )
     else:
-        say("A running server uses the new certificate after its next start.")
+        say("A running server shows the new certificate to the next client that connects.")
 
 
 @app.command("sign")

@@ -21,6 +21,7 @@ from fedge.data.clients import Samples
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _EVALUATION_BATCH = 2048
+_LARGE = 1 << 22  # parameters
 
 
 def squared_error(output: Tensor, target: Tensor) -> Tensor:
@@ -68,6 +69,7 @@ class Network:
         self.variables: Tree = {"x": self.layout.flat(p.detach().cpu() for p in self._params)}
         stats = [buffer.cpu() for buffer in self._buffers]
         self.variables["stats"] = self.layout.flat(stats) if stats else torch.zeros(0, dtype=dtype)
+        self._share()
 
     @property
     def has_norm(self) -> bool:
@@ -90,7 +92,13 @@ class Network:
                 got = "nothing" if found is None else f"{found.dtype} of shape {list(found.shape)}"
                 raise ModelError(f"model: expected {name!r} as {own.dtype} of shape {list(own.shape)}, got {got}")
         self.variables = {name: variables[name] for name in self.variables}
+        self._share()
         self.constants.load(constants)
+
+    def _share(self) -> None:
+        """Let the module have no weights beside the variables: a large model would be in memory twice."""
+        if self.device == "cpu":
+            self._load(self.variables["x"], self.variables["stats"])
 
     def try_out(self, samples: Samples) -> None:
         """Raise a ModelError if the model cannot be trained on a few samples, or changes more than it may."""
@@ -140,10 +148,23 @@ class Network:
             else:
                 outputs, features = self._outputs_and_features(batch.x)
                 loss = self.loss(outputs, batch.y) + penalty(features).mean()
-        gradients = torch.autograd.grad(loss, self._params, allow_unused=True)
+        gradients = list(torch.autograd.grad(loss, self._params, allow_unused=True))
         if any(gradient is None for gradient in gradients):
             raise ModelError(self._name_unused(gradients))
-        return loss.detach(), self.layout.flat(gradients), stats
+        return loss.detach(), self._flatten(gradients), stats
+
+    def _flatten(self, gradients: list[Tensor]) -> Tensor:
+        """Return gradients as one vector. Those of a large model are freed one by one, as far as nobody else has them.
+
+        Gradients of linear layers are transposed, and `flat` would copy them twice.
+        """
+        if self.layout.num_params < _LARGE:
+            return self.layout.flat(gradients)
+        vector = torch.empty(self.layout.num_params, dtype=self.dtype, device=self.device)
+        gradients.reverse()
+        for part in self.layout.views(vector).values():
+            part.copy_(gradients.pop())
+        return vector
 
     @torch.no_grad()
     def outputs(self, variables: Tree, x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class TrackMlflow(TrackOptions, tag="mlflow"):
     """A run of MLflow, in a database or at a server."""
 
     uri: Annotated[
-        str | None, Meta(description="tracking URI (MLFLOW_TRACKING_URI, or sqlite:///mlflow.db in this folder)")
+        str | None, Meta(description="tracking URI (MLFLOW_TRACKING_URI, or sqlite:///mlflow.db where the run starts)")
     ] = None
     experiment: Annotated[str, Meta(min_length=1, max_length=120, description="experiment that the run goes to")] = (
         "fedge"

@@ -96,11 +96,12 @@ def noting_sources() -> Iterator[Mapping[str, bytes]]:
         _sources.reset(token)
 
 
-def describe(error: BaseException, reference: str) -> str:
-    """What a user's code raised, and in which line of their file."""
+def describe(error: BaseException, reference: str, source: bool = True) -> str:
+    """What a user's code raised, and in which line of their file; with the text of that line if `source`."""
     path = str(_path(reference.rpartition(":")[0]))
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == path]
-    place = f" (line {frames[-1].lineno} of {path}: {frames[-1].line})" if frames else ""
+    line = f": {frames[-1].line}" if frames and source else ""
+    place = f" (line {frames[-1].lineno} of {path}{line})" if frames else ""
     if isinstance(error, SyntaxError) and error.filename == path:
         place = f" (line {error.lineno} of {path}: {(error.text or '').strip()})"
         return f"{type(error).__name__}: {error.msg}{place}"

@@ -92,7 +92,10 @@ def _read_table(path: Path, plan: DataPlan) -> Whole:
         target = others[0]
     if plan.columns:  # before the table finds fault with columns that do not belong here
         order_of(plan.columns, [name for name in rows.columns if name != target], f"{path}: columns")
-    return whole_of_tables(rows, rows.take(slice(0)), target=target, task=plan.task)
+    remedy = "write it as numbers in this file, as the server's model takes them"
+    return whole_of_tables(
+        rows, rows.take(slice(0)), target=target, task=plan.task, input_remedy=remedy, target_remedy=remedy
+    )
 
 
 def _read_images(path: Path, plan: DataPlan) -> Whole:

@@ -15,6 +15,9 @@ from fedge.data.apportionment import hold_out
 from fedge.data.whole import SamplePool, Whole
 
 _SHOWN = 40  # characters of a cell in an error
+INPUT_REMEDY = "encode it as numbers, or list it in data.ignore"
+TARGET_REMEDY = 'name another data.target, or set data.task = "classes"'
+"""What to do about text where numbers are expected."""
 
 
 class TableColumns(NamedTuple):
@@ -111,20 +114,25 @@ def whole_of_tables(
     task: Literal["classes", "values"] = "classes",
     keys: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    input_remedy: str = INPUT_REMEDY,
+    target_remedy: str = TARGET_REMEDY,
 ) -> Whole:
-    """Return the data set in these rows: every column is an input but the target, the keys to split by and `ignore`."""
+    """Return the data set in these rows: every column is an input but the target, the keys to split by and `ignore`.
+
+    The remedies tell what to do about text where numbers are expected.
+    """
     train.require((target, *keys, *ignore))
     inputs = [name for name in train.columns if name not in (target, *keys, *ignore)]
     if not inputs:
         raise DataError(f"{train.source}: no column is left as an input; it has {', '.join(train.columns)}")
     test.require((*inputs, target, *keys))
-    y, y_test, classes = targets_of(train, test, target, task)
+    y, y_test, classes = targets_of(train, test, target, task, target_remedy)
     others = [name for name in ignore if name in test.columns]
     columns = {name: (train.text(name), test.text(name)) for name in keys}
     columns |= {name: (train.columns[name].astype(str), test.columns[name].astype(str)) for name in others}
     return Whole(
-        SamplePool(inputs_of(train, inputs), y),
-        SamplePool(inputs_of(test, inputs), y_test),
+        SamplePool(inputs_of(train, inputs, input_remedy), y),
+        SamplePool(inputs_of(test, inputs, input_remedy), y_test),
         num_outputs=len(classes) or 1,
         task=task,
         columns=columns,
@@ -133,18 +141,20 @@ def whole_of_tables(
     )
 
 
-def inputs_of(table: TableColumns, names: Sequence[str]) -> Tensor:
+def inputs_of(table: TableColumns, names: Sequence[str], remedy: str = INPUT_REMEDY) -> Tensor:
     """Return columns of numbers side by side, `[n, len(names)]`."""
-    remedy = "encode it as numbers, or list it in data.ignore (ignore= of fedge.Table)"
     return torch.from_numpy(np.stack([table.numbers(name, remedy) for name in names], axis=1))
 
 
 def targets_of(
-    train: TableColumns, test: TableColumns, target: str, task: Literal["classes", "values"]
+    train: TableColumns,
+    test: TableColumns,
+    target: str,
+    task: Literal["classes", "values"],
+    remedy: str = TARGET_REMEDY,
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """Return targets for training and for the test, and the names of classes."""
     if task == "values":
-        remedy = 'name another data.target, or set data.task = "classes"'
         y = [torch.from_numpy(table.numbers(target, remedy)[:, None]) for table in (train, test)]
         return y[0], y[1], ()
     values, held = train.classes(target), test.classes(target)

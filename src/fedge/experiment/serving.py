@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -28,16 +25,15 @@ from fedge.core.question import Sums
 from fedge.core.registered import RegisteredClients
 from fedge.core.storage import write_atomic, writing
 from fedge.data.clients import ServerPart
-from fedge.engines.memory import return_freed_memory
 from fedge.experiment.input_scaling import InputScaling
 from fedge.experiment.networked_check import check_networked
 from fedge.experiment.rounds import Surroundings, TrainingRun
+from fedge.experiment.run_telemetry import RunTelemetry
 from fedge.experiment.server_run import server_run_status
 from fedge.experiment.setup import Setup
 from fedge.experiment.start import create_run, one_thread
 from fedge.net.address import read_address
 from fedge.net.admission import Terms
-from fedge.net.assignment import Assignment, Conducted, task_rows
 from fedge.net.engine import NetEngine
 from fedge.net.events import EventLog
 from fedge.net.grpc_server import serve as listen_at
@@ -50,10 +46,9 @@ from fedge.net.planned_round import RoundPlan
 from fedge.net.protocol import Facts
 from fedge.net.registry import Registry
 from fedge.net.spool import Spool
-from fedge.net.status import DONE, ServerStatus, StatusFile
-from fedge.net.task import ClientTask, Observer, TaskState, Transition, unobserved
+from fedge.net.task import Observer, unobserved
 from fedge.net.transport import Credentials
-from fedge.net.views import ServerObserver, Value
+from fedge.net.views import ServerObserver
 from fedge.net.world import MeasuredWorld
 from fedge.runs import files
 from fedge.runs.directory import RunDirectory
@@ -61,24 +56,6 @@ from fedge.runs.read import Run
 from fedge.track.tracker import tracking
 
 EVENTS, SPOOL, SECRET = "events.jsonl", "spool", "secret-seed"
-_FLUSH_S = 2.0
-_EVENT_OF = {
-    "accepted": "accept",
-    "declined": "decline",
-    "fetching": "fetch",
-    "working": "work",
-    "waiting": "finish",
-    "uploading": "upload",
-    "settled": "receive",
-    "rejected": "reject",
-    "late": "late",
-    "lost": "drop",
-    "withdrawn": "withdraw",
-    "failed": "fail",
-    "committed": "commit",
-    "void": "void",
-}
-"""Transitions that the event log has, by the state that they lead to."""
 
 
 def serve(
@@ -175,11 +152,7 @@ class _Server:
         self._credentials = None if identity is None else Credentials(identity.key, identity.certificate, identity.ca)
         self._renew = RenewedIdentity(pki) if pki else lambda: None
         self.notices = () if identity is None else identity.notices
-        self._observer, self._on_transition = observer, on_transition
-        self._disk_problem = ""  # the last one
-        self._told = False  # whether clients know that the run is complete
-        self._status_file, self._writing_status = StatusFile(path / files.STATUS), asyncio.Lock()
-        self._registry, self._log, self._loop = opened
+        self._registry, log, self._loop = opened
         self._scaling = InputScaling(path, part)
         spool = Spool(path / SPOOL)
         secret = _secret_seed(path / SECRET, secret_seed)
@@ -187,7 +160,7 @@ class _Server:
         plan = plan_of(config, part.plan, setup.sources)
         run = Run(path).id
         assert run is not None
-        self._run_id = run
+        self._telemetry = RunTelemetry(path, run, config.rounds, self._registry, log, observer, on_transition)
         terms = Terms(
             run,
             encode_plan(plan),
@@ -200,7 +173,7 @@ class _Server:
             revoked.is_revoked if revoked else lambda fingerprint: False,
             self._scaling.problem,
         )
-        self._hub = Hub(terms, config.net, self._registry, self, spool)
+        self._hub = Hub(terms, config.net, self._registry, self._telemetry, spool)
         self._hub.expected.update(self._registry.names())  # those of the server before a restart
         self._hub.scaled = self._scaling.found
         self._world = MeasuredWorld(
@@ -217,9 +190,10 @@ class _Server:
             RoundPlan(path),
             spool,
             None if self._test is None else self._measure_test,
-            self._note_transition,
-            self._record,
+            self._telemetry.note_transition,
+            self._telemetry.record,
         )
+        self._telemetry.watch(self._hub, self._engine)
         self._given = Surroundings(
             server,
             self._engine,
@@ -237,7 +211,8 @@ class _Server:
         running = self._loop.call(listen_at(self._hub, *self._address, self._credentials, renew=self._renew))
         if on_port:
             on_port(running.port)
-        beside = [self._loop.submit(work) for work in (self._hub.pulse(), self._publish(), self._flush())]
+        telemetry = self._telemetry
+        beside = [self._loop.submit(work) for work in (self._hub.pulse(), telemetry.publish(), telemetry.flush())]
         try:
             yield
         finally:
@@ -261,8 +236,8 @@ class _Server:
         final = Outgoing(NoMeta(), training.model())
         with self._engine.waiting("all clients to hear that it is complete", config.net.linger_s):
             self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
-        self._told = True
-        self._loop.call(self._write_status())
+        self._telemetry.complete = True
+        self._loop.call(self._telemetry.write_status())
 
     def _begin(self, round: int) -> RegisteredClients:
         num_clients = self._engine.begin(round, self._population)
@@ -284,82 +259,6 @@ class _Server:
     def _measure_test(self, variables: Tree) -> Sums:
         assert self._test is not None
         return score(self._setup.network, variables, self._test, self._setup.metrics)
-
-    # What is told about it
-
-    def append(self, event: str, **fields: Value) -> None:
-        """Log an event, and tell the observer of it."""
-        engine = self._engine
-        told = {"round": engine.round_number or None, **fields}
-        self._log.append(event, **told)
-        if self._observer:
-            self._observer.event(event, **told)
-
-    def _note_transition(self, transition: Transition) -> None:
-        event, client = _EVENT_OF.get(transition.after), transition.client
-        if event is not None:
-            exchange = max(self._engine.machine.exchange - 1, 0)
-            spent = {} if client is None else _size_and_seconds(self._hub.task_of(client))
-            self.append(event, client=client, exchange=exchange, **spent, reason=transition.reason or None)
-        self._on_transition(transition)
-
-    def _record(self, assignment: Assignment, conducted: Conducted) -> None:
-        for row in task_rows(assignment, conducted, time.time()):
-            self._registry.record(row)
-
-    def _status(self) -> ServerStatus:
-        hub, engine = self._hub, self._engine
-        state = "waiting" if engine.waiting_for else str(engine.machine.state)
-        asked, accepted, received = hub.progress
-        return ServerStatus(
-            run=self._run_id,
-            state=DONE if self._told else state,
-            round=engine.round_number,
-            num_rounds=self._setup.config.rounds,
-            exchange=max(0, engine.machine.exchange - 1),
-            attempt=engine.attempt,
-            waiting_for=engine.waiting_for,
-            deadline_s=engine.seconds_left,
-            clients=dict(hub.counts()),
-            not_joined=hub.problems,
-            asked=asked,
-            accepted=accepted,
-            received=received,
-            bytes_down=hub.bytes_down,
-            bytes_up=hub.bytes_up,
-        )
-
-    async def _publish(self) -> None:
-        while True:
-            await self._write_status()
-            await asyncio.sleep(1.0)
-
-    async def _write_status(self) -> None:
-        async with self._writing_status:
-            status = self._status()
-            if self._observer:
-                self._observer.status(status)
-            await self._try_to_write(partial(self._status_file.write, status))
-
-    async def _flush(self) -> None:
-        before = 0
-        while True:
-            await asyncio.sleep(_FLUSH_S)
-            await self._try_to_write(self._registry.flush)
-            moved = self._hub.bytes_down + self._hub.bytes_up
-            if moved != before:  # what is freed are the buffers of payloads
-                await asyncio.to_thread(return_freed_memory)
-            before = moved
-
-    async def _try_to_write(self, write: Callable[[], None]) -> None:
-        """Write what can wait: of a full disk, the rounds find out as well."""
-        try:
-            await asyncio.to_thread(write)
-            self._disk_problem = ""
-        except StorageError as error:
-            if str(error) != self._disk_problem:
-                self.append("disk", reason=str(error))
-            self._disk_problem = str(error)
 
 
 class _EveryRound:
@@ -391,19 +290,6 @@ def _register(part: ServerPart, facts: list[Facts | None], num_clients: int) -> 
         sizes("test_size"),
         sizes("validation_size"),
     )
-
-
-def _size_and_seconds(task: ClientTask | None) -> dict[str, Value]:
-    """Return the bytes of an answer that has arrived, and how long the client took."""
-    if task is None or task.state not in (TaskState.SETTLED, TaskState.REJECTED):
-        return {}
-    spent = task.seconds()
-    return {
-        "bytes": task.num_bytes,
-        "down_s": round(spent.down, 6),
-        "compute_s": round(spent.compute, 6),
-        "up_s": round(spent.up, 6),
-    }
 
 
 def _secret_seed(file: Path, given: int | None) -> int:

@@ -29,6 +29,7 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 _SESSION_PINGS = ping_after(60, 20)
 _PAYLOAD_PINGS = ping_after(60, 300)  # a ping waits behind the payload; and the session's end is the payload's as well
 _FAREWELL_S = 2.0  # for the server to end a stream that was closed here
+_CLOSED_HERE = "the connection was closed here"
 _DENIALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
 
 
@@ -49,25 +50,47 @@ async def connect(
         tls = grpc.ssl_channel_credentials(credentials.ca, credentials.key, credentials.certificate)
         dial = partial(grpc.aio.secure_channel, target, tls)
     channel = dial(options=[*options, *_SESSION_PINGS])
-    call = channel.stream_stream(f"/{SERVICE}/Session")()
+    line = _Line(channel, channel.stream_stream(f"/{SERVICE}/Session")())
+    del channel
     try:
         async with asyncio.timeout(timeout_s):
-            if SESSION_KEY in dict(await call.initial_metadata() or ()):
-                return GrpcSession(channel, call, partial(dial, options=[*options, *_PAYLOAD_PINGS]))
-            error, unavailable = await _failure(call), await call.code() is grpc.StatusCode.UNAVAILABLE
+            if SESSION_KEY in dict(await line.call.initial_metadata() or ()):
+                return GrpcSession(line, partial(dial, options=[*options, *_PAYLOAD_PINGS]))
+            error, unavailable = await _failure(line), await line.call.code() is grpc.StatusCode.UNAVAILABLE
     except TimeoutError:
         error, unavailable = LinkError(f"{target} did not answer within {timeout_s:g} s"), True
     except BaseException:
-        await _end(channel, call)
+        await line.end()
         raise
-    await _end(channel, call)
+    await line.end()
     reason = await asyncio.to_thread(explain, host, port, credentials, proxy) if unavailable else None
     raise reason or error
 
 
-async def _end(channel: Any, call: Any) -> None:
-    call.cancel()
-    await channel.close()
+class _Line:
+    """A channel and its only call, until they are ended.
+
+    Whoever keeps an error keeps the frames that it came through. Those have the line, not the call, so that an error
+    keeps no connection open.
+    """
+
+    def __init__(self, channel: Any, call: Any) -> None:
+        self.channel, self.call = channel, call
+
+    async def finish(self) -> None:
+        """Write no more, and wait for the server to end the call."""
+        if self.call is not None:
+            await self.call.done_writing()
+        if self.call is not None:
+            await self.call.code()
+
+    async def end(self) -> None:
+        """Close the connection; idempotent."""
+        channel, call = self.channel, self.call
+        self.channel = self.call = None
+        if channel is not None:
+            call.cancel()
+            await channel.close()
 
 
 class GrpcSession(MessageStream):
@@ -77,20 +100,20 @@ class GrpcSession(MessageStream):
     that are in buffers already, and gRPC would keep the buffers, a megabyte or more, as long as the session lasts.
     """
 
-    def __init__(self, channel: Any, call: Any, dial: Callable[[], Any]) -> None:
-        super().__init__(self._next, self._put)
-        self._channel, self._call, self._dial = channel, call, dial
-        self._payloads: set[Any] = set()  # channels
+    def __init__(self, line: _Line, dial: Callable[[], Any]) -> None:
+        super().__init__()
+        self._line, self._dial = line, dial
+        self._payloads: set[_Line] = set()
 
-    async def _next(self) -> bytes | None:
-        data = await _read(self._call)
+    async def _read(self) -> bytes | None:
+        data = await _read(self._line)
         if data is None:
             self.snap("the server has closed the session")
         return data
 
-    async def _put(self, data: bytes) -> None:
-        if not await _write(self._call, data):
-            raise await _failure(self._call)
+    async def _write(self, data: bytes) -> None:
+        if not await _write(self._line, data):
+            raise await _failure(self._line)
 
     async def close(self) -> None:
         """End the session. Never raises."""
@@ -98,25 +121,23 @@ class GrpcSession(MessageStream):
             async with asyncio.timeout(_FAREWELL_S):
                 await self.send(END)
                 self.snap("the session was closed here")
-                await self._call.done_writing()
-                await self._call.code()
+                await self._line.finish()
         except (LinkError, TimeoutError, grpc.aio.BaseError):
             pass
-        self.snap("the session was closed here")
-        await _end(self._channel, self._call)
-        for channel in tuple(self._payloads):
-            await channel.close()
+        finally:  # also if the caller is cancelled
+            self.snap("the session was closed here")
+            for line in (self._line, *self._payloads):
+                await line.end()
 
     async def fetch(self, token: str) -> AsyncIterator[bytes]:
         """Yield a payload in chunks. Raises LinkError, or DeniedError with the server's reason."""
-        channel = self._open()
-        call = channel.unary_stream(f"/{SERVICE}/Fetch")(token.encode())
+        line = self._open(lambda channel: channel.unary_stream(f"/{SERVICE}/Fetch")(token.encode()))
         try:
-            while (chunk := await _read(call)) is not None:
+            while (chunk := await _read(line)) is not None:
                 yield chunk
         finally:
-            self._payloads.discard(channel)
-            await _end(channel, call)
+            self._payloads.discard(line)
+            await line.end()
 
     async def upload(self, token: str, chunks: AsyncIterator[bytes]) -> bytes:
         """Send a payload and return the server's answer, which may come before the end of the payload.
@@ -124,84 +145,94 @@ class GrpcSession(MessageStream):
         If `chunks` raises, or the caller is cancelled, the server sees a payload that was cut off.
         Raises LinkError, or DeniedError with the server's reason.
         """
-        channel = self._open()
-        call = channel.stream_stream(f"/{SERVICE}/Upload")(metadata=((TOKEN_KEY, token),))
-        answer = in_background(_read(call))
+        metadata = ((TOKEN_KEY, token),)
+        line = self._open(lambda channel: channel.stream_stream(f"/{SERVICE}/Upload")(metadata=metadata))
+        answer = in_background(_read(line))
         writing: asyncio.Task[bool] | None = None
         try:
             async for chunk in chunks:
-                writing = in_background(_write(call, chunk))
+                writing = in_background(_write(line, chunk))
                 if not await asyncio.shield(writing):
                     break
             else:
-                writing = in_background(_write(call, END))
+                writing = in_background(_write(line, END))
                 await asyncio.shield(writing)
             found = await asyncio.shield(answer)
         except asyncio.CancelledError:
-            in_background(self._leave(channel, call, writing))
+            in_background(self._leave(line, writing))
             raise
         except BaseException:
-            await self._leave(channel, call, writing)
+            await self._leave(line, writing)
             raise
-        await self._leave(channel, call, writing)
+        await self._leave(line, writing)
         if found is None:
             raise LinkError("the server ended the upload without an answer")
         return found
 
-    def _open(self) -> Any:
+    def _open(self, begin: Callable[[Any], Any]) -> _Line:
         if self._broken:
             raise LinkError(self._broken)
         channel = self._dial()
-        self._payloads.add(channel)
-        return channel
+        line = _Line(channel, begin(channel))
+        self._payloads.add(line)
+        return line
 
-    async def _leave(self, channel: Any, call: Any, writing: asyncio.Task[bool] | None) -> None:
+    async def _leave(self, line: _Line, writing: asyncio.Task[bool] | None) -> None:
         """Write no more, and let the server end the call, as gRPC leaks for calls that are cancelled."""
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 if writing:
                     await writing
-                await call.done_writing()
-                await call.code()
+                await line.finish()
         except (TimeoutError, grpc.aio.BaseError):
             pass
-        self._payloads.discard(channel)
-        await _end(channel, call)
+        finally:
+            self._payloads.discard(line)
+            await line.end()
 
 
-async def _read(call: Any) -> bytes | None:
+async def _read(line: _Line) -> bytes | None:
     """Return the next message, None at the end; raises what `_failure` makes of a failure."""
+    if line.call is None:
+        raise LinkError(_CLOSED_HERE)
     try:
-        data = await call.read()
+        data = await line.call.read()
     except grpc.aio.AioRpcError:
-        raise await _failure(call) from None
+        data = None
     except asyncio.CancelledError:
-        _unless_cancelled_here()
-        raise LinkError("the connection was closed here") from None
+        if _is_cancelled():
+            raise
+        raise LinkError(_CLOSED_HERE) from None
+    if data is None:  # raised here, an error does not keep gRPC's own, and with it the call
+        raise await _failure(line)
     return None if data is grpc.aio.EOF else bytes(data)
 
 
-async def _write(call: Any, data: bytes) -> bool:
+async def _write(line: _Line, data: bytes) -> bool:
     """Write a message; False if the call has ended."""
+    if line.call is None:
+        return False
     try:
-        await call.write(data)
+        await line.call.write(data)
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
         return False
     except asyncio.CancelledError:
-        _unless_cancelled_here()
+        if _is_cancelled():
+            raise
         return False
     return True
 
 
-def _unless_cancelled_here() -> None:
-    """Raise CancelledError if it is this task that was cancelled, and not the call."""
+def _is_cancelled() -> bool:
+    """Whether it is this task that was cancelled, and not the call."""
     task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+    return task is not None and task.cancelling() > 0
 
 
-async def _failure(call: Any) -> LinkError:
+async def _failure(line: _Line) -> LinkError:
     """Return the error that says why a call has ended."""
+    if (call := line.call) is None:
+        return LinkError(_CLOSED_HERE)
     code, details = await call.code(), await call.details() or ""
     if code in _DENIALS:
         return DeniedError(details)

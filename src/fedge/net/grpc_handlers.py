@@ -16,6 +16,7 @@ from cryptography import x509
 from fedge.net.certificates import common_name, fingerprint
 from fedge.net.grpc_stream import END, SESSION_KEY, TOKEN_KEY, MessageStream, grpc, in_background
 from fedge.net.protocol import MAX_TOKEN, TOKEN_PATTERN
+from fedge.net.rates import TokenBuckets
 from fedge.net.transport import LinkError, Peer, RefusalError, Service, StreamLimits
 
 _log = logging.getLogger(__name__)
@@ -27,15 +28,18 @@ class _ServerStream(MessageStream):
     """A server's end of a stream."""
 
     def __init__(self, context: Any) -> None:
-        super().__init__(self._next, context.write)
+        super().__init__()
         self._context = context
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def _next(self) -> bytes | None:
+    async def _read(self) -> bytes | None:
         data = await self._context.read()
         if data is grpc.aio.EOF:
             raise LinkError("the client was cut off")
         return None if data == END else data
+
+    async def _write(self, data: bytes) -> None:
+        await self._context.write(data)
 
     async def close(self) -> None:
         """End the stream, after the messages that are being sent."""
@@ -51,6 +55,8 @@ class ServiceHandlers:
     def __init__(self, service: Service, limits: StreamLimits) -> None:
         self._service, self._limits = service, limits
         self._most = {"session": limits.sessions, "fetch": limits.fetches, "upload": limits.uploads}
+        rates = {"session": limits.session_rate, "fetch": limits.fetch_rate, "upload": limits.upload_rate}
+        self._rates = {kind: TokenBuckets(rate) for kind, rate in rates.items()}
         self._open: Counter[tuple[str, str]] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -137,10 +143,17 @@ class ServiceHandlers:
             _log.error("%s of %s failed", *key, exc_info=error)
 
     async def _check(self, kind: str, peer: Peer, context: Any) -> None:
+        """Refuse a peer that has too many streams of a kind open, or opens them too fast; nothing is logged."""
         who = peer.name or peer.address
         if self._open[kind, who] >= self._most[kind]:
             reason = f"{who} has {self._most[kind]} streams open for {kind}, and may have no more; try again later"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+        elif not self._rates[kind].take(who):
+            reason = (
+                f"{who} opens streams for {kind} too fast: expected at most {self._rates[kind].rate}; try again later"
+            )
+        else:
+            return
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
 
     async def _token(self, data: bytes | str, context: Any) -> str:
         text = data.decode("ascii", "replace") if isinstance(data, bytes) else data

@@ -25,7 +25,7 @@ _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_concurrent_streams", 32),  # of a connection; more than `StreamLimits`, which give a reason
     ("grpc.server_max_unrequested_time_in_server", 600),  # seconds; calls are accepted one by one, and killed after 30
     ("grpc.server_handshake_timeout_ms", 20_000),
-    ("grpc.max_connection_idle_ms", 120_000),  # without any stream
+    ("grpc.max_connection_idle_ms", 30_000),  # without any stream, which no client of ours leaves open
     # Clients beat every 30 s, so only the dead are pinged; but over a very slow link a ping waits behind a payload.
     # What a client's own pings may cost is limited as well.
     *ping_after(120, 120),

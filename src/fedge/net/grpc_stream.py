@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from fedge.core.errors import FedgeError
@@ -39,13 +39,23 @@ class MessageStream:
 
     A caller that is cancelled while it waits loses nothing: gRPC would end the call. Writes follow one another: two at
     once would end the call too.
+
+    gRPC keeps a connection open as long as anything refers to one of its calls. So a stream must not refer to itself,
+    and lets go of its call once it is over: else the connection would stay until Python looks for cycles.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[Any]], write: Callable[[bytes], Awaitable[None]]) -> None:
-        self._read, self._write = read, write
+    def __init__(self) -> None:
         self._reading: asyncio.Task[bytes | None] | None = None
         self._turn = asyncio.Lock()
         self._broken: str | None = None
+
+    async def _read(self) -> bytes | None:
+        """Return the next message of the call; None after the last one."""
+        raise NotImplementedError
+
+    async def _write(self, data: bytes) -> None:
+        """Write a message to the call."""
+        raise NotImplementedError
 
     def snap(self, reason: str) -> None:
         """Let every later call raise LinkError; the first reason is kept."""

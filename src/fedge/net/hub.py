@@ -258,7 +258,7 @@ class Hub:
         while (message := await session.receive(IDLE_BEAT_S * MISSED)) is not None:
             self._members.seen(number, time.time(), message.activity if isinstance(message, Beat) else None)
             if isinstance(message, Goodbye):
-                session.farewell = message.reason
+                session.farewell = message.reason or "the client has said goodbye, without a reason"
                 self.expected.discard(number)
                 if active := self._active:
                     self._carry_out(active, active.collection.left(number, message.reason, self._clock()))

@@ -22,6 +22,7 @@ class MainThread:
         done.add_done_callback(lambda _: self._jobs.put(None))
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # else it would keep what it worked on, a model and an answer, until there is another one
         done.result()
 
     async def call(self, work: Callable[[], T]) -> T:

@@ -184,7 +184,8 @@ class OwnPolicy:
         try:
             answer = self._function(offer)
         except Exception as error:
-            return f"the owner's policy failed: {describe(error, self._reference)}"
+            # The server is told this: the owner's code is not its business.
+            return f"the owner's policy failed: {describe(error, self._reference, source=False)}"
         if answer is None or answer is True:
             return None
         if answer is False:

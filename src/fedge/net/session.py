@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from fedge.net.protocol import FromClient, FromServer, Offer, Refused, encode, read_client
+from fedge.net.rates import Rate, TokenBucket
 from fedge.net.transport import ControlStream, LinkError, Peer, RefusalError
 
 MAX_WAITING = 256
 """Messages that may wait for a client to read them."""
-RATE = 20.0
-BURST = 200.0
-"""Messages that a client may send: so many a second, and so many at once."""
+MESSAGES = Rate(20.0, 200.0)
+"""How many messages a client may send."""
 PER_OFFER = 4.0
 """Messages that it may send beside these for each offer: how fast rounds follow one another is not its choice."""
 
@@ -28,12 +27,12 @@ class Session:
         self._stream = stream
         self._outbox: asyncio.Queue[FromServer] = asyncio.Queue(MAX_WAITING)
         self._writer = asyncio.create_task(self._write())
-        self._allowance, self._counted = BURST, time.monotonic()
+        self._allowance = TokenBucket(MESSAGES)
 
     def send(self, message: FromServer) -> None:
         """Send a message, after those before it; a client that does not read is cut off."""
         if isinstance(message, Offer):
-            self._allowance = min(BURST, self._allowance + PER_OFFER)
+            self._allowance.refill(PER_OFFER)
         try:
             self._outbox.put_nowait(message)
         except asyncio.QueueFull:
@@ -52,11 +51,8 @@ class Session:
             raise LinkError(f"nothing was heard for {timeout_s:g} s") from None
         if data is None:
             return None
-        now = time.monotonic()
-        self._allowance = min(BURST, self._allowance + (now - self._counted) * RATE) - 1
-        self._counted = now
-        if self._allowance < 0:
-            raise RefusalError(f"expected at most {RATE:g} messages a second; try again later")
+        if not self._allowance.take():
+            raise RefusalError(f"expected at most {MESSAGES.per_s:g} messages a second; try again later")
         return read_client(data)
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
 
 from fedge.core.errors import NetworkError
+from fedge.net.rates import Rate
 
 
 class Peer(NamedTuple):
@@ -37,6 +38,11 @@ class StreamLimits(NamedTuple):
     uploads: int = 2
     stall_s: float = 300.0  # a payload of which no chunk moves for so long is given up
     connections: int = 20_000  # of all peers
+    # Of one peer. A round takes a fetch and an upload, an evaluation another of each, and small models have tens of
+    # rounds a second.
+    session_rate: Rate = Rate(5.0, 20.0)
+    fetch_rate: Rate = Rate(100.0, 500.0)
+    upload_rate: Rate = Rate(100.0, 500.0)
 
 
 class LinkError(NetworkError):
