@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+import fedge
 from federation import ENGINES, Federation, Handmade, Sign, batched_of, dense, mixed
 from fedge.algorithms.fedavg import FedAvg
 from fedge.config import Config, EvaluateOptions, parse
@@ -29,7 +30,7 @@ from fedge.data.clients import Samples
 from fedge.engines.pool import Pool
 from fedge.experiment.evaluation import Evaluation
 from fedge.experiment.setup import Setup
-from fedge.experiment.start import TrainedRun, resume, run
+from fedge.experiment.start import resume
 from fedge.metrics import load_metrics
 from fedge.metrics.included import F1, Auc, Perplexity, TopK
 from fedge.runs import Run
@@ -241,9 +242,9 @@ def raw(tmp_path: Path) -> dict[str, Any]:
     return RAW | {"evaluate": {"metrics": metrics, "at": "clients"}, "target": {"metric": "error", "value": 0.8}}
 
 
-def train(raw: dict[str, Any], folder: Path, **changes: Any) -> TrainedRun:
-    found = run(raw, runs=folder, **changes)
-    assert isinstance(found, TrainedRun)
+def train(raw: dict[str, Any], folder: Path, **changes: Any) -> fedge.Run:
+    found = fedge.run(raw, runs=folder, progress=False, **changes)
+    assert isinstance(found, fedge.Run)
     return found
 
 
