@@ -131,7 +131,7 @@ def test_one_number_is_no_list_of_seeds() -> None:
 
 
 def test_objects_are_called_by_their_type() -> None:
-    x, y = np.ones((20, 1, 28, 28)), np.arange(20) % 10
+    x, y = np.ones((100, 1, 28, 28)), np.arange(100) % 10
     made = experiment(data=fedge.Arrays(x, y), model=Net, algorithm="fedavg")
     assert repr(made) == "Experiment('run': Arrays, Net, fedavg)"
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
+import fedge
 from federation import ENGINES, Federation, Handmade, Sign, batched_of, dense, mixed
 from fedge.algorithms.fedavg import FedAvg
-from fedge.api.functions import run
 from fedge.config import Config, EvaluateOptions, parse
 from fedge.core.algorithm import Info
 from fedge.core.drive import Engine
@@ -246,9 +246,9 @@ def raw(tmp_path: Path) -> dict[str, Any]:
     return RAW | {"evaluate": {"metrics": metrics, "at": "clients"}, "target": {"metric": "error", "value": 0.8}}
 
 
-def train(raw: dict[str, Any], folder: Path, **changes: Any) -> Run:
-    found = run(raw, runs=folder, **changes)
-    assert isinstance(found, Run)
+def train(raw: dict[str, Any], folder: Path, **changes: Any) -> fedge.Run:
+    found = fedge.run(raw, runs=folder, progress=False, **changes)
+    assert isinstance(found, fedge.Run)
     return found
 
 
