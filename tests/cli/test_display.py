@@ -130,6 +130,7 @@ def test_every_run_of_several_has_its_first_line():
 
 def test_a_resumed_run_counts_what_it_had_cost_before(tmp_path):
     records = [{"round": number, "bytes_up": 2_000_000} for number in (1, 2)]
+    (tmp_path / "config.json").write_text('{"format": 2}')
     (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     clock = FakeClock()
     screen = Recorder(clock)

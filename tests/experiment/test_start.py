@@ -33,6 +33,7 @@ OTHERWISE: dict[str, Any] = {
     "engine.workers": 2,
     "engine.stall_s": 7.0,
     "net": {"fraction": 0.5},
+    "track": {"name": "tensorboard"},
 }
 """Another value for every setting that does not affect results."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedge.core.fields import MetricDeclaration, declared_fields
+from fedge.core.metric_declaration import MetricDeclaration, declared_fields
 from fedge.report.charts import curves
 from fedge.report.groups import describe_in, group_runs, own_fields
 from fedge.report.overviews import bars

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedge import config as configuration
 from fedge.config import TargetOptions
+from fedge.core.chart_kinds import ChartKind
 from fedge.core.errors import ConfigError, ModelError, RunError, nearest
 from fedge.core.fields import TO_TARGET, describe, is_to_target
 from fedge.core.layout import pick
@@ -24,7 +25,7 @@ from fedge.data.python_data import PythonData
 from fedge.experiment.results import Results
 from fedge.experiment.setup import Setup
 from fedge.models.python_model import PythonModel
-from fedge.report.drawing import Kind, Wish, draw
+from fedge.report.drawing import Wish, draw
 from fedge.report.frames import frame
 from fedge.report.groups import group_runs
 from fedge.report.style import save as save_chart
@@ -121,7 +122,7 @@ class Run(RunRecords):
         if known and metric not in known:
             recorded = ", ".join(known)
             raise ConfigError(f"cost_to: no round has {metric!r}{nearest(metric, known)}; recorded: {recorded}")
-        results = Results(TargetOptions(metric=cast(Any, metric), value=value))
+        results = Results(TargetOptions(metric=metric, value=value), self.own_fields)
         results.review(self.rounds)
         costs = {name.removesuffix(TO_TARGET): cost for name, cost in results.costs_to_target().items()}
         return None if costs["rounds"] is None else {name: cost for name, cost in costs.items() if cost is not None}
@@ -156,7 +157,7 @@ class Runs(list[Run]):
         x: str | None = None,
         *,
         by: str | Sequence[str] = (),
-        kind: Kind = "curves",
+        kind: ChartKind = "curves",
         save: str | Path | None = None,
     ) -> altair.TopLevelMixin:
         """Return a chart: see `fedge.plot`. Seeds of one experiment are a line with a band."""
@@ -191,7 +192,7 @@ def plot(
     x: str | None = None,
     *,
     by: str | Sequence[str] = (),
-    kind: Kind = "curves",
+    kind: ChartKind = "curves",
     save: str | Path | None = None,
 ) -> altair.TopLevelMixin:
     """Return a chart of runs, given as such or by their paths, which a notebook shows; `save` writes it to a file.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedge.cli.parameters import complete_metric, complete_run
-from fedge.report.drawing import Kind
+from fedge.core.chart_kinds import ChartKind
 
 
 def plot(
@@ -20,7 +20,7 @@ def plot(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the chart goes: .svg, .png, .pdf or .html.")
     ],
     kind: Annotated[
-        Kind,
+        ChartKind,
         typer.Option(
             "--kind",
             metavar="KIND",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from msgspec import Meta
@@ -82,6 +83,11 @@ def meant(key: str, path: str, below: Mapping[str, Collection[str]]) -> str | No
             return None  # it means something that only others of the kind have
         return own if own in below and table == path else setting
     return next((f"{name}.{word}" for name, keys in below.items() if word in keys), None)
+
+
+def is_misspelt(key: str, known: Collection[str]) -> bool:
+    """Whether a key differs from a known one by a letter or two."""
+    return bool(get_close_matches(key.lower(), known, n=1, cutoff=0.85))
 
 
 def synonym(path: str) -> str:

@@ -3,18 +3,16 @@
 The ledger, the summary, tables, charts, the command line and the documentation read these declarations. Names that are
 made from a field's name (`best_loss`, `bytes_up_to_target`, `mean_sim_seconds`) are described by `describe`, which
 derives their declaration from that of the field. A run with `evaluate.metrics` has more fields: it stores a
-`MetricDeclaration` of each, and `declared_fields` makes fields of them.
+`MetricDeclaration` of each (core/metric_declaration.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
-
-from msgspec import Meta, Struct
+from typing import Literal, NamedTuple
 
 METRICS: tuple[str, ...] = (
     "accuracy",
@@ -235,43 +233,6 @@ _DECLARED = {field.name: field for field in (*FIELDS, *SUMMARY_FIELDS)}
 OwnFields = Mapping[str, Field]
 """The fields that `evaluate.metrics` adds to those of every run, by name."""
 NO_OWN_FIELDS: OwnFields = MappingProxyType({})
-
-
-class MetricDeclaration(Struct, frozen=True):
-    """A metric of a run's own as its config.json has it: plain values, so that readers need not run a user's file."""
-
-    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", max_length=64)]
-    better: Literal["higher", "lower"]
-    low: float | None = None  # None: no bound
-    high: float | None = None
-    percent: bool = False  # shown as a percentage
-
-
-def declared_fields(declarations: Iterable[MetricDeclaration]) -> dict[str, Field]:
-    """Return the fields of a run's own metrics: each on the test set, and on the validation split."""
-    found = {}
-    for declared in declarations:
-        field = Field(
-            name=declared.name,
-            title=declared.name.replace("_", " "),
-            role="metric",
-            meaning="of the global model on the pooled test set",
-            units=PERCENT if declared.percent else NUMBER,
-            better=declared.better,
-            when="evaluated, with `evaluate.metrics`",
-            low=-inf if declared.low is None else declared.low,
-            high=inf if declared.high is None else declared.high,
-        )
-        found[field.name] = field
-        name = f"{VALIDATION}{field.name}"
-        found[name] = replace(
-            field,
-            name=name,
-            title=f"validation {field.title}",
-            meaning="of the global model on the validation split",
-            when="evaluated, with `evaluate.metrics` and `data.validation`",
-        )
-    return found
 
 
 def is_taken(name: str) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedge.core.errors import ConfigError
-from fedge.core.fields import MetricDeclaration
+from fedge.core.metric_declaration import MetricDeclaration
 from fedge.core.parts import Part
 from fedge.core.registered import Task
 from fedge.core.schema import Options, tag

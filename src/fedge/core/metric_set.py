@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from fedge.core.errors import TrainingError
-from fedge.core.fields import MetricDeclaration, OwnFields, declared_fields
+from fedge.core.fields import OwnFields
 from fedge.core.layout import Tree
 from fedge.core.metric import WHERE, Metric, is_within
+from fedge.core.metric_declaration import MetricDeclaration, declared_fields
 from fedge.core.metric_trial import guarded, problem_of_forms, try_out
 from fedge.core.registered import Task
 

@@ -172,7 +172,7 @@ def choose(name: str, kinds: Iterable[type[Struct]], what: str, known: Iterable[
 def unknown_key(key: str, path: str, fields: Mapping[str, object]) -> str:
     """The problem with a key of the table at a path, whose keys have these types; with what was probably meant."""
     below = {name: [inner for one in structs(kind) for inner in one.__struct_fields__] for name, kind in fields.items()}
-    known = advice.meant(key, path, below)
+    known = None if advice.is_misspelt(key, fields) else advice.meant(key, path, below)
     close = nearest(key, fields) if known is None else f", did you mean {known!r}?"
     where = f"{path}.{key}".lstrip(".")
     return f"{where}: unknown key{close}; valid here: {', '.join(fields) or 'nothing'}{advice.note(path)}"

@@ -14,8 +14,8 @@ from fedge import config as configuration
 from fedge.config import Config
 from fedge.core.effect import paths_without_effect
 from fedge.core.errors import ConfigError, RunError, TrainingError, VoidError
-from fedge.core.fields import MetricDeclaration
 from fedge.core.lent import borrow
+from fedge.core.metric_declaration import MetricDeclaration
 from fedge.core.parts import Sources
 from fedge.core.progress import Progress
 from fedge.data.python_data import PythonData

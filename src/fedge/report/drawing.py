@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedge.core.chart_kinds import ChartKind
 from fedge.core.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from fedge.report.groups import RunGroup
     from fedge.runs import Run
 
-Kind = Literal["curves", "bars", "pareto", "heatmap", "users", "grid", "timeline", "latency"]
-
-_TAKES: dict[Kind, tuple[str, ...]] = {
+_TAKES: dict[ChartKind, tuple[str, ...]] = {
     "curves": ("x", "y", "by"),
     "bars": ("y", "by"),
     "pareto": ("x", "y", "by"),
@@ -28,7 +27,7 @@ _TAKES: dict[Kind, tuple[str, ...]] = {
 class Wish(NamedTuple):
     """What is to be drawn."""
 
-    kind: Kind
+    kind: ChartKind
     x: str | None
     y: str | None
     by: Sequence[str]

@@ -13,9 +13,9 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from fedge.core.errors import RunError
-from fedge.core.fields import MetricDeclaration
 from fedge.core.layout import Tree
 from fedge.core.lock import Lock
+from fedge.core.metric_declaration import MetricDeclaration
 from fedge.core.parts import Sources
 from fedge.core.safetensors_format import safetensors_chunks
 from fedge.core.storage import sync_folder, write_all, write_atomic, writing

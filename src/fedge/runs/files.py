@@ -36,7 +36,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fedge.core.errors import RunError, StorageError
-from fedge.core.fields import MetricDeclaration
+from fedge.core.metric_declaration import MetricDeclaration
 from fedge.core.storage import reading
 from fedge.runs.formats import FORMAT, check_meanings, upgrade
 

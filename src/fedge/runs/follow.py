@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedge.core.fields import declared_fields
+from fedge.core.metric_declaration import declared_fields
 from fedge.core.storage import reading
 from fedge.runs import files
 from fedge.runs.read import decode_records

@@ -11,8 +11,9 @@ import msgspec
 
 from fedge.core.effect import digest, omit
 from fedge.core.errors import FedgeError, RunError
-from fedge.core.fields import FIELDS, NO_OWN_FIELDS, OwnFields, declared_fields, describe
+from fedge.core.fields import FIELDS, NO_OWN_FIELDS, OwnFields, describe
 from fedge.core.lock import holder
+from fedge.core.metric_declaration import declared_fields
 from fedge.core.schema import show
 from fedge.core.storage import reading
 from fedge.runs import files

@@ -13,7 +13,8 @@ from fedge import config as configuration
 from fedge.config import Config
 from fedge.core.anchor import anchor
 from fedge.core.errors import ConfigError, RunError, nearest
-from fedge.core.fields import METRICS, NO_OWN_FIELDS, VALIDATION, OwnFields, declared_fields, describe, measured_on
+from fedge.core.fields import METRICS, NO_OWN_FIELDS, VALIDATION, OwnFields, describe, measured_on
+from fedge.core.metric_declaration import declared_fields
 from fedge.core.schema import read
 from fedge.core.storage import write_atomic, writing
 from fedge.metrics import load_metrics
