@@ -129,3 +129,13 @@ def test_what_packages_offer_is_listed_with_its_error(fedge, tmp_path, monkeypat
         "new": "A new one. (offered 2.0)",
     }
     assert fedge("info", "algorithms", "new").stdout.startswith("new\nA new one.\n")
+
+
+def test_without_arguments_all_names_are_listed(fedge):
+    lines = fedge("info").stdout.splitlines()
+    found = json.loads(fedge("info", "--format", "json").stdout)
+    assert set(PARTS) | {"codecs", "metrics"} == set(found)
+    for part, names in found.items():
+        assert f"{part}: {', '.join(names)}" in lines
+    assert found["algorithms"] == [tag(kind) for kind in ALGORITHMS]
+    assert found["codecs"] == list(CODECS)

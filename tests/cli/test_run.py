@@ -151,3 +151,26 @@ def test_resume_as_json_and_quiet(fedge, training, write_run, runs):
     found = json.loads(fedge("resume", path, "--quiet", "--format", "json").stdout)
     assert [entry["path"] for entry in found["runs"]] == [str(path)]
     assert fedge("resume", path, "--quiet").output == ""
+
+
+@pytest.mark.parametrize(
+    ("y", "problem"),
+    [
+        ("acuracy", "--y: no round has 'acuracy', did you mean 'accuracy'?"),
+        ("user_accuracy", "--y: user_accuracy is not measured; set evaluate.user_accuracy=true"),
+        ("f1", "--y: no round has 'f1'"),
+    ],
+)
+def test_a_metric_that_no_round_will_have_is_refused_before_training(
+    fedge, training, experiment_file, runs, tmp_path, y, problem
+):
+    result = fedge("run", experiment_file, "--runs", runs, "--chart", tmp_path / "chart.svg", "--y", y)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert training.started == []
+
+
+def test_a_metric_of_the_file_may_be_charted(fedge, training, experiment_file, runs, tmp_path):
+    chart = ["--chart", tmp_path / "chart.svg", "--y", "f1", "--set", 'evaluate.metrics=["f1"]']
+    fedge("run", experiment_file, "--runs", runs, *chart)
+    assert training.started == ["tiny"]

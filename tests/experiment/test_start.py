@@ -196,6 +196,9 @@ def test_void_rounds_are_announced(tmp_path: Path) -> None:
     told = Notices()
     resume(tmp_path / "small", {"edge.deadline_s": 100.0, "rounds": 3}, told)
     assert told.texts == [f"{tmp_path}/small: nobody answered in 2 of 3 rounds"]
+    summary = Run(tmp_path / "small").summary
+    assert summary is not None
+    assert summary["void"] == 2
     assert Run(tmp_path / "small").status == "complete"
 
 

@@ -40,7 +40,7 @@ def run(
       fedge run fedavg.toml scaffold.toml --chart compared.svg
       fedge run first.toml --quiet --format json | jq .comparison
     """
-    from fedge.cli.charted import check_charted
+    from fedge.cli.charted import check_charted, metrics_of
     from fedge.cli.comparison import save_chart, say_trained
     from fedge.cli.watching import watching
     from fedge.experiment import start as experiment
@@ -51,7 +51,7 @@ def run(
     configs = _load(files, changes or ())
     if chart:
         for config in configs:
-            check_charted(y, config)
+            check_charted(y, metrics_of(config), config)
     with watching(quiet) as progress:
         paths = [experiment.start(config, runs, progress) for config in configs]
     trained = say_trained(paths, format, quiet)

@@ -42,12 +42,14 @@ def show(
     from fedge.cli.comparison import save_chart, say_comparison
     from fedge.cli.details import details
     from fedge.cli.output import say, say_json
+    from fedge.report.groups import own_fields
     from fedge.report.style import check_saving
 
     if chart:
         check_saving(chart)
-        check_charted(y)
     runs = _readable(paths, needs_rounds=chart is not None)
+    if chart:
+        check_charted(y, own_fields(runs))
     if len(paths) > 1 or runs[0].path != paths[0]:
         say_comparison(runs, format)
     elif format == "json":

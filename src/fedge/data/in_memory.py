@@ -168,7 +168,16 @@ class FrameTable:
         else:
             test = _columns_of(self._test, "the data frame of test rows")
         task = self._task or ("values" if rows.columns[self._target].dtype.kind == "f" else "classes")
-        return whole_of_tables(rows, test, target=self._target, task=task, keys=keys, ignore=self._ignore)
+        return whole_of_tables(
+            rows,
+            test,
+            target=self._target,
+            task=task,
+            keys=keys,
+            ignore=self._ignore,
+            input_remedy="encode it as numbers, or list it in ignore of fedge.Table",
+            target_remedy='name another target, or set task="classes" of fedge.Table',
+        )
 
     def _whole_of_splits(self, keys: Sequence[str]) -> Whole:
         splits = self._frame if isinstance(self._frame, Mapping) else {"train": self._frame}

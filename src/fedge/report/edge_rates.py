@@ -42,6 +42,7 @@ def _written(value: Any) -> str:
     if isinstance(value, Mapping):
         inner = ", ".join(f"{key} {_written(part)}" for key, part in value.items() if key != "name")
         return f"{value.get('name')} ({inner})"
-    if isinstance(value, list) and value:
-        return f"{_written(min(value))} to {_written(max(value))}"
+    numbers = [each for each in value if isinstance(each, int | float)] if isinstance(value, list) else []
+    if numbers:
+        return f"{_written(min(numbers))} to {_written(max(numbers))}"
     return f"{value:g}" if isinstance(value, int | float) else "–"
