@@ -254,7 +254,7 @@ async def refuse(deployment: Deployment) -> None:
 
 
 def test_bad_sessions_are_refused_alone(fedge: Fedge, tmp_path: Path) -> None:
-    settings = changed(FEDAVG, net={"fraction": 0.6, "grace_s": 0.2})
+    settings = changed(FEDAVG, net={"fraction": 0.6, "grace_s": 5.0})
     with Deployment(fedge, tmp_path, settings) as deployment:
         deployment.start_server()
         refuse(deployment)
