@@ -14,6 +14,7 @@ from fedge.config import load
 from fedge.core.schema import tag
 
 
+@pytest.mark.full
 def test_an_algorithm_that_works_with_its_test(fedge, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = fedge("new", "algorithm", "half_step")

@@ -150,6 +150,7 @@ def test_a_tracker_that_fails_is_one_notice(tmp_path: Path, monkeypatch, body: s
     assert Run(tmp_path / "runs" / "first").status == "complete"
 
 
+@pytest.mark.full
 def test_a_tracker_that_hangs_is_given_up(tmp_path: Path, monkeypatch) -> None:
     pid = tmp_path / "pid"
     fake(tmp_path, monkeypatch, f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(9999)")

@@ -154,7 +154,7 @@ class _Server:
         self.notices = () if identity is None else identity.notices
         self._registry, log, self._loop = opened
         self._scaling = InputScaling(path, part)
-        spool = Spool(path / SPOOL)
+        self._spool = spool = Spool(path / SPOOL)
         secret = _secret_seed(path / SECRET, secret_seed)
         network, server = setup.network, setup.server_side(on_bad="reject")
         plan = plan_of(config, part.plan, setup.sources)
@@ -219,6 +219,8 @@ class _Server:
             for work in beside:
                 work.cancel()
             self._loop.call(running.stop())
+            with suppress(StorageError):  # the next server empties it too
+                self._spool.clear()
 
     def train(self, progress: Progress) -> None:
         """Run the rounds, and tell all clients when they are over."""
