@@ -93,6 +93,7 @@ def test_memory_counts_shared_pages_once(own_mb: int) -> None:
         os.waitpid(pid, 0)
 
 
+@pytest.mark.full
 def test_the_peak_is_that_of_all_processes_while_they_work() -> None:
     body = "import subprocess\nhold = 'import time; x = bytes(1) * (200 << 20); time.sleep(1.5)'\n"
     body += "return lambda rounds: subprocess.run([sys.executable, '-c', hold])"

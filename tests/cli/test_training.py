@@ -66,6 +66,7 @@ def test_model_that_does_not_fit(fedge, experiment_file, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.full
 def test_interrupt_and_resume(fedge, fedge_process, experiment_file, tmp_path):
     changes = ["--set", "rounds=1000000", "--set", "checkpoint.every=1"]
     process = fedge_process("run", experiment_file, *changes, cwd=tmp_path)

@@ -187,9 +187,8 @@ def expected(told: Path) -> set[Version]:
     return versions
 
 
-@pytest.mark.parametrize(
-    "mode", ["kill", *(pytest.param(mode, marks=pytest.mark.full) for mode in ("kill-half", "fail", "fail-half"))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["kill", "kill-half", "fail", "fail-half"])
 def test_ended_at_every_call(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is there until it may be deleted, and every version that is there is whole."""
     monkeypatch.setattr(os, "fsync", lambda file: None)

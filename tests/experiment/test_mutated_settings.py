@@ -78,7 +78,7 @@ def test_the_settings_are_right_before_they_are_changed() -> None:
         assert outcome(lambda raw=settings: parse(raw)) == "accepted"
 
 
-@pytest.mark.parametrize("num_cases", [60, pytest.param(600, marks=pytest.mark.full)])
+@pytest.mark.parametrize("num_cases", [30, pytest.param(600, marks=pytest.mark.full)])
 def test_extreme_numbers_in_training(num_cases: int, tmp_path: Path) -> None:
     """Runs of one round with options at the ends of their ranges train, or end with an error for people."""
     rng = random.Random(15)

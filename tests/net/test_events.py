@@ -94,7 +94,8 @@ def append_many(path: Path) -> None:
     log.close()
 
 
-@pytest.mark.parametrize("mode", ["kill", pytest.param("kill-half", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["kill", "kill-half"])
 def test_killed_at_every_call(path: Path, mode: str) -> None:
     """Whole lines in their order are left, and the next process continues them."""
     for fatal in range(60 if mode == "kill" else 40):

@@ -116,7 +116,8 @@ async def test_no_certificate_no_stream(tmp_path: Path) -> None:
         assert [peer.name for peer in service.peers] == ["alice"]
 
 
-@pytest.mark.parametrize("secure", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("secure", [True, False])
 @in_loop
 async def test_garbage_on_the_port(secure: bool, tmp_path: Path) -> None:
     own = ALICE if secure else None

@@ -66,6 +66,7 @@ def kill_after(path: Path, num_lines: int, spin: int) -> list[tuple[str, int, in
     return [(kind, int(i), int(value)) for kind, i, value in map(str.split, lines)]
 
 
+@pytest.mark.full
 def test_killed_at_any_moment(path: Path) -> None:
     rng = random.Random(1)
     numbers: dict[str, int] = {}
