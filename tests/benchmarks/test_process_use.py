@@ -7,13 +7,12 @@ from benchmarks.process_use import memory, num_descriptors, peak_memory, process
 
 def test_a_peak_is_seen_after_it_has_passed() -> None:
     before = memory()["rss"]
-    with peak_memory(os.getpid()) as peak:
-        with mmap.mmap(-1, 128 << 20) as held:  # new pages: malloc may have kept freed ones
-            for place in range(0, len(held), mmap.PAGESIZE):
-                held[place] = 1
-            end = time.monotonic() + 10
-            while peak["rss"] < before + len(held) // 2 and time.monotonic() < end:
-                time.sleep(0.01)
+    with peak_memory(os.getpid()) as peak, mmap.mmap(-1, 128 << 20) as held:  # new pages: malloc may keep freed ones
+        for place in range(0, len(held), mmap.PAGESIZE):
+            held[place] = 1
+        end = time.monotonic() + 10
+        while peak["rss"] < before + len(held) // 2 and time.monotonic() < end:
+            time.sleep(0.01)
     assert peak["rss"] > before + (64 << 20)
     assert 0 < peak["pss"] <= peak["rss"]
 
