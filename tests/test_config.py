@@ -546,3 +546,14 @@ def test_every_kind_is_written_by_its_name() -> None:
     assert len(named) > 50
     assert {kind for kind in named if kind.__struct_config__.tag_field != "name"} == {FixedClock, CellClock}
     assert ClockOptions.__struct_config__.tag_field == "clock"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "problem"),
+    [("f1", "expected a list, got 'f1'; write evaluate.metrics=['f1']"), (3, "expected a list, got 3")],
+)
+def test_metrics_are_a_list(metrics, problem):
+    raw = {"data": {"name": "digits"}, "model": {"name": "nn"}, "algorithm": {"name": "fedavg"}}
+    with pytest.raises(ConfigError) as error:
+        parse(raw | {"evaluate": {"metrics": metrics}})
+    assert f"evaluate.metrics: {problem}" in str(error.value)

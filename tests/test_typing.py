@@ -50,8 +50,10 @@ def test_basedpyright(tmp_path: Path) -> None:
     settings.write_text(f'{{"typeCheckingMode": "standard", "extraPaths": ["{ROOT / "src"}"]}}')
     example = tmp_path / "example.py"
     example.write_text(EXAMPLE.read_text())
-    done = check("basedpyright", "--project", settings, example)
+    done = check("basedpyright", "--pythonpath", sys.executable, "--project", settings, example)
     assert done.returncode == 0, done.stdout
     wrong = tmp_path / "wrong.py"
     wrong.write_text(WRONG)
-    assert wrong_lines(check("basedpyright", "--project", settings, wrong).stdout, wrong) == {3, 4, 5, 6, 7}
+    assert wrong_lines(
+        check("basedpyright", "--pythonpath", sys.executable, "--project", settings, wrong).stdout, wrong
+    ) == {3, 4, 5, 6, 7}

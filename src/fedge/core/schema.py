@@ -210,6 +210,10 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
     if get_origin(kind) is Annotated and structs(kind):
         kind = get_args(kind)[0]
     candidates = structs(kind)
+    if structs(item(kind)) and not isinstance(raw, list) and not candidates:
+        written = f"; write {path}=[{show(raw)}]" if isinstance(raw, str) else ""
+        problems.append(f"{path}: expected a list, got {show(raw)}{written}")
+        return None
     if isinstance(raw, list) and structs(item(kind)):
         return [_read(each, item(kind), f"{path}[{i}]", problems) for i, each in enumerate(raw)]
     if not candidates:
