@@ -89,6 +89,22 @@ def test_clients_that_do_not_come_back_cost_one_wait_and_no_round(folder: Path) 
     assert set(cohort.asked) <= {2, 3}
 
 
+class LeavingHub(ScriptedHub):
+    """The last client that arrives leaves as soon as there are enough."""
+
+    async def wait_until(self, enough: Callable[[Sequence[int]], bool], timeout_s: float) -> bool:
+        found = await super().wait_until(enough, timeout_s)
+        self._there.pop()
+        return found
+
+
+def test_a_client_that_joins_and_leaves_at_once_costs_no_round(folder: Path) -> None:
+    engine, world = restarted(folder, LeavingHub(0, 1), [])
+    engine.begin(2, lambda: 4)
+    (cohort,) = world.gather(2)
+    assert cohort.asked == (0,)
+
+
 def test_an_interrupted_round_waits_for_all_that_were_connected(folder: Path) -> None:
     """Those that were not asked may be asked to evaluate, and in the next round."""
     RoundPlan(folder).store(PlannedRound(2, 1, 4, (3,), (0, 3)))

@@ -282,7 +282,8 @@ async def test_calls_of_one_peer_are_limited_in_rate() -> None:
             assert await session.upload("task.2", in_chunks(b"x" * 10)) == b"10 bytes of alice"
         with pytest.raises(LinkError, match=expected.format("fetch")) as fetch:
             await all_of(session.fetch("task.1"))
-        with pytest.raises(LinkError, match=expected.format("upload")) as upload:
+        # gRPC loses the status of a stream that is refused while the client writes to it, now and then
+        with pytest.raises(LinkError, match=f"{expected.format('upload')}|Internal error from Core") as upload:
             await session.upload("task.2", in_chunks(b"x" * 10))
         for _ in range(2):
             async with connected(server):

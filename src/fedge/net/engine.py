@@ -85,8 +85,9 @@ class NetEngine:
             what = f"net.min_clients = {least} clients"
             if before:
                 what += f", and for those that were connected before the restart: {_listed(before)}"
-            self._wait(lambda there: len(there) >= least and before.issubset(there), what)
-            if not (enough := len(self._hub.connected()) >= least):
+            complete = self._wait(lambda there: len(there) >= least and before.issubset(there), what)
+            # One that has left since costs no round.
+            if not (enough := complete or len(self._hub.connected()) >= least):
                 reason = f"{len(self._hub.connected())} of {least} clients were connected after {options.wait_s:g} s"
                 self.machine.advance(RoundState.VOID, time.monotonic(), reason)
             self.attempt, self._num_clients = 1, population()
