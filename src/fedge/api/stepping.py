@@ -1,4 +1,4 @@
-"""A run that goes on when it is asked to, round by round, and those who are told of each round."""
+"""A run that is advanced round by round, and the callbacks that hear of each round."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from fedge.report.run_display import Watch, choose_screen
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watch]:
-    """A listener for runs; one that is interrupted is said how to go on with."""
+    """A listener for runs; after an interruption it prints how to resume."""
     screen = choose_screen(quiet)
     watch = Watch(screen)
     try:

@@ -10,7 +10,7 @@ from fedge.core.schema import Options
 
 
 class TrackOptions(Options):
-    """Live tracking. Whatever happens to the tracker, the run goes on, with the same results."""
+    """Live tracking. Whatever happens to the tracker, the run continues with the same results."""
 
     wait_s: Annotated[
         float, Meta(ge=0, le=3600, description="seconds that the end of a run waits for what is not written yet")

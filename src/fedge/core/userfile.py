@@ -154,7 +154,7 @@ class _Folder:
         self._given = given
         self._modules: dict[Path, ModuleType] = {}
         self._needs: dict[Path, set[str]] = {}  # by module, the files that were read while it was loaded, or before
-        self._loading: list[set[str]] = []  # the same of those that are being loaded, from the outside in
+        self._loading: list[set[str]] = []  # like it, for modules that are being loaded, from the outside in
 
     @property
     def is_current(self) -> bool:

@@ -24,10 +24,10 @@ from fedge.data.whole import Whole
 CLIENT = "client"
 """The column that says whose a sample is, where every client has its own data set."""
 TARGET = "target"
-"""The column that a data frame is asked to predict if nothing else is said."""
+"""The column of a data frame to predict, by default."""
 
 LABEL = "label"
-"""The same of a Hugging Face data set."""
+"""The column of a Hugging Face data set to predict, by default."""
 
 
 class DivisionSettings(TypedDict, total=False):

@@ -54,7 +54,7 @@ class Split(NamedTuple):
 
 
 class Partitioner(Options):
-    """How samples are dealt; a kind of it says so in `split`."""
+    """How samples are distributed over clients; each kind implements `split`."""
 
     part = Part("partition", "fedge.partitions")
 

@@ -120,7 +120,7 @@ def _columns(found: Mapping[int, Sums]) -> Content:
 def _by_client(results: Iterable[Content]) -> dict[int, Sums]:
     found: dict[int, Sums] = {}
     for meta, rows in results:
-        vectors = {name: row.clone() for name, row in rows.items()}  # the next results come to the same memory
+        vectors = {name: row.clone() for name, row in rows.items()}  # the next results overwrite this memory
         for i, client in enumerate(meta["clients"]):
             found[client] = {name: values[i] for name, values in (*meta["sums"].items(), *vectors.items())}
     return dict(sorted(found.items()))

@@ -66,7 +66,7 @@ class TrainingRun:
         self._round = 0
         self._void_rounds = 0  # the last ones, without a break
         self._seconds = 0.0
-        self._stopped = False  # by whoever watches
+        self._stopped = False  # by a callback
         self._results = Results(config.target, given.server.metrics.fields)
         self._schedule = config.schedule.init()
         self._evaluation = Evaluation(

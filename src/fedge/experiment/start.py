@@ -47,7 +47,7 @@ def start(config: Config, runs: Path, progress: Progress) -> Path:
 def steps(path: Path, config: Config, progress: Progress) -> Steps:
     """Train in a new directory at `path`, round by round and seed by seed; see `TrainingRun.steps`.
 
-    Whoever drives it does so in `training`.
+    Callers drive it inside `training`.
     """
     setup = Setup.of(config, _seeds(config)[0])  # reports whatever is wrong before anything is written
     if config.seeds is None:

@@ -25,7 +25,7 @@ BUILD_S = 3600.0
 """Seconds for a client to fetch the model and to build its side."""
 IDLE_BEAT_S = 30.0
 MAX_PROBLEMS, MAX_PROBLEM = 20, 300
-"""Of clients that could not join, so many are shown, with so many characters of the reason."""
+"""Clients that could not join are shown up to this number, and their reasons up to this length."""
 
 
 class Members(Protocol):

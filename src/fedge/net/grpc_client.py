@@ -70,7 +70,7 @@ async def connect(
 class _Line:
     """A channel and its only call, until they are ended.
 
-    Whoever keeps an error keeps the frames that it came through. Those have the line, not the call, so that an error
+    An error that is kept keeps the frames that it came through. Those have the line, not the call, so that an error
     keeps no connection open.
     """
 

@@ -1,4 +1,4 @@
-"""How often something may happen: so many times a second, and so many times at once."""
+"""How often something may happen: a sustained rate and a burst."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Clock = Callable[[], float]
 
 
 class Rate(NamedTuple):
-    """So many a second in the long run, and `burst` at once."""
+    """A sustained rate per second, and `burst` at once."""
 
     per_s: float
     burst: float

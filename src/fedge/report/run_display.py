@@ -89,7 +89,7 @@ class RunLines:
 
 
 class NotebookBar:
-    """Two lines in the output of a notebook's cell, replaced as the run goes on; only what comes with IPython."""
+    """Two lines in the output of a notebook's cell, replaced while the run trains; needs IPython only."""
 
     interval_s = 0.5
 

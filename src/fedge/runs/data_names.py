@@ -38,7 +38,7 @@ class DataNames(msgspec.Struct, frozen=True):
         )
 
     def class_labels(self, num_classes: int) -> list[str]:
-        """Return what to call each of so many classes: its name, or its number."""
+        """Return a label for each class: its name, or its number."""
         return list(self.classes) if len(self.classes) == num_classes else [*map(str, range(num_classes))]
 
     def client_label(self, client: int) -> str:

@@ -23,7 +23,7 @@ Record = Mapping[str, Any]
 MAX_BYTES = 120  # of names: MLflow takes 250, Weights & Biases 128, a folder 255
 _NOT_IN_KEYS = r"[^\w.\- :]"  # MLflow also accepts some slashes, but not all
 _NOT_IN_PROJECTS = r"[/\\#?%:]"  # of Weights & Biases
-_BATCH = 100  # MLflow takes so many params in one call
+_BATCH = 100  # the most params that MLflow takes in one call
 _RUN_TAG = "fedge.run"
 
 

@@ -246,7 +246,7 @@ class QuantiserStage(Options):
         raise TypeError(f"{type(self).__name__} does not say how it encodes")
 
     def decode(self, codes: Bytes, bounds: Bounds, count: int) -> Values:
-        """The values that so many codes stand for."""
+        """The values that the codes stand for."""
         raise TypeError(f"{type(self).__name__} does not say how it decodes")
 
     def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
