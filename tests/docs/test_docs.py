@@ -43,6 +43,7 @@ from fedge.runs.files import RunMark, encode_config
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+CATALOGUE = DOCS / "catalogue.md"
 ALGORITHM_PAGE = DOCS / "algorithm-in-80-lines.md"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
@@ -183,18 +184,16 @@ def call(args: list[str]) -> str:
     [("algorithm", ALGORITHMS), ("data set", DATASETS), ("partition", PARTITIONS), ("model", MODELS)],
     ids=("algorithms", "data sets", "partitions", "models"),
 )
-def test_readme_lists_what_there_is(head: str, kinds: Sequence[Any]) -> None:
-    listed = rows((ROOT / "README.md").read_text("utf-8"), head)
+def test_catalogue_lists_what_is_included(head: str, kinds: Sequence[Any]) -> None:
+    listed = rows(CATALOGUE.read_text("utf-8"), head)
     assert set(listed) == {tag(kind) for kind in kinds} - {None}
     for kind in kinds:
         if "num_params" in (facts := brief(kind)):
             assert listed[facts["name"]].partition(" | ")[0] in ("–", f"{facts['num_params']:,}")
 
 
-def test_readme_lists_engines() -> None:
-    assert set(rows((ROOT / "README.md").read_text("utf-8"), "engine")) == set(
-        get_args(get_type_hints(EngineOptions)["name"])
-    )
+def test_catalogue_lists_engines() -> None:
+    assert set(rows(CATALOGUE.read_text("utf-8"), "engine")) == set(get_args(get_type_hints(EngineOptions)["name"]))
 
 
 def test_decisions_have_one_form() -> None:
