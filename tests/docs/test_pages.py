@@ -7,6 +7,8 @@ namespace, and so do the commands of `console` and `sh` blocks. A new page is fo
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,11 +21,13 @@ from typer.testing import CliRunner
 
 from docs.pages import PAGES, ROOT, SHELL, Block, blocks, commands, commands_of, name_of
 from fedge.cli import app
-from fedge.config import parse
 from fedge.sweeps.plan import load, work_out
 
 LANGUAGES = {"console", "sh", "python", "toml", "text", "json", "mermaid", ""}
 RUNNABLE = {*SHELL, "python", "toml"}
+
+PROGRAMS = {"python": (), "python3": (), "pytest": ("-m", "pytest")}
+"""What runs beside `fedge`, as arguments of the interpreter."""
 
 PARSED = {
     "make": "sets up an environment, trains or tests for minutes; the target exists",
@@ -49,7 +53,7 @@ PARSED_PAGES = {
 }
 """Pages, or folders of them, of which commands and Python are parsed only, and why."""
 
-SLOW = {"docs/sweeps.md"}
+SLOW = {"docs/sweeps.md", "docs/how-to/own-algorithm.md"}
 """Pages that take over 5 seconds."""
 
 Prepare = Callable[[Path], None]
@@ -118,11 +122,8 @@ def check_settings(text: str, folder: Path) -> None:
     if "project" in raw:  # a package's own pyproject.toml
         return
     raw = {"data": "digits", "model": "logistic", "algorithm": "fedavg", **raw}
-    if "sweep" in raw or "seeds" in raw:
-        (folder / "settings.toml").write_text(tomli_w.dumps(raw), "utf-8")
-        work_out(load(folder / "settings.toml"))
-    else:
-        parse(raw, folder)
+    (folder / "settings.toml").write_text(tomli_w.dumps(raw), "utf-8")
+    work_out(load(folder / "settings.toml"))
 
 
 def follow(page: Path, folder: Path) -> None:
@@ -149,9 +150,19 @@ def shell(block: Block) -> str:
     """Run the commands of a block and return what they print; nothing if some are only parsed."""
     every = list(commands(block))
     running = [words for words in every if not is_parsed_only(words)]
-    assert [words for words in running if words[0] != "fedge"] == [], "neither run nor in PARSED"
-    said = "".join(call(args) for _, *args in running)
+    said = "".join(start(program, args) for program, *args in running)
     return said if running == every else ""
+
+
+def start(program: str, args: Sequence[str]) -> str:
+    """Run a command and return what it prints: `fedge` in this process, other programs in theirs."""
+    if program == "fedge":
+        return call(args)
+    assert program in PROGRAMS, f"{program} {' '.join(args)}: neither run nor in PARSED"
+    command = [sys.executable, *PROGRAMS[program], *args]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 FOLLOWED = [
