@@ -42,7 +42,8 @@ def place(path: Path) -> PurePosixPath:
     """Where a file or folder of the repository is found among the pages of the site."""
     if path.is_relative_to(DOCS):
         return PurePosixPath(path.relative_to(DOCS))
-    inside = PurePosixPath("repository", path.relative_to(ROOT))
+    names = (part.removeprefix(".") for part in path.relative_to(ROOT).parts)  # the generator leaves hidden files out
+    inside = PurePosixPath("repository", *names)
     if path.is_dir():
         return inside / "index.md"
     if path.suffix == ".md":
@@ -102,6 +103,7 @@ def stage(path: Path, target: Path) -> Iterator[Path]:
         to = Path(os.path.normpath(folder / link["path"]))
         if not to.exists() or not to.is_relative_to(ROOT):
             raise SiteError(f"{path.relative_to(ROOT)}: {link['path']} does not exist")
+        to = next((to / name for name in ("index.md", "README.md") if (to / name).is_file()), to)
         found.append(to)
         return link["before"] + os.path.relpath(place(to), place(path).parent) + link["rest"]
 
