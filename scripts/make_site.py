@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,6 +26,7 @@ import tomli_w
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PIPE = r"\|"
 SETTINGS = DOCS / "site" / "site.toml"
 
 _FENCE = re.compile(r"^( *)(```+)[^\n]*\n.*?^\1\2$", re.DOTALL | re.MULTILINE)
@@ -61,7 +63,14 @@ def content(path: Path) -> str:
         return "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"]) + "\n"
     if path.suffix != ".md":
         return f"{_HIDDEN}# {path.name}\n\n````{_SOURCES[path.suffix]}\n{text}````\n"
-    return _STATES.sub(_table_of_states, text)
+    text = _STATES.sub(_table_of_states, text)
+    text = re.sub(r"^\|.*", lambda row: re.sub(r"`([^`]+)`", _pipes, row[0]), text, flags=re.MULTILINE)
+    return re.sub(r"^( *```)console\b", r"\1sh", text, flags=re.MULTILINE)  # else all but prompts is shown as output
+
+
+def _pipes(code: re.Match[str]) -> str:
+    """Code in a table, without the backslash before a pipe, which GitHub hides and the generator shows."""
+    return f"<code>{escape(code[1]).replace(PIPE, '&#124;')}</code>" if PIPE in code[1] else code[0]
 
 
 def _cell(cell: dict[str, Any]) -> str:
@@ -81,6 +90,8 @@ def _state(name: str) -> str:
 
 
 def title(path: Path) -> str:
+    if path == ROOT / "README.md":
+        return "Overview"
     heading = re.search(r"^# (.+)$", content(path), re.MULTILINE)
     if heading is None:
         raise SiteError(f"{path.relative_to(ROOT)}: a page begins with a heading, `# Title`")

@@ -125,6 +125,27 @@ def test_search_works_without_a_server(site: Path) -> None:
     assert "scaffold.py.html" not in index, "source files are not documentation"
 
 
+@pytest.mark.parametrize(
+    ("row", "shown"),
+    [
+        (r"| `--format text\|json` | `text` |", "| <code>--format text&#124;json</code> | `text` |"),
+        (r'| `a` | "I" \| "II" | `b` |', r'| `a` | "I" \| "II" | `b` |'),
+        (r"`not\|a row`", r"`not\|a row`"),
+    ],
+    ids=("in code", "between code", "not in a table"),
+)
+def test_pipes_in_tables(row: str, shown: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(row, "utf-8")
+    assert make_site.content(page) == shown
+
+
+def test_states_are_shown_as_a_table() -> None:
+    text = make_site.content(DOCS / "protocol.md")
+    assert "mermaid" not in text
+    assert "| `gathering` | enough clients are connected | `open` |\n" in text
+
+
 SETTINGS = {"section": [{"title": "All", "pages": ["index.md", "*.md", "*/*.md"]}]}
 
 
