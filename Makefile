@@ -1,5 +1,6 @@
 # make demo    set up and run the first experiment        make test       checks and tests, under 5 minutes
 # make docs    write the generated reference pages        make test-full  the slow tests as well, under 35
+# make site    build the documentation site               make package    build wheel and sdist, and try them
 # make bench   measure speed and memory                   make lint       style and types only
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ DEV := $(VENV)/.ready-dev
 # Real data beside the checkout is used where it is present.
 export FEDGE_DATA ?= $(if $(wildcard ../shared/data/mnist),$(abspath ../shared/data))
 
-.PHONY: setup demo test test-full lint bench docs clean
+.PHONY: setup demo test test-full lint bench docs site package clean
 
 
 setup: $(DEV)
@@ -50,6 +51,12 @@ bench: setup
 docs: setup
 	$(BIN)/python scripts/make_reference.py
 	$(BIN)/python scripts/make_algorithm_pages.py
+
+site: setup
+	$(BIN)/python scripts/make_site.py
+
+package: setup
+	$(BIN)/python scripts/check_package.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

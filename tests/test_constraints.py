@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import fedge
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"].values()
@@ -43,3 +45,18 @@ def test_every_install_takes_the_tested_versions() -> None:
         installs = [line for line in (ROOT / file).read_text().splitlines() if "pip install" in line]
         assert all("-c constraints.txt" in line for line in installs), file
     assert "pip install" in (ROOT / "Makefile").read_text()
+
+
+def test_pre_commit_has_the_same_ruff() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"ruff-pre-commit\n\s+rev: v(\S+)", hooks) == [pins()["ruff"]]
+
+
+def test_one_version_everywhere() -> None:
+    (cited,) = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited == fedge.__version__
+
+
+def test_the_workflow_runs_what_the_script_runs() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert re.findall(r"- run: (.+)", workflow)[-1] == ".ci/run"

@@ -9,7 +9,7 @@ run.rounds, run.summary, run.model
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from fedge.algorithms.ce_fedavg import CeFedAvg as CeFedAvg

@@ -1,28 +1,24 @@
-"""The documentation is true: links lead somewhere, commands and files are valid, and the code on its pages runs."""
+"""The documentation is true: links lead somewhere, tables list what the code has, and examples have its numbers."""
 
 from __future__ import annotations
 
 import re
-import shlex
-import sys
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
 import torch
 from torch import Tensor
-from typer.main import get_command
-from typer.testing import CliRunner
 
 import fedge
+from docs.pages import DOCS, PAGES, ROOT, blocks, name_of, prose
 from federation import ENGINES, Federation, mixed
 from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.mtfl import mtfl
-from fedge.cli import app
 from fedge.cli.catalogue import brief
 from fedge.cli.errors import EXIT_CODES
 from fedge.config import EngineOptions, parse, plain
@@ -41,42 +37,8 @@ from fedge.models import MODELS
 from fedge.runs.environment import environment
 from fedge.runs.files import RunMark, encode_config
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+CATALOGUE = DOCS / "catalogue.md"
 ALGORITHM_PAGE = DOCS / "algorithm-in-80-lines.md"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
-
-
-class Block(NamedTuple):
-    """A fenced block; one with a title is a file that the reader is to make."""
-
-    language: str
-    title: str
-    text: str
-
-
-def blocks(page: Path) -> list[Block]:
-    fence = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
-    return [Block(*groups) for groups in fence.findall(page.read_text("utf-8"))]
-
-
-def prose(page: Path) -> str:
-    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-
-
-def commands(block: Block, program: str) -> Iterator[list[str]]:
-    """The arguments of each call of a program, up to a pipe or a redirection."""
-    for line in block.text.splitlines():
-        words = shlex.split(re.sub(r"(^|\s)#.*", "", line))  # inside of a word it begins no comment: first.toml#3
-        if words[:1] == [program]:
-            stop = next((i for i, word in enumerate(words) if word in ("|", ">")), len(words))
-            yield words[1:stop]
-
-
-def on_pages(pages: Sequence[Path], program: str) -> list[Any]:
-    shown = [(page, block) for page in pages for block in blocks(page) if block.language == "console"]
-    found = [(page, args) for page, block in shown for args in commands(block, program)]
-    return [pytest.param(args, id=f"{page.relative_to(ROOT)}: {' '.join(args)}") for page, args in found]
 
 
 def anchors(page: Path) -> set[str]:
@@ -99,7 +61,7 @@ def section(page: Path, heading: str) -> str:
     return prose(page).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"https?://", link):
@@ -110,72 +72,10 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def test_every_page_is_in_the_index() -> None:
-    for folder in (DOCS, DOCS / "decisions"):
-        index = prose(folder / "index.md")
-        assert [page.name for page in folder.glob("*.md") if page.name != "index.md" and page.name not in index] == []
-
-
-@pytest.mark.parametrize("args", on_pages(PAGES, "fedge"))
-def test_command_parses(args: list[str]) -> None:
-    command: Any = get_command(app)
-    while hasattr(command, "commands") and not (command.invoke_without_command and args[0] not in command.commands):
-        name, *args = args
-        assert name in command.commands
-        command = command.commands[name]
-    command.make_context(name, args)
-
-
-@pytest.mark.parametrize("args", on_pages(PAGES, "make"))
-def test_target_exists(args: list[str]) -> None:
-    (target,) = args
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-
-
-def test_whole_experiments_are_valid(tmp_path: Path) -> None:
-    for block in (block for page in PAGES for block in blocks(page) if block.title.endswith(".py")):
-        (tmp_path / block.title).write_text(block.text, "utf-8")  # which experiments name
-    found = [tomllib.loads(block.text) for page in PAGES for block in blocks(page) if block.language == "toml"]
-    whole = [raw for raw in found if {"data", "model", "algorithm"} <= raw.keys() and "sweep" not in raw]
-    assert whole
-    for raw in whole:
-        parse(raw, tmp_path)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where a reader works, with their own modules."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(block.title for block in blocks(page))], ids=lambda page: page.name
-)
-def test_page_works(page: Path, folder: Path) -> None:
-    """A reader who does what the page says, from top to bottom, gets through."""
-    names: dict[str, Any] = {"__name__": "__page__"}
-    said = ""
-    for block in blocks(page):
-        if block.title:
-            (folder / block.title).write_text(block.text, "utf-8")
-        elif block.language == "python":
-            exec(compile(block.text, page.name, "exec"), names)
-        elif block.language == "console":
-            said = "".join(call(args) for args in commands(block, "fedge"))
-        elif block.language == "text" and said:  # what the commands above print, but for the numbers
-            assert re.findall("[a-z]+", block.text) == re.findall("[a-z]+", said)
-
-
-def call(args: list[str]) -> str:
-    result = CliRunner(env={"NO_COLOR": "1"}).invoke(app, args, prog_name="fedge", catch_exceptions=False)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
+def test_every_decision_is_in_their_index() -> None:
+    index = prose(DOCS / "decisions" / "index.md")
+    pages = [page.name for page in (DOCS / "decisions").glob("*.md") if page.name != "index.md"]
+    assert [name for name in pages if f"]({name})" not in index] == []
 
 
 @pytest.mark.parametrize(
@@ -183,18 +83,16 @@ def call(args: list[str]) -> str:
     [("algorithm", ALGORITHMS), ("data set", DATASETS), ("partition", PARTITIONS), ("model", MODELS)],
     ids=("algorithms", "data sets", "partitions", "models"),
 )
-def test_readme_lists_what_there_is(head: str, kinds: Sequence[Any]) -> None:
-    listed = rows((ROOT / "README.md").read_text("utf-8"), head)
+def test_catalogue_lists_what_is_included(head: str, kinds: Sequence[Any]) -> None:
+    listed = rows(CATALOGUE.read_text("utf-8"), head)
     assert set(listed) == {tag(kind) for kind in kinds} - {None}
     for kind in kinds:
         if "num_params" in (facts := brief(kind)):
             assert listed[facts["name"]].partition(" | ")[0] in ("–", f"{facts['num_params']:,}")
 
 
-def test_readme_lists_engines() -> None:
-    assert set(rows((ROOT / "README.md").read_text("utf-8"), "engine")) == set(
-        get_args(get_type_hints(EngineOptions)["name"])
-    )
+def test_catalogue_lists_engines() -> None:
+    assert set(rows(CATALOGUE.read_text("utf-8"), "engine")) == set(get_args(get_type_hints(EngineOptions)["name"]))
 
 
 def test_decisions_have_one_form() -> None:

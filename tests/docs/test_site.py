@@ -1,0 +1,181 @@
+"""The documentation site builds strictly; its links and anchors lead somewhere; it loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from html.parser import HTMLParser
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from docs.pages import DOCS, ROOT, name_of
+
+NOWHERE = "http://127.0.0.1:9"  # where nobody answers
+
+
+def script() -> ModuleType:
+    spec = spec_from_file_location("make_site", ROOT / "scripts" / "make_site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make_site = script()
+
+
+class Page(HTMLParser):
+    """What a page of the site links to, loads, and can be linked to by."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors: set[str] = set()
+        self.classes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        self.classes |= set(given.get("class", "").split())
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        elif tag == "link":
+            self.loads.append(given["href"])
+        self.loads += [given["src"]] if "src" in given else []
+        self.loads += [part.split()[0] for part in given.get("srcset", "").split(",") if part.split()]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    pytest.importorskip("zensical", reason="needs the extra `docs`")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+            patch.setenv(name, NOWHERE)
+        yield make_site.build(tmp_path_factory.mktemp("build"))
+
+
+@cache
+def read(file: Path) -> Page:
+    return Page(file.read_text("utf-8"))
+
+
+def pages(site: Path) -> list[Path]:
+    return [file for file in sorted(site.rglob("*.html")) if file.relative_to(site).parts[0] != "examples"]
+
+
+def is_elsewhere(link: str) -> bool:
+    return bool(urlsplit(link).scheme or urlsplit(link).netloc)
+
+
+def test_every_page_is_built(site: Path) -> None:
+    assert [
+        name_of(page)
+        for page in DOCS.rglob("*.md")
+        if not (site / page.relative_to(DOCS)).with_suffix(".html").is_file()
+    ] == []
+
+
+def test_links_and_anchors_of_the_site(site: Path) -> None:
+    broken = []
+    for file in pages(site):
+        page = read(file)
+        for link in [*page.links, *page.loads]:
+            if is_elsewhere(link) or file.name == "404.html":  # which is served for any address
+                continue
+            parts = urlsplit(link)
+            target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            target = target / "index.html" if target.is_dir() else target
+            if not target.is_file() or (
+                parts.fragment and target.suffix == ".html" and unquote(parts.fragment) not in read(target).anchors
+            ):
+                broken.append(f"{file.relative_to(site)}: {link}")
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for file in pages(site):
+        page = read(file)
+        assert [link for link in page.loads if is_elsewhere(link) and not link.startswith("data:")] == [], file
+        assert not page.classes & {"mermaid", "glightbox", "arithmatex"}, (
+            f"{file}: the theme's script loads more for these"
+        )
+    for file in site.rglob("*.css"):
+        urls = re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')\s;]+)", file.read_text("utf-8"))
+        assert [url for url in urls if is_elsewhere(url) and not url.startswith("data:")] == [], file
+
+
+def test_links_out_of_docs_lead_to_copies(site: Path) -> None:
+    assert any("repository/CONTRIBUTING.html" in link for link in read(site / "architecture.html").links)
+    assert "highlight" in read(site / "repository/src/fedge/algorithms/scaffold.py.html").classes
+
+
+def test_search_works_without_a_server(site: Path) -> None:
+    """Browsers do not let a page from a file read other files, but load a script."""
+    index = (site / "search.js").read_text("utf-8")
+    assert '"location":"algorithms/scaffold.html"' in index
+    assert "scaffold.py.html" not in index, "source files are not documentation"
+
+
+@pytest.mark.parametrize(
+    ("row", "shown"),
+    [
+        (r"| `--format text\|json` | `text` |", "| <code>--format text&#124;json</code> | `text` |"),
+        (r'| `a` | "I" \| "II" | `b` |', r'| `a` | "I" \| "II" | `b` |'),
+        (r"`not\|a row`", r"`not\|a row`"),
+    ],
+    ids=("in code", "between code", "not in a table"),
+)
+def test_pipes_in_tables(row: str, shown: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(row, "utf-8")
+    assert make_site.content(page) == shown
+
+
+def test_states_are_shown_as_a_table() -> None:
+    text = make_site.content(DOCS / "protocol.md")
+    assert "mermaid" not in text
+    assert "| `gathering` | enough clients are connected | `open` |\n" in text
+
+
+SETTINGS = {"section": [{"title": "All", "pages": ["index.md", "*.md", "*/*.md"]}]}
+
+
+def test_a_pattern_stands_for_the_pages_that_are_not_named() -> None:
+    ((_, parts),) = make_site.sections(SETTINGS)
+    assert parts[0] == DOCS / "index.md"
+    assert sorted(parts) == sorted(DOCS.rglob("*.md"))
+
+
+@pytest.mark.parametrize(
+    ("pages", "problem"),
+    [
+        (["index.md", "gone.md", "*.md", "*/*.md"], "no such page: gone.md"),
+        (["index.md", "*.md"], "in no section: algorithms/ce_fedavg.md, "),
+        (["index.md", "index.md", "*.md", "*/*.md"], "in two sections: index.md"),
+    ],
+    ids=("missing", "forgotten", "twice"),
+)
+def test_sections_have_every_page_once(pages: list[str], problem: str) -> None:
+    with pytest.raises(make_site.SiteError, match=re.escape(problem)):
+        make_site.sections({"section": [{"title": "All", "pages": pages}]})
+
+
+def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
+    page = DOCS / "index.md"
+    folder = tmp_path / "docs"
+    shutil.copytree(DOCS, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(make_site, "ROOT", tmp_path)
+        patch.setattr(make_site, "DOCS", folder)
+        (folder / "index.md").write_text("# Index\n\n[gone](gone.md), `[not](a-link.md)`\n", "utf-8")
+        with pytest.raises(make_site.SiteError, match=r"docs/index\.md: gone\.md does not exist"):
+            list(make_site.stage(folder / page.name, tmp_path / "pages"))
