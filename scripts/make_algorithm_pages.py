@@ -70,7 +70,7 @@ def experiments(text: str) -> list[Raw]:
 
 
 def drawn(page: Path) -> list[Raw]:
-    """Return the experiments in a page's picture: FedAvg with the same data, model and selection, then the page's own."""
+    """Return the experiments of a page's picture: FedAvg with the same data, model and selection, then its own."""
     found = experiments(page.read_text("utf-8"))
     shared = {key: found[0][key] for key in ("data", "model", "selection")}
     fedavg = {**experiments(REFERENCE.read_text("utf-8"))[0], **shared}
@@ -136,7 +136,7 @@ def _options(given: str) -> str:
 
 
 def _compared(found: Mapping[str, Mapping[str, Option]]) -> str:
-    """Return one row for each option that is not common to all algorithms or has another default than the common one."""
+    """Return one row for each option that is not common to all algorithms or whose default differs."""
     common = {option.name: option.default for option in options(TrainingOptions)}
     rows = {
         option.name: option
@@ -211,7 +211,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write the tables of docs/algorithms/ and draw the pictures.")
-    parser.add_argument("--pictures", nargs="*", metavar="PAGE", help="train and draw the pictures of these pages (default: all)")
+    parser.add_argument(
+        "--pictures", nargs="*", metavar="PAGE", help="train and draw the pictures of these pages (default: all)"
+    )
     wanted = parser.parse_args().pictures
     for page in PAGES:
         page.write_text(filled(page.read_text("utf-8")), "utf-8")

@@ -109,7 +109,7 @@ def test_commands_change_the_experiment():
     ("page", "row"),
     [
         ("fedavg", "| fedavg | 1 | 1 | 0 | 1 | 2 | 1 | 0 |"),
-        ("scaffold", "| scaffold, option I | 2 | 2 | 1 | 3 | 4 | 1 | 1 |"),  # down x and c; kept c_i; held y, drift and the full gradient
+        ("scaffold", "| scaffold, option I | 2 | 2 | 1 | 3 | 4 | 1 | 1 |"),  # kept c_i; held y, drift, full gradient
         ("per_fedavg", "| per_fedavg, Hessian-free | 1 | 1 | 0 | 1 | 2 | 4 | 0 |"),
         ("fedgbo", "| fedgbo, adam | 3 | 1 | 0 | 3 | 8 | 1 | 0 |"),  # down x, m, v; up y; held y and the two terms of U
         ("dynavg", "| dynavg, silent | 0 | 0 | 2 | 1 | 2 | 1 | 0 |"),  # kept y and r
