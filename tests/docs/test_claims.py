@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
         ("recipes/hfl/README.md", r"240 images per client and rounds the cohort up"),
         ("recipes/dynavg/README.md", r"github\.com/sashlinreddy/dyn-fed"),
         ("recipes/comparisons/README.md", r"against uncompressed FedAvg by upload"),
-        ("recipes/mnist/README.md", r"60 rounds, a limit of this recipe: Mills \(2023\) has 131 rounds for FedAvg-Adam"),
+        ("recipes/mnist/README.md", r"a limit of this recipe: Mills \(2023\) has 131 rounds for FedAvg-Adam"),
         ("docs/decisions/dynavg-flags.md", r"neither the request nor its answer is charged"),
         ("docs/decisions/intervals.md", r"The number of seeds is stated beside every mean"),
         ("docs/decisions/torch-range.md", r"has no upper bound"),
