@@ -29,7 +29,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
     """
 
     folder: Annotated[str | None, Meta(description="Folder written by save_to_disk.")] = None
-    hub: Annotated[str | None, Meta(description="Name on the Hub, as owner/name; instead of folder.")] = None
+    hub: Annotated[str | None, Meta(description="Name on the Hub, as owner/name.")] = None
     config: Annotated[str | None, Meta(description="Configuration of the data set on the Hub.")] = None
     revision: Annotated[str | None, Meta(description="Commit or tag of the data set on the Hub.")] = None
     target: Annotated[str, Meta(description="Column to predict.")] = "label"
