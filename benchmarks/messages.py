@@ -1,8 +1,8 @@
 """Speed of messages relative to their checksum, and memory of a checkpoint: `python -m benchmarks.messages`.
 
 A message of 25 MB is packed, cut into chunks, unpacked and read in chunks of 1 MiB, each compared with `zlib.crc32` of
-the same bytes in the same turn, which is an upper bound of the speed. `unpack` gets the message once as bytes, which are
-copied into aligned memory, and once in aligned memory, where it is used without a copy.
+the same bytes in the same turn, which is an upper bound of the speed. `unpack` gets the message once as bytes, which
+are copied into aligned memory, and once in aligned memory, where it is used without a copy.
 """
 
 from __future__ import annotations
