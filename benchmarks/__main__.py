@@ -1,4 +1,4 @@
-"""All benchmarks, printed and kept as dated JSON."""
+"""Run all benchmarks, print the results and save them as dated JSON."""
 
 import json
 

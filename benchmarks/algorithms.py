@@ -1,6 +1,6 @@
-"""How long a round of each kind of algorithm takes on workload W1, beside FedAvg's, on two worker processes.
+"""Time of a round of each kind of algorithm on workload W1 with two workers, relative to FedAvg.
 
-`python -m benchmarks.algorithms` measures all; `python -m benchmarks.algorithms scaffold` is one candidate.
+`python -m benchmarks.algorithms` measures all; `python -m benchmarks.algorithms scaffold` runs one candidate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "scaffold": {"algorithm": {"name": "scaffold"}},
     "fedgbo(sgdm)": {"algorithm": {"name": "fedgbo", "optimiser": "sgdm"}},
     "fedgbo(adam)": {"algorithm": {"name": "fedgbo", "optimiser": "adam"}},
-    "mtfl(fedavg)": {"personal": {"private": ["5.*"]}},  # the last layer is each client's own
+    "mtfl(fedavg)": {"personal": {"private": ["5.*"]}},  # the last layer is private
     "mfl(adam)": {"algorithm": {"name": "mfl", "optimiser": "adam"}},
     "fedavg_adam": {"algorithm": {"name": "fedavg_adam"}},
     "mimexlite(sgdm)": {"algorithm": {"name": "mimexlite", "optimiser": "sgdm"}},
@@ -35,7 +35,7 @@ _PATIENCE_S = 240.0
 
 
 def run(turns: int = 7) -> dict[str, object]:
-    """By algorithm: seconds a round, and how many times as long as FedAvg's that is."""
+    """Return by algorithm the seconds per round, and their ratio to FedAvg's."""
     commands = {name: [sys.executable, "-m", "benchmarks.algorithms", name] for name in ALGORITHMS}
     measured, failed = take_turns(commands, turns, _PATIENCE_S)
     seconds = {name: outcome.seconds for name, outcome in measured.items()}

@@ -1,11 +1,11 @@
-"""How the speed of a program is measured from outside: it does rounds when told to, and says how long they took.
+"""Protocol to measure programs from outside: a candidate trains rounds on request and reports the time.
 
-A candidate is a process. Once it has trained a round it prints `{"ready": true, "versions": {...}}`, or
-`{"unavailable": "why"}`. For every line `go N` it trains N rounds and prints `{"seconds": ...}`; at the end of its
-input it ends. Candidates live side by side and take turns, so that the machine's moods fall on all alike; one that
-waits for its turn sleeps. Meanwhile its memory, and that of its processes, is looked at a few times a second.
+A candidate is a process. After its first round it prints `{"ready": true, "versions": {...}}`, or
+`{"unavailable": "why"}`. For every line `go N` it trains N rounds and prints `{"seconds": ...}`; it exits at the end of
+its input. Candidates run at the same time and take turns, so that noise affects all equally; a candidate sleeps while
+it waits for its turn. Its memory, including child processes, is sampled a few times per second.
 
-Needs the standard library alone: peers read it in environments of their own.
+Requires only the standard library, because peers import it in their own environments.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 Rounds = Callable[[int], object]
-"""Trains so many rounds."""
-_TURN_S = 1.5  # long enough for the clock and for the machine's moods to even out
+"""Trains the given number of rounds."""
+_TURN_S = 1.5  # long enough to average out timer resolution and noise
 _READY_S, _ANSWER_S = 600.0, 180.0
 _FEWEST_TURNS = 3
-_SAMPLE_S = 0.25  # between two looks at memory: a look takes some milliseconds
+_SAMPLE_S = 0.25  # between two samples of memory, each of which takes some milliseconds
 
 
 class UnavailableError(Exception):
-    """A candidate that cannot run this workload here, and why."""
+    """Raised with the reason why a candidate cannot run this workload here."""
 
 
 def serve(prepare: Callable[[], Rounds], packages: Sequence[str]) -> None:
-    """The candidate's side of the protocol. What the program prints otherwise goes to standard error."""
+    """Run the candidate's side of the protocol. All other output of the program goes to standard error."""
     say = _claim_output()
     try:
         rounds = prepare()
@@ -55,12 +55,12 @@ def serve(prepare: Callable[[], Rounds], packages: Sequence[str]) -> None:
 
 
 def memory_mb(process: int) -> float:
-    """Return the memory of a process and all that descend from it (PSS): pages that several share count once."""
+    """Return the memory in MB of a process and its descendants (PSS): shared pages count once."""
     return sum(_pss_kb(one) for one in _family(process)) / 1024
 
 
 class Candidate:
-    """The measuring side: a process that was started."""
+    """The measuring side of the protocol: a started process."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - read when the process has ended
@@ -71,22 +71,22 @@ class Candidate:
             stderr=self._errors,
             text=True,
             cwd=ROOT,
-            start_new_session=True,  # so that it can be ended with all that it started
+            start_new_session=True,  # so that it can be killed with its descendants
         )
         self._peak_mb = 0.0
 
     def ready(self, timeout_s: float) -> dict[str, str]:
-        """The versions that it says it runs, once it is ready."""
+        """Wait until it is ready, and return the versions that it reports."""
         versions: dict[str, str] = self._answer(timeout_s)["versions"]
         return versions
 
     def go(self, rounds: int, timeout_s: float) -> float:
-        """Seconds that so many rounds took."""
+        """Return the seconds that `rounds` rounds took."""
         self._tell(f"go {rounds}\n")
         return float(self._answer(timeout_s)["seconds"])
 
     def finish(self, timeout_s: float) -> float:
-        """End it; the most memory in MB that it was seen with."""
+        """End it, and return its peak memory in MB."""
         assert self._process.stdin
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -95,7 +95,7 @@ class Candidate:
         return self._peak_mb
 
     def kill(self) -> None:
-        """End it at once, with the processes that it started."""
+        """Kill it and the processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -148,9 +148,9 @@ class Candidate:
 
 
 class Outcome(NamedTuple):
-    """What was measured of a candidate."""
+    """The measurements of a candidate."""
 
-    seconds: list[float]  # a round took, in each turn
+    seconds: list[float]  # per round, in each turn
     peak_mb: float
     versions: dict[str, str]
 
@@ -158,9 +158,10 @@ class Outcome(NamedTuple):
 def take_turns(
     commands: Mapping[str, Sequence[str]], turns: int, patience_s: float
 ) -> tuple[dict[str, Outcome], dict[str, str]]:
-    """(what was measured, why the others are unavailable): in each turn every candidate runs once.
+    """Return the measurements, and the reasons why other candidates are unavailable.
 
-    A turn of a fast candidate is several rounds. Once patience is over no more turns are taken than a median needs.
+    Every candidate runs once per turn; a fast candidate trains several rounds. After `patience_s` seconds only the
+    turns that a median needs are taken.
     """
     contest = _Contest(commands)
     try:
@@ -179,14 +180,14 @@ def take_turns(
 
 
 class _Contest:
-    """Candidates that were started; those that fail are out, with the reason."""
+    """Started candidates; those that fail are removed with their reason."""
 
     def __init__(self, commands: Mapping[str, Sequence[str]]) -> None:
         self.unavailable: dict[str, str] = {}
         self._running = {name: Candidate(command) for name, command in commands.items()}
 
     def each(self, act: Callable[[str, Candidate], Any]) -> dict[str, Any]:
-        """What each of them says, one after another."""
+        """Return the result of `act` for each candidate, one after another."""
         said = {}
         for name, candidate in list(self._running.items()):
             try:
@@ -202,7 +203,7 @@ class _Contest:
 
 
 def _claim_output() -> Callable[[dict[str, object]], None]:
-    """Keep standard output for the protocol, and let everything else that is printed go to standard error."""
+    """Reserve standard output for the protocol, and redirect all other output to standard error."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -213,10 +214,10 @@ def _claim_output() -> Callable[[dict[str, object]], None]:
 
 
 def _family(process: int) -> Iterator[int]:
-    """A process and all that descend from it."""
+    """Yield a process and its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it may have ended meanwhile
+        with contextlib.suppress(OSError):  # it may have ended
             parent = path.read_text().rpartition(")")[2].split()[1]
             children.setdefault(int(parent), []).append(int(path.parent.name))
     waiting = [process]
@@ -226,7 +227,7 @@ def _family(process: int) -> Iterator[int]:
 
 
 def _pss_kb(process: int) -> int:
-    with contextlib.suppress(OSError):  # it may have ended meanwhile, or this system has no such file
+    with contextlib.suppress(OSError):  # it may have ended, or this system has no such file
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1])

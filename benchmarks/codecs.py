@@ -1,4 +1,4 @@
-"""Speed of compression: megabytes of dense float32 input in a second, on one core, both ways.
+"""Speed of compression and decompression: megabytes of dense float32 input per second, on one core.
 
 The vectors have the layouts of MNIST-CNN (1.7 million parameters) and of the StackOverflow tag model (5 million).
 Changes are normal; those of the moments span forty orders of magnitude, as Adam's do.
@@ -45,7 +45,7 @@ _SLOTS = {
 
 
 def run() -> dict[str, object]:
-    """MB/s by model, chain and direction: medians over turns."""
+    """Return MB/s by model, chain and direction, as medians over turns."""
     torch.set_num_threads(1)
     keep_freed_memory()
     return {model: _speeds(_layout(shapes)) for model, shapes in _MODELS.items()}

@@ -1,4 +1,4 @@
-"""What the edge adds to a round of 10,000 clients: their radio, and who has sent when, in one cell and in 25."""
+"""Overhead of the edge model in a round of 10,000 clients: radio and upload times, in one cell and in 25."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from fedge.edge.uplink import finish_times
 
 _CLIENTS = 10_000
 _CELLS = (1, 25)
-_UPLOAD_BITS = 32 * 56_900  # the hierarchical document's MNIST CNN
+_UPLOAD_BITS = 32 * 56_900  # the MNIST CNN of Serena (2020)
 
 
 def run(num_clients: int = _CLIENTS, repeats: int = 7) -> dict[str, object]:
-    """Milliseconds by part of a round: medians over turns."""
+    """Return milliseconds by part of a round, as medians over turns."""
     seconds = interleaved(parts(num_clients), repeats)
     return {name: round(1e3 * statistics.median(times), 2) for name, times in seconds.items()}
 
 
 def parts(num_clients: int) -> dict[str, Callable[[], np.ndarray]]:
-    """What is timed, by name and number of cells; clients become ready while the busiest cell sends half of it all."""
+    """Return the functions to time, by name and number of cells.
+
+    Clients become ready during the first half of the busiest cell's transmission time.
+    """
     rng = np.random.default_rng(1)
     found: dict[str, Callable[[], np.ndarray]] = {"radio": partial(draw_transmissions, num_clients)}
     for num_cells in _CELLS:
@@ -36,7 +39,7 @@ def parts(num_clients: int) -> dict[str, Callable[[], np.ndarray]]:
 
 
 def draw_transmissions(num_clients: int) -> np.ndarray:
-    """Seconds that each client's upload takes, with new positions and fading, as in a round with `redraw`."""
+    """Return the seconds of each client's upload, with new positions and fading, as in a round with `redraw`."""
     rng = np.random.default_rng(2)
     distance = channel.distance_m(channel.draw_positions(num_clients, channel.RADIUS_M, rng))
     gain = channel.draw_gain(distance, rng)

@@ -1,6 +1,6 @@
-"""How time and memory grow with registered clients, model size and workers, and what a round costs without training.
+"""Growth of time and memory with registered clients, model size and workers, and overhead of a round without training.
 
-`python -m benchmarks.growth` measures all of it; `python -m benchmarks.growth clients 1000` is one candidate.
+`python -m benchmarks.growth` measures everything; `python -m benchmarks.growth clients 1000` runs one candidate.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ VALUES = {
     "workers": (1, 2, 3, 4),
     "overhead": (1, 2),
 }
-"""What grows. The overhead is measured in one process, and on two worker processes."""
+"""The quantities that grow. The overhead is measured in one process and with two workers."""
 _PATIENCE_S = 240.0
 _FEDAVG = FedAvg().build
 
 
 def run(turns: int = 7) -> dict[str, object]:
-    """By kind and value: seconds a round, and peak memory in MB; of the overhead microseconds for each client."""
+    """Return by kind and value the seconds per round and peak memory in MB; for overhead, microseconds per client."""
     found: dict[str, object] = {}
     for kind, values in VALUES.items():
         commands = {str(value): [sys.executable, "-m", "benchmarks.growth", kind, str(value)] for value in values}
@@ -65,14 +65,14 @@ def run(turns: int = 7) -> dict[str, object]:
 
 
 def prepare(kind: str, value: int) -> Rounds:
-    """What one candidate does in a round."""
+    """Return the rounds of one candidate."""
     if kind == "clients":
         clients = _synthetic(value, features=20, samples=20)
         return _rounds(
             clients, lambda: nn.Linear(20, 5), cohort=100, steps=5, batch=20, engine=EngineOptions(name="block")
         )
     if kind == "params":
-        width = max(1, value // 110)  # 100 inputs and 10 outputs for each hidden unit
+        width = max(1, value // 110)  # 100 inputs and 10 outputs per hidden unit
         clients = _synthetic(100, features=100, samples=20)
         model = lambda: nn.Sequential(nn.Linear(100, width), nn.ReLU(), nn.Linear(width, 10))  # noqa: E731
         return _rounds(clients, model, cohort=4, steps=2, batch=20, engine=EngineOptions(name="pool", workers=2))
@@ -126,7 +126,7 @@ def _synthetic(num_clients: int, features: int, samples: int) -> Clients:
 
 
 def _idle(layout: Layout) -> Algorithm:
-    """FedAvg whose clients send back what they got: all that an engine does, without training."""
+    """Return FedAvg whose clients return their download: the full work of an engine, without training."""
 
     def start(down: Tree, kept: Tree, ctx: Context) -> Tree:
         return {"y": down["x"], "stats": down["stats"]}

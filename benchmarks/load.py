@@ -1,4 +1,4 @@
-"""How long one waits for a thousand runs of one name: `python -m benchmarks.load`."""
+"""Time to list, load and report on a thousand runs: `python -m benchmarks.load`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 NUM_RUNS, NUM_ROUNDS = 1000, 1000
 GOALS_S = {"fedge list": 1.0, "fedge report": 5.0, "fedge.load, rounds": 2.0, "fedge.load, summary": 2.0}
 REPORT_ROUNDS = 30
-"""Rounds of the runs that are reported on."""
+"""Rounds per run in the report."""
 
 _LOAD = """
 import sys, time
@@ -27,7 +27,7 @@ print(time.perf_counter() - began, time.process_time() - before, len(table))
 
 
 def make_runs(folder: Path, num_runs: int = NUM_RUNS, num_rounds: int = NUM_ROUNDS) -> None:
-    """Made-up runs with the fields that a simulated run records, evaluated every other round."""
+    """Write fake runs with the fields of a simulated run, evaluated every other round."""
     draw = random.Random(1)
     for run in range(num_runs):
         path = folder / f"run-{run:04}"
@@ -41,7 +41,7 @@ def make_runs(folder: Path, num_runs: int = NUM_RUNS, num_rounds: int = NUM_ROUN
 
 
 def run() -> dict[str, Any]:
-    """Seconds, each the median of three fresh processes; wall time, and processor time beside it."""
+    """Return wall and processor seconds, each the median of three new processes."""
     fedge = [sys.executable, "-c", "from fedge.cli import main; main()"]
     with tempfile.TemporaryDirectory() as name:
         make_runs(Path(name))
@@ -111,5 +111,5 @@ if __name__ == "__main__":
     found = run()
     for name, value in found["seconds"].items():
         own = found["processor_seconds"].get(name)
-        said = f", of the processor {own:.2f} s" if own is not None else ""
+        said = f", {own:.2f} s of processor time" if own is not None else ""
         print(f"{name:<24}{value:8.2f} s{said} (goal: {GOALS_S[name]:g} s)")

@@ -1,4 +1,4 @@
-"""Timing things against each other on a noisy machine."""
+"""Comparative timing on a noisy machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleaved(candidates: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, list[float]]:
-    """Seconds of each candidate, in turns so that the machine's moods fall on all alike; the first turn warms up."""
+    """Return the seconds of each candidate. They take turns, so that noise affects all equally; turn 1 is a warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(repeats + 1):
         for name, run in candidates.items():
@@ -28,18 +28,18 @@ def interleaved(candidates: Mapping[str, Callable[[], object]], repeats: int = 7
 
 
 def ratios(seconds: Mapping[str, list[float]], base: str) -> dict[str, float]:
-    """How many times as fast as the base each candidate is: the median over turns of the ratio within a turn."""
+    """Return the speed of each candidate relative to the base: the median over turns of the ratio within a turn."""
     pairs = {name: zip(seconds[base], times, strict=True) for name, times in seconds.items()}
     return {name: statistics.median(b / own for b, own in pair) for name, pair in pairs.items()}
 
 
 def python(code: str) -> str:
-    """What a fresh interpreter prints when it runs the code."""
+    """Return the output of code run in a new interpreter."""
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
 def save(results: dict[str, object]) -> Path:
-    """Results as dated JSON, with the machine they are from."""
+    """Write results with a description of the machine as dated JSON, and return the path."""
     import torch
 
     RESULTS.mkdir(exist_ok=True)

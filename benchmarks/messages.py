@@ -1,8 +1,8 @@
-"""Speed of messages beside their checksum, and memory that a checkpoint takes: `python -m benchmarks.messages`.
+"""Speed of messages relative to their checksum, and memory of a checkpoint: `python -m benchmarks.messages`.
 
-A message of 25 MB is packed, cut into chunks, unpacked and read in pieces of 1 MiB, each beside `zlib.crc32` of the
-same bytes in the same turn: nothing that verifies a checksum can be faster. `unpack` gets the message once as bytes,
-which are copied into aligned memory, and once in aligned memory, where it is used as it lies.
+A message of 25 MB is packed, cut into chunks, unpacked and read in chunks of 1 MiB, each compared with `zlib.crc32` of
+the same bytes in the same turn, which is an upper bound of the speed. `unpack` gets the message once as bytes, which
+are copied into aligned memory, and once in aligned memory, where it is used without a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedge.engines.memory import keep_freed_memory
 
 _MB = 25
 _CHECKPOINT_MB = 200
-_GOAL = 0.8  # of the speed of zlib.crc32
+_GOAL = 0.8  # relative to the speed of zlib.crc32
 
 _CHECKPOINT = """
 import torch
@@ -33,7 +33,7 @@ from fedge.runs.checkpoint import Checkpoint, chunks, load
 from fedge.core.storage import write_atomic
 
 def growth(act):
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     kept = act()
     return status("VmHWM") - before
@@ -48,7 +48,7 @@ print(growth(lambda: write_atomic(file, chunks(checkpoint))), growth(lambda: loa
 
 
 def run() -> dict[str, object]:
-    """Speeds in GB/s, their ratios to crc32's as medians over turns, and MB of memory beside the state."""
+    """Return speeds in GB/s, ratios to crc32 as medians over turns, and MB of memory in addition to the state."""
     torch.set_num_threads(1)
     keep_freed_memory()  # as in a server and in every engine
     meta, tree = message.NoMeta(), {"x": torch.randn(_MB * 250_000 - 10), "t": torch.ones(10)}
@@ -80,7 +80,7 @@ def _read(data: bytes) -> tuple[message.NoMeta, Tree]:
 
 
 def _checkpoint_memory() -> dict[str, float]:
-    """How far the memory of a process grows at most while it writes a checkpoint, and while it reads it."""
+    """Return the largest growth of a process's memory while it writes a checkpoint, and while it reads it."""
     with tempfile.TemporaryDirectory() as folder:
         code = _CHECKPOINT.format(file=str(Path(folder) / "file"), num_values=_CHECKPOINT_MB * 250_000)
         written, read = (round(int(number) * 1024 / 1e6, 1) for number in python(code).split())

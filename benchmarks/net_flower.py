@@ -1,19 +1,19 @@
 """Flower's SuperLink under the load of `benchmarks.net_load`, with TLS on loopback.
 
-Flower needs an environment to itself, without torch:
+Flower needs a separate environment, without torch:
 
     python -m venv /tmp/flower && /tmp/flower/bin/pip install flwr
     PYTHONPATH=. /tmp/flower/bin/python -m benchmarks.net_flower payload 200 25
     PYTHONPATH=. /tmp/flower/bin/python -m benchmarks.net_flower idle 200
 
-Load nodes are SuperNodes without a ClientApp: they use Flower's own connection (`http_request_response`), pull what
-they are sent, and push an array of random numbers, as SuperNodes do: two chunks of 5 MiB at a time. Answers differ from
-node to node, since Flower stores equal chunks once. A few processes have all nodes, one thread each. The ServerApp is
-Flower's FedAvg, started by `flwr run`; it is a process beside the SuperLink, and both count.
+Load nodes are SuperNodes without a ClientApp: they use Flower's own connection (`http_request_response`), pull their
+message, and push an array of random numbers, as SuperNodes do: two chunks of 5 MiB at a time. Answers differ between
+nodes, because Flower stores equal chunks once. A few processes run all nodes, one thread each. The ServerApp is
+Flower's FedAvg, started by `flwr run`. It is a separate process next to the SuperLink, and both are measured.
 
-Every node pulls before any pushes, so that both ways are timed apart, as in `net_load`. But at most TOGETHER nodes of a
-process transfer at once: each has several copies of its answer, and 200 of them would not fit beside the server. Down
-is timed from the first node that is told of a message; nodes ask every three seconds.
+All nodes pull before any node pushes, so that both directions are timed separately, as in `net_load`. At most TOGETHER
+nodes of a process transfer at once, because each holds several copies of its answer, and 200 of them would not fit into
+memory. Down is timed from the first node that is notified of a message; nodes poll every three seconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from benchmarks.process_use import memory, processor_s
 
 NUM_PROCESSES, TOGETHER = 2, 16
 POLL_S = 3.0
-"""Of a SuperNode that has nothing to do."""
+"""Polling interval of an idle SuperNode."""
 _FORK = get_context("fork")
 _PATIENCE_S = 900.0
 _PROJECT = """
@@ -78,7 +78,7 @@ def main(grid, context):
 
 
 class Counters(NamedTuple):
-    """How far all nodes are."""
+    """Progress of all nodes."""
 
     joined: Any
     begun: Any
@@ -125,9 +125,9 @@ class SuperLink:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def pids(self) -> list[int]:
-        """Return the SuperLink's process and all that it has started."""
+        """Return the SuperLink's process and its descendants."""
         found = [self.process.pid]
-        for pid in found:  # grows meanwhile
+        for pid in found:  # grows during the loop
             for task in Path(f"/proc/{pid}/task").glob("*/children"):
                 found += map(int, task.read_text().split())
         return found
@@ -238,7 +238,7 @@ def _wait(reached: Callable[[], bool], what: str, counters: Counters) -> float:
 
 
 def payload(num_nodes: int = 200, num_mb: int = 25) -> dict[str, float]:
-    """GB/s down and up, and peak memory of the SuperLink and of its ServerApp beyond the idle SuperLink."""
+    """Return GB/s down and up, and the peak memory of SuperLink and ServerApp in addition to the idle SuperLink."""
     with _joined(num_nodes, num_mb * 250_000) as (link, counters):
         idle_mb = memory(link.process.pid)["rss"] / 1e6
         link_mb, app_mb, over = [0.0], [0.0], threading.Event()
@@ -274,7 +274,7 @@ def payload(num_nodes: int = 200, num_mb: int = 25) -> dict[str, float]:
 
 
 def idle(num_nodes: int = 200, seconds: float = 60.0) -> dict[str, float]:
-    """The SuperLink's share of one core while its nodes have nothing to do."""
+    """Return the SuperLink's share of one core while its nodes are idle."""
     with _joined(num_nodes, 1) as (link, _):
         time.sleep(10.0)
         before = processor_s(link.process.pid)

@@ -3,12 +3,12 @@
     payload   200 load clients and 5 real ones, 25 MB down and up: GB/s, and the server's memory
     idle      2,000 idle clients: share of one core
     large     three real clients with a model of 1 GB: peak memory of server and client
-    churn     200 clients of which many come and go, for five minutes: slope of memory and descriptors
-    deadline  48 clients of which 12 are too slow: by how much exchanges overrun `net.deadline_s`
+    churn     200 clients, many of which join and leave, for five minutes: slope of memory and descriptors
+    deadline  48 clients, 12 of which are too slow: by how much exchanges exceed `net.deadline_s`
 
-Memory is resident memory (RSS), which counts the pages of files that are mapped, such as the libraries and the upload
-that is being read. The processes share pages since they are forked, so proportional memory (PSS) would change by tens
-of megabytes whenever another one starts or ends.
+Memory is resident memory (RSS), which includes mapped files, such as libraries and the upload that is being read. The
+processes are forked and share pages, so proportional memory (PSS) would change by tens of megabytes whenever another
+process starts or ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedge.net.transport import LinkError
 
 GOALS = {"down_gb_s": 0.5, "peak_beyond_mb": 300, "idle_core_share": 0.05, "overrun_s": 1.0}
 JOIN_TOGETHER = 25
-"""Clients of a process that join at the same time, where there are thousands."""
+"""Clients of one process that join at the same time, in scenes with thousands."""
 SLOW_BYTES_S = 5e6 / 8
 SWING_S = 120.0
 
@@ -57,13 +57,13 @@ async def _all(number: int, clients: list[LoadClient]) -> None:
 
 
 def payload(**changes: Any) -> dict[str, Any]:
-    """GB/s down and up of all load clients, and the server's memory.
+    """Return GB/s down and up of all load clients, and the server's memory.
 
-    Down is timed from the first offer until the last load client has the model, up from then until the server has
-    accepted the last answer of a load client. What the real clients fetch and send meanwhile is not counted.
-    `peak_mb` are peaks beyond the server that waits for its first client and has its model: while clients join and
-    fetch, while they upload, and from then to the end. `peak_beyond_mb` is the greatest, without the running mean in
-    float64 of the last part; the temporary vectors of the reduction and the new state count.
+    Down is timed from the first offer until the last load client has the model; up is timed from then until the server
+    has accepted the last answer of a load client. Traffic of the real clients is not counted. `peak_mb` has peaks in
+    addition to the idle server with its model: while clients join and fetch, while they upload, and from then to the
+    end. `peak_beyond_mb` is the largest, without the float64 running mean of the last phase; temporary vectors of the
+    reduction and the new state are included.
     """
     with staged(SCENES["payload"]._replace(**changes)) as stage:
         given, num_load = stage.given, stage.scene.num_load
@@ -91,9 +91,9 @@ def payload(**changes: Any) -> dict[str, Any]:
 
 
 def idle(seconds: float = 60.0, **changes: Any) -> dict[str, Any]:
-    """The server's share of one core while nothing happens; before, what it costs that all join.
+    """Return the server's share of one core while all clients are idle, and the cost of their joining.
 
-    Clients join a few at a time and try again, as real ones do: 2,000 handshakes at once keep two cores busy for
+    Clients join a few at a time and retry, as real ones do: 2,000 simultaneous handshakes keep two cores busy for
     longer than a client waits for an answer.
     """
 
@@ -128,7 +128,7 @@ def idle(seconds: float = 60.0, **changes: Any) -> dict[str, Any]:
 
 
 def large(**changes: Any) -> dict[str, Any]:
-    """Peak memory of the server and of a client, and seconds of two rounds."""
+    """Return the peak memory of the server and of a client, and the seconds of two rounds."""
     with staged(SCENES["large"]._replace(**changes)) as stage:
         before, began, real = _rss_mb(stage.pid), time.perf_counter(), stage.start_real()
         with peak_memory(stage.pid) as server, peak_memory(real[0].pid) as client:
@@ -144,10 +144,10 @@ def large(**changes: Any) -> dict[str, Any]:
 
 
 def churn(seconds: float = 300.0, **changes: Any) -> dict[str, Any]:
-    """Slope of the server's memory and descriptors while clients come and go: MB and descriptors a minute.
+    """Return the slope of the server's memory and descriptors while clients join and leave, per minute.
 
-    One task in ten is left in the middle, and four times as many clients are there at the top of a swing of two minutes
-    as at its bottom. The first swing is not counted, and the slope is that beside the swing.
+    Clients abandon one task in ten. Their number oscillates with a period of two minutes, and is four times as high at
+    the top as at the bottom. The first period is not counted, and the slope excludes the oscillation.
     """
     with staged(SCENES["churn"]._replace(**changes)) as stage:
         began = time.monotonic()
@@ -187,17 +187,17 @@ def churn(seconds: float = 300.0, **changes: Any) -> dict[str, Any]:
 
 
 def slope_beside_swing(minutes: np.ndarray, values: np.ndarray) -> float:
-    """Return the slope of values that swing as well. A line alone has a slope even over several whole swings."""
+    """Return the linear trend of oscillating values; a plain line fit would be biased even over whole periods."""
     angle = 2 * pi * minutes * 60 / SWING_S
     columns = np.stack([np.ones_like(minutes), minutes, np.sin(angle), np.cos(angle)], 1)
     return float(np.linalg.lstsq(columns, values, rcond=None)[0][1])
 
 
 def deadline(**changes: Any) -> dict[str, Any]:
-    """Seconds by which exchanges overrun `net.deadline_s`, on the clock on the wall.
+    """Return the wall-clock seconds by which exchanges exceed `net.deadline_s`.
 
-    Of every eight clients one fetches and never answers, and one uploads at 5 Mbit/s, which takes longer than the
-    deadline allows. The others answer at once.
+    Of every eight clients one fetches and never answers, and one uploads at 5 Mbit/s, which exceeds the deadline. The
+    others answer immediately.
     """
     slow = {0: Habits(answers=False), 1: Habits(bytes_s=SLOW_BYTES_S)}
 
@@ -222,7 +222,7 @@ def _rss_mb(pid: int) -> float:
 
 
 def _connected(stage: Stage) -> int:
-    """Return how many clients the server says are connected."""
+    """Return the number of connected clients, as reported by the server."""
     return sum(stage.status()["clients"].values())
 
 
@@ -236,7 +236,7 @@ RUNS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def run(names: list[str]) -> dict[str, Any]:
-    """Measure all scenes, or those that are named."""
+    """Measure the named scenes, or all."""
     return {"goals": GOALS} | {name: RUNS[name]() for name in names or RUNS}
 
 

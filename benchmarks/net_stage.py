@@ -1,8 +1,7 @@
 """A server and clients for `benchmarks.net_load`, with TLS on loopback.
 
-Load clients are sessions without a model of their own: they join, fetch, and answer with bytes made beforehand. A few
-processes have all of them. Beside them real clients (`fedge client`) take part. Processes are forked before anything
-imports grpc.
+Load clients are sessions without a model: they join, fetch, and answer with prepared bytes. A few processes run all of
+them. Real clients (`fedge client`) take part as well. Processes are forked before grpc is imported.
 """
 
 from __future__ import annotations
@@ -67,11 +66,11 @@ def build(shape, num_outputs, width):
 
 
 class Scene(NamedTuple):
-    """A run, and who takes part."""
+    """A run and its participants."""
 
     num_load: int
     num_real: int
-    width: int  # of the model's hidden layer: six parameters each
+    width: int  # of the model's hidden layer; six parameters per unit
     rounds: int = 1
     apart: bool = False  # load clients upload once all of them have fetched
     net: Mapping[str, Any] = MappingProxyType({})
@@ -79,24 +78,24 @@ class Scene(NamedTuple):
 
 
 class Habits(NamedTuple):
-    """What a load client does beside answering."""
+    """Behaviour of a load client besides answering."""
 
-    dropout: float = 0.0  # chance to leave in the middle of a task
-    answers: bool = True  # else it works for ever
-    bytes_s: float | None = None  # of its uploads; None: as fast as it can
+    dropout: float = 0.0  # probability of abandoning a task
+    answers: bool = True  # otherwise it never finishes
+    bytes_s: float | None = None  # upload rate; None: unlimited
 
 
 _ORDINARY = Habits()
 
 
 class LoadClient:
-    """One session that answers offers with bytes made beforehand."""
+    """One session that answers offers with prepared bytes."""
 
     def __init__(self, port: int, name: str, credentials: Credentials, given: Given) -> None:
         self._port, self._name, self._credentials, self._given = port, name, credentials, given
 
     async def live(self, habits: Habits = _ORDINARY, turn: asyncio.Semaphore | None = None) -> None:
-        """Take part until the run ends, or the session breaks; with a semaphore, wait for it in order to join."""
+        """Take part until the run ends or the session breaks; a semaphore limits simultaneous joins."""
         from fedge.net.grpc_client import connect  # after the fork
 
         async with turn or asyncio.Semaphore():
@@ -154,12 +153,12 @@ class LoadClient:
 
 
 class Given(NamedTuple):
-    """What load clients have: made before the fork."""
+    """Shared state of load clients, created before the fork."""
 
     digests: dict[str, str]
     facts: Facts
     upload: dict[str, torch.Tensor]
-    num_together: int  # uploads begin once so many have fetched, in order to tell the two ways apart
+    num_together: int  # uploads begin after this number of fetches, so that the two directions are timed separately
     joined: Synchronized[int]
     begun: Synchronized[int]  # fetches
     fetched: Synchronized[int]
@@ -213,9 +212,9 @@ class Stage:
         }
         self.config = parse(raw)
         near, far = _FORK.Pipe()
-        self.seconds_open = _FORK.Queue()  # of each exchange that has closed
+        self.seconds_open = _FORK.Queue()  # of each closed exchange
         self.server = _FORK.Process(target=self._run_server, args=(far,), daemon=True)
-        self.server.start()  # before this process has a model as well
+        self.server.start()  # before this process allocates a model
         part = self.config.data.server_part(1)
         registered = RegisteredClients((4,), 2, "classes", np.array([4]), np.zeros(0, np.int64))
         with noting_parts(self.config) as sources:
@@ -237,7 +236,7 @@ class Stage:
         self._wait_for_server()
 
     def start_load(self, work: Callable[[int, list[LoadClient]], Any]) -> None:
-        """Start the processes of the load clients; `work` makes the coroutine of one process."""
+        """Start the processes of the load clients; `work` returns the coroutine of one process."""
         names = [f"load{number}" for number in range(self.scene.num_load)]
         clients = [LoadClient(self.port, name, self.authority.issue(name), self.given) for name in names]
         for number in range(NUM_PROCESSES if clients else 0):
@@ -267,7 +266,7 @@ class Stage:
         return self._real
 
     def wait(self, value: Synchronized[int], number: int) -> float:
-        """Wait until a counter has reached a number; return the time."""
+        """Wait until a counter reaches a number, and return the time."""
         end = time.perf_counter() + PATIENCE_S
         while value.value < number:
             assert time.perf_counter() < end, f"{value.value} of {number}"
@@ -276,7 +275,7 @@ class Stage:
         return time.perf_counter()
 
     def status(self) -> dict[str, Any]:
-        """Return what the server says about itself."""
+        """Return the server's status."""
         return json.loads((self.folder / "runs/load/status.json").read_text())  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -288,7 +287,7 @@ class Stage:
             client.wait()
 
     def _wait_for_server(self) -> None:
-        """Wait until the server has built all that it needs, and waits for clients."""
+        """Wait until the server is ready for clients."""
         end = time.perf_counter() + PATIENCE_S
         while time.perf_counter() < end:
             with suppress(FileNotFoundError):
@@ -334,7 +333,7 @@ def _run(work: Callable[[int, list[LoadClient]], Any], number: int, clients: lis
 
 @contextmanager
 def staged(scene: Scene) -> Iterator[Stage]:
-    """Start the server of a scene, and end all at the end."""
+    """Start the server of a scene, and stop all processes at the end."""
     folder = Path(tempfile.mkdtemp(prefix="fedge-load-"))
     stage = Stage(scene, folder)
     try:

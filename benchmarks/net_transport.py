@@ -1,6 +1,6 @@
-"""Payloads to and from 200 clients at once over TLS on loopback: speed, and what the server takes.
+"""Payloads to and from 200 simultaneous clients over TLS on loopback: speed, and resources of the server.
 
-`python -m benchmarks.net_transport [CLIENTS] [MB]`. The processes are forked before anything imports grpc.
+`python -m benchmarks.net_transport [CLIENTS] [MB]`. The processes are forked before grpc is imported.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fedge.net.transport import ControlStream, Credentials, Peer
 
 NUM_CLIENTS, NUM_MB, NUM_PROCESSES = 200, 25, 2
 GRANTS = (4, NUM_CLIENTS)
-"""Uploads at once: as the runtime would allow by its buffer, and without a limit."""
+"""Simultaneous uploads: as many as the runtime's buffer allows, and unlimited."""
 GOALS = {"down_gb_s": 0.5, "peak_mb": 300}
 _FORK = get_context("fork")
 _PATIENCE_S = 600.0
 
 
 def run(num_clients: int = NUM_CLIENTS, num_mb: int = NUM_MB) -> dict[str, Any]:
-    """GB/s down and up; MB of the server beyond the payload, at the peak of each, by the number of grants."""
+    """Return by number of grants GB/s down and up, and the server's peak memory in MB."""
     found = {f"{grants} grants": _measure(num_clients, num_mb * 1_000_000, grants) for grants in GRANTS}
     return {"clients": num_clients, "mb": num_mb, "goals": GOALS} | found
 
@@ -70,10 +70,10 @@ def _measure(num_clients: int, num_bytes: int, grants: int) -> dict[str, float]:
 
 
 class LoadService:
-    """Gives every client the same payload, counts what they upload, and grants a few uploads at a time."""
+    """A service that sends every client the same payload, counts uploaded bytes and limits simultaneous uploads."""
 
     def __init__(self, num_bytes: int, grants: int) -> None:
-        self._payload = memoryview(b"\1" * num_bytes)  # touched, so that it counts
+        self._payload = memoryview(b"\1" * num_bytes)  # written to, so that its pages are resident
         self._grants = asyncio.Semaphore(grants)
 
     async def session(self, peer: Peer, stream: ControlStream) -> None:

@@ -1,6 +1,6 @@
-"""How long a new user waits, step by step: from a fresh clone to an algorithm of their own on real clients.
+"""Time of each step of a new user: from a fresh clone to their own algorithm on real clients.
 
-python -m benchmarks.new_user         every step once, with a fresh virtual environment: minutes
+python -m benchmarks.new_user         every step once, with a new virtual environment: takes minutes
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Net(nn.Module):
 
 
 class NewUser:
-    """A folder outside of the checkout, and what is typed in it; a step that fails raises with what was printed."""
+    """A new user in a folder outside the checkout; a step that fails raises an error with the command's output."""
 
     def __init__(self, folder: Path, python: Path, environment: Mapping[str, str]) -> None:
-        """`python` is the one of the environment that fedge is installed in."""
+        """`python` is that of the environment with fedge."""
         self.folder, self._python, self._environment = folder, python, dict(environment)
 
     def first_result(self) -> None:
@@ -54,7 +54,7 @@ class NewUser:
         self.fedge("run", "first.toml", "--quiet")
 
     def own_csv(self) -> None:
-        """Numbers of any scale, and a target in words."""
+        """Train on a CSV file with columns of different scales and a text target."""
         draw = random.Random(1)
         rows = [(draw.uniform(18, 90), draw.uniform(0, 100_000)) for _ in range(400)]
         lines = [f"{age:.0f},{income:.2f},{'yes' if income > 1000 * age else 'no'}" for age, income in rows]
@@ -68,25 +68,25 @@ class NewUser:
         self.fedge("run", "first.toml", "--set", "name=model", "--set", "rounds=3", *chosen)
 
     def own_algorithm(self) -> None:
-        """Write it, test it, and run it."""
+        """Write an algorithm, test it and run it."""
         self.fedge("new", "algorithm", "half_step")
         self.call(self._python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_half_step.py")
         self.fedge(*self._run_own("own"))
 
     def kill(self) -> int:
-        """Kill a run of the same experiment once a round is recorded; returns how many are."""
+        """Kill a run of the same experiment once a round is recorded, and return the number of records."""
         records = self.folder / "runs" / "killed" / "rounds.jsonl"
         process = self.start(*self._run_own("killed"))
         deadline = time.monotonic() + PATIENCE_S
         while not (records.exists() and b"\n" in records.read_bytes()):
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
-                raise RuntimeError(f"it recorded no round: {process.communicate()[1]}")
+                raise RuntimeError(f"no round was recorded: {process.communicate()[1]}")
             time.sleep(0.002)
         process.kill()
         process.communicate()
         if process.returncode != -signal.SIGKILL:
-            raise RuntimeError(f"it ended with {process.returncode} before it was killed")
+            raise RuntimeError(f"the run ended with {process.returncode} before it was killed")
         return records.read_bytes().count(b"\n")
 
     def resume(self) -> None:
@@ -97,7 +97,7 @@ class NewUser:
         self.fedge("sweep", "first.toml", "--set", "name=steps", *several, "--set", OWN, *SMALL)
 
     def serve(self) -> None:
-        """A server and clients whose owners allow the file; they have it under another name."""
+        """Run a server and clients whose owners allow the file, which they have under another name."""
         shutil.copy(self.folder / "half_step.py", self.folder / "reviewed.py")
         shared = (self.folder / "first.toml").read_text().replace('"fedavg"', '"half_step.py:HalfStep"')
         shared = shared.replace('"mnist_2nn"', '"logistic"').replace("clients = 20", "clients = 2")
@@ -119,12 +119,12 @@ class NewUser:
                     raise RuntimeError(f"{process.args} ended with {process.returncode}: {said}")
 
     def notebook(self) -> None:
-        """Execute the example."""
+        """Execute the example notebook."""
         shutil.copy(ROOT / "examples" / "first.ipynb", self.folder)
         self.call(self._python.with_name("jupyter-execute"), "--inplace", "first.ipynb")
 
     def fedge(self, *args: str) -> str:
-        """What the command prints."""
+        """Run a command and return its output."""
         return self.call(self._python.with_name("fedge"), *args)
 
     def call(self, *command: str | Path) -> str:
@@ -146,11 +146,11 @@ class NewUser:
 
 
 STEPS = ("first_result", "own_csv", "own_model", "own_algorithm", "kill", "resume", "sweep", "serve", "notebook")
-"""The methods of NewUser, in the order in which they are called."""
+"""The methods of NewUser, in the order of their calls."""
 
 
 def run() -> dict[str, object]:
-    """Seconds of each step, and megabytes that the base install downloads beside torch."""
+    """Return the seconds of each step, and the megabytes that the base install downloads in addition to torch."""
     seconds: dict[str, float] = {}
     unset = ("PYTHONPATH", "FEDGE_DATA", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
@@ -167,14 +167,14 @@ def run() -> dict[str, object]:
 
 
 def downloads() -> dict[str, float]:
-    """Megabytes that `pip install fedge` downloads: torch with what it needs, and all else."""
+    """Return the megabytes that `pip install fedge` downloads: torch with its dependencies, and everything else."""
     base, torch = _wheels([str(ROOT)]), _wheels(["torch"])
     further = {name: size for name, size in base.items() if name not in torch and name != "fedge"}
     return {"torch_mb": sum(torch.values()) / 1e6, "besides_torch_mb": sum(further.values()) / 1e6}
 
 
 def _wheels(wanted: Sequence[str]) -> dict[str, int]:
-    """Bytes of what a first install of these would download, by name; the versions are those that were tested."""
+    """Return the download sizes in bytes of a first install of these packages, by name, in the tested versions."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
     command += ["--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"), *wanted]
     found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["install"]
@@ -184,7 +184,7 @@ def _wheels(wanted: Sequence[str]) -> dict[str, int]:
 def _size(url: str) -> int:
     if url.startswith("file:"):
         path = Path(unquote(urlsplit(url).path))
-        return path.stat().st_size if path.is_file() else 0  # a folder is the checkout itself
+        return path.stat().st_size if path.is_file() else 0  # a folder is the checkout
     with urlopen(Request(url, method="HEAD"), timeout=60) as answer:
         return int(answer.headers["Content-Length"])
 
@@ -197,7 +197,7 @@ def _timed(seconds: dict[str, float], name: str, step: Any) -> None:
 
 
 def _wait_for_port(server: subprocess.Popen[str]) -> int:
-    """The port on which it has begun to listen."""
+    """Return the port on which the server listens."""
     assert server.stderr is not None
     said = []
     for line in server.stderr:

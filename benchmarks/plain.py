@@ -1,4 +1,4 @@
-"""What one would write without a framework: modules, torch's SGD, one client after another, a mean of state dicts."""
+"""Baseline without a framework: modules, torch's SGD, one client after another, a mean of state dicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ State = dict[str, Tensor]
 
 
 class CharacterGru(nn.Module):
-    """Two GRU layers whose last state decides."""
+    """Two GRU layers; the last state gives the output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor, workload: Workload) -> None:
-    """One client's part of a round."""
+    """Train one client for a round."""
     optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
     for _ in range(workload.num_epochs):
         order = torch.randperm(len(y))
@@ -84,7 +84,7 @@ def train(model: nn.Module, x: Tensor, y: Tensor, workload: Workload) -> None:
 
 
 def tensors(workload: Workload, client: int) -> tuple[Tensor, Tensor]:
-    """A client's samples, not copied."""
+    """Return a client's samples without a copy."""
     x, y = workload.samples(client)
     return torch.from_numpy(x), torch.from_numpy(y)
 
@@ -102,7 +102,7 @@ def main() -> None:
 def _prepare(workload: Workload, num_processes: int) -> Rounds:
     torch.manual_seed(1)
     model = MODELS[workload.model]()
-    workload.samples(0)  # the samples are in memory before any process is forked
+    workload.samples(0)  # load the samples before any process is forked
     state = _floats(model)
     others = [_Process(workload, model, state, number, num_processes) for number in range(1, num_processes)]
     numbers = count(1)
@@ -122,7 +122,7 @@ def _prepare(workload: Workload, num_processes: int) -> Rounds:
 
 
 def _total(workload: Workload, model: nn.Module, state: State, clients: Iterable[int]) -> State:
-    """What these clients make of the state, each weighted by its share of the cohort, summed."""
+    """Return the sum of the states that these clients train, each weighted by its share of the cohort."""
     total = {name: torch.zeros_like(value) for name, value in state.items()}
     for client in clients:
         model.load_state_dict(state, strict=False)
@@ -133,12 +133,12 @@ def _total(workload: Workload, model: nn.Module, state: State, clients: Iterable
 
 
 def _floats(model: nn.Module) -> State:
-    """What is averaged; BatchNorm's count of batches is not."""
+    """Return the tensors that are averaged; BatchNorm's count of batches is not."""
     return {name: value.clone() for name, value in model.state_dict().items() if value.is_floating_point()}
 
 
 class _Process:
-    """Trains its part of each cohort, beside this process."""
+    """A further process, which trains its part of each cohort."""
 
     def __init__(self, workload: Workload, model: nn.Module, state: State, first: int, stride: int) -> None:
         for value in state.values():

@@ -1,4 +1,4 @@
-"""Memory and processor time of a process, from /proc. Needs the standard library only."""
+"""Memory and processor time of a process, from /proc. Requires only the standard library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def peak_memory(pid: int) -> Iterator[dict[str, int]]:
-    """Fill a dictionary with the most memory that a process has had meanwhile, looked at every 20 ms."""
+    """Fill a dictionary with the peak memory of a process during the block, sampled every 20 ms."""
     found, over = memory(pid), threading.Event()
 
     def watch() -> None:
@@ -29,7 +29,7 @@ def peak_memory(pid: int) -> Iterator[dict[str, int]]:
 
 
 def memory(pid: int | None = None) -> dict[str, int]:
-    """Return the bytes of a process, or of this one.
+    """Return the memory of a process, or of this one, in bytes.
 
     "rss" are its resident bytes, "pss" the same with pages that n processes share counted as 1/n. After a fork, "rss"
     is the steady one: "pss" falls and rises when another process with the same pages starts and ends.
@@ -46,5 +46,5 @@ def processor_s(pid: int) -> float:
 
 
 def num_descriptors(pid: int) -> int:
-    """Return how many files and sockets a process has open."""
+    """Return the number of open files and sockets of a process."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))

@@ -1,6 +1,6 @@
-"""Seconds a round, memory and use of the machine: Fedge, a loop without a framework, and other frameworks side by side.
+"""Seconds per round, memory and utilisation: Fedge, a loop without a framework, and other frameworks.
 
-`python -m benchmarks.speed [--workloads W1,W4] [--peers flower,pfl|none] [--turns 5]` measures and keeps the results;
+`python -m benchmarks.speed [--workloads W1,W4] [--peers flower,pfl|none] [--turns 5]` measures and saves the results;
 `python -m benchmarks.speed --table results.json` prints them for the documentation.
 """
 
@@ -27,11 +27,11 @@ from benchmarks.workloads import WORKLOADS, Workload
 
 BASE = "plain"
 _PATIENCE_S = 180.0  # for the turns of one workload
-_SIDE = 1024  # of the matrices that show what the machine can do
+_SIDE = 1024  # of the matrices that measure the machine's peak
 
 
 class Program(NamedTuple):
-    """A module to run, with options after the workload's name."""
+    """A module to run, and its options after the workload's name."""
 
     module: str
     options: tuple[str, ...] = ()
@@ -56,16 +56,16 @@ def run(
     turns: int = 5,
     cache: Path = CACHE,
 ) -> dict[str, Any]:
-    """By workload: seconds a round, times as fast as plain, share of the machine's peak, memory in MB."""
+    """Return by workload the seconds per round, speed relative to plain, share of peak, and memory in MB."""
     programs, missing = _find(peers, cache)
     results: dict[str, Any] = {}
     for name in workloads:
         peak = measure_peak()
-        _tell(f"{name}: the machine multiplies matrices at {peak:.0f} GFLOP/s")
+        _tell(f"{name}: peak of this machine {peak:.0f} GFLOP/s (matrix multiplication)")
         commands = {who: [python, "-m", one.module, name, *one.options] for who, (python, one) in programs.items()}
         measured, failed = take_turns(commands, turns, _PATIENCE_S)
         if BASE not in measured:
-            raise SystemExit(f"{name}: nothing to compare with, {BASE} is unavailable: {failed[BASE]}")
+            raise SystemExit(f"{name}: the baseline {BASE} is unavailable: {failed[BASE]}")
         results[name] = describe(WORKLOADS[name], measured, {**missing, **failed}, peak)
         for who, found in results[name]["candidates"].items():
             _tell(f"  {who}: {_line(found)}")
@@ -75,7 +75,7 @@ def run(
 def describe(
     workload: Workload, measured: Mapping[str, Outcome], unavailable: Mapping[str, str], peak_gflops: float
 ) -> dict[str, Any]:
-    """One workload's results, ready for JSON."""
+    """Return one workload's results, ready for JSON."""
     seconds = {name: outcome.seconds for name, outcome in measured.items()}
     times = ratios(seconds, BASE)
     candidates: dict[str, dict[str, Any]] = {}
@@ -94,17 +94,17 @@ def describe(
 
 
 def measure_peak(seconds: float = 1.0) -> float:
-    """GFLOP/s of float32 matrix multiplication on all cores at the same time, one process of one thread on each."""
+    """Return GFLOP/s of float32 matrix multiplication on all cores at once, with one single-threaded process each."""
     cores, context = os.cpu_count() or 1, get_context("spawn")
     with context.Pool(cores, _meet_at, (context.Barrier(cores),)) as pool:
         return sum(pool.map(_multiply, [seconds] * cores, chunksize=1))
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Results as Markdown, a table for each quantity."""
+    """Return results as Markdown, one table per quantity."""
     names = list(dict.fromkeys(name for found in results.values() for name in found["candidates"]))
     parts = [
-        _part("Times as fast as plain (seconds a round)", results, names, _speed),
+        _part("Speed relative to plain (seconds per round)", results, names, _speed),
         _part("Share of the machine's peak", results, names, lambda found: f"{100 * found['share_of_peak']:.0f}%"),
         _part("Peak memory in MB", results, names, lambda found: f"{found['peak_mb']:.0f}"),
     ]
@@ -140,7 +140,7 @@ def _line(found: Mapping[str, Any]) -> str:
 
 
 def _find(peers: Iterable[str], cache: Path) -> tuple[dict[str, tuple[str, Program]], dict[str, str]]:
-    """(the Python and the program of each candidate, why others have none)."""
+    """Return the Python and program of each candidate, and the reasons why others are unavailable."""
     programs = {name: (sys.executable, program) for name, program in OWN.items()}
     missing = {}
     for peer in peers:
@@ -191,9 +191,9 @@ def _names(known: Iterable[str]) -> Callable[[str], list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=_names(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help="or none")
+    parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help="frameworks to compare with, or none")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--environments", type=Path, default=CACHE, help="where the peers are installed")
+    parser.add_argument("--environments", type=Path, default=CACHE, help="folder of the environments of peers")
     parser.add_argument("--table", type=Path, help="print these results instead of measuring")
     options = parser.parse_args()
     if options.table:

@@ -1,4 +1,4 @@
-"""How long one waits before anything happens."""
+"""Startup time of the command line and of the Python API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.measure import interleaved, python
 
 
 def run() -> dict[str, object]:
-    """Seconds of `fedge --help`, and seconds that `import fedge` and the first use of its API add to torch's."""
+    """Return the seconds of `fedge --help`, and those that `import fedge` and its first use add to torch's import."""
     fedge = Path(sys.executable).with_name("fedge")
     seconds = interleaved(
         {

@@ -1,4 +1,4 @@
-"""How much faster a sweep of 48 short runs is with two processes than with one."""
+"""Speed-up of a sweep of 48 short runs with two processes instead of one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "sweep" / "digits.toml"
 
 
 def sweep(workers: int) -> Callable[[], None]:
-    """The whole command in a new folder, starting Python included."""
+    """Run the whole command in a new folder, including the start of Python."""
 
     def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -25,11 +25,11 @@ def sweep(workers: int) -> Callable[[], None]:
 
 
 def run(repeats: int = 3) -> dict[str, object]:
-    """Seconds of each, and how many times as fast two are."""
+    """Return the seconds of each, and the speed-up of two processes."""
     seconds = interleaved({"one worker": sweep(1), "two workers": sweep(2)}, repeats)
     return {"seconds": seconds, "times_as_fast": ratios(seconds, "one worker")["two workers"]}
 
 
 if __name__ == "__main__":
     found = run(repeats=1)
-    print(f"{found['seconds']}: {found['times_as_fast']:.2f} times as fast")
+    print(f"{found['seconds']}: speed-up {found['times_as_fast']:.2f}")

@@ -1,4 +1,4 @@
-"""What is trained in the speed benchmarks. Needs numpy alone: peers read it in environments of their own."""
+"""Workloads of the speed benchmarks. Requires only numpy, because peers import it in their own environments."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 RATE = 0.01
-_POOL_BYTES = 64 << 20  # beyond the caches, yet a dozen candidates fit into memory side by side
+_POOL_BYTES = 64 << 20  # larger than the caches, yet a dozen candidates fit into memory
 
 
 class Workload(NamedTuple):
-    """FedAvg with SGD on a model, by some of the registered clients in a round."""
+    """FedAvg with SGD on a model, with a cohort of the registered clients in each round."""
 
     name: str
     model: str
@@ -24,36 +24,36 @@ class Workload(NamedTuple):
     num_samples: int  # of each client
     batch: int
     steps: int
-    macs: tuple[int, ...]  # forward multiply-accumulates of one sample, layer by layer, from the input on
-    characters: bool = False  # inputs are numbers of characters, one for each class
+    macs: tuple[int, ...]  # forward multiply-accumulates of one sample, layer by layer, starting at the input
+    characters: bool = False  # inputs are indexes of characters, one per class
 
     @property
     def num_epochs(self) -> int:
-        """Epochs of full batches that make up the steps."""
+        """Number of epochs of full batches that make up the steps."""
         return self.steps // (self.num_samples // self.batch)
 
     @property
     def flops(self) -> int:
-        """Of a round: forward, gradients of weights, gradients of inputs, which the first layer does not need."""
+        """FLOPs of a round: forward pass, gradients of weights, and gradients of inputs except for the first layer."""
         return 2 * (3 * sum(self.macs) - self.macs[0]) * self.batch * self.steps * self.cohort
 
     @property
     def fraction(self) -> float:
-        """For frameworks that take a share and round its clients down: a half more keeps rounding errors out."""
+        """Fraction for frameworks that round the cohort down; the added half client prevents rounding errors."""
         return (self.cohort + 0.5) / self.registered
 
     def clients(self, round: int) -> list[int]:
-        """The next cohort."""
+        """Return the cohort of a round."""
         return [(round * self.cohort + i) % self.registered for i in range(self.cohort)]
 
     def samples(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """A client's inputs and classes: views of a pool, which many clients share."""
+        """Return a client's inputs and classes, as views of a pool that many clients share."""
         x, y = _pool(self.shape, self.num_classes, self.num_samples * self.registered, self.characters)
         start = client * self.num_samples % (len(y) - self.num_samples + 1)
         return x[start : start + self.num_samples], y[start : start + self.num_samples]
 
     def full_batches(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """A client's samples without a last short batch, for frameworks that would train on it."""
+        """Return a client's samples without a short last batch, for frameworks that would train on it."""
         count = self.num_samples // self.batch * self.batch
         x, y = self.samples(client)
         return x[:count], y[:count]
@@ -70,7 +70,7 @@ def _pool(shape: tuple[int, ...], num_classes: int, most: int, characters: bool)
 
 
 def _conv(inputs: int, outputs: int, kernel: int, side: int) -> int:
-    """For square outputs of this side."""
+    """Return the multiply-accumulates of a convolution with square outputs of this side."""
     return outputs * side * side * inputs * kernel * kernel
 
 

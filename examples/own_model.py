@@ -1,4 +1,4 @@
-"""A model, data and a callback of one's own: `python examples/own_model.py`."""
+"""Your own model, data and callback: `python examples/own_model.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Net(nn.Module):
 
 
 class Announce(fedge.Callback):
-    """Prints each evaluation, and ends the run at an accuracy."""
+    """Prints each evaluation, and ends the run once an accuracy is reached."""
 
     def __init__(self, enough: float) -> None:
         self.enough = enough
@@ -34,7 +34,7 @@ class Announce(fedge.Callback):
 
 
 def main() -> None:
-    """Train, look at the run, and train on round by round."""
+    """Train, inspect the run, train round by round, and repeat over seeds."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2000, 8))
     y = x[:, :3].argmax(axis=1)

@@ -1,10 +1,10 @@
-"""Fill the tables of docs/algorithms/ from the code, and draw its pictures.
+"""Write the tables of docs/algorithms/ from the code, and draw the pictures.
 
-python scripts/make_algorithm_pages.py                         # the tables
-python scripts/make_algorithm_pages.py --pictures              # and all pictures: trains for some ten minutes
-python scripts/make_algorithm_pages.py --pictures mtfl fedgbo  # and some of them
+python scripts/make_algorithm_pages.py                         # tables only
+python scripts/make_algorithm_pages.py --pictures              # and all pictures: trains for about ten minutes
+python scripts/make_algorithm_pages.py --pictures mtfl fedgbo  # and the pictures of two pages
 
-Runs are kept in runs/algorithms and are not trained again while the page says the same.
+Runs are stored in runs/algorithms and reused as long as the experiment on the page is unchanged.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ RUNS = Path("runs") / "algorithms"
 _PART = re.compile(r"(<!-- (options|costs):?(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 _SEED = 1
 _BYTES = 4  # of a parameter
-_COMMON = "[common ones](../reference/configuration.md#algorithm)"
+_COMMON = "[common options](../reference/configuration.md#algorithm)"
 
 Raw = dict[str, Any]
 
 
 def filled(text: str) -> str:
-    """A page with its generated parts made anew."""
+    """Return a page with its generated parts updated."""
     (raw, *_) = experiments(text)
 
     def make(part: re.Match[str]) -> str:
@@ -61,31 +61,31 @@ def filled(text: str) -> str:
 
 
 def experiments(text: str) -> list[Raw]:
-    """The experiment on a page, and what each `fedge run` below it makes of it."""
+    """Return the experiment on a page, then one variant for each `fedge run ... --set` command below it."""
     found = re.search(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert found, "a page has a ```toml block with the experiment that its picture shows"
+    assert found, "expected a ```toml block with the experiment that the page's picture shows"
     raw = tomllib.loads(found[1])
     commands = re.findall(r"^fedge run \S+\.toml (--set .*)$", text, re.MULTILINE)
     return [raw, *(change(raw, assignments(shlex.split(command)[1::2])) for command in commands)]
 
 
 def drawn(page: Path) -> list[Raw]:
-    """All that a page's picture shows: FedAvg under the same circumstances, and the page's own experiments."""
+    """Return the experiments of a page's picture: FedAvg with the same data, model and selection, then its own."""
     found = experiments(page.read_text("utf-8"))
-    circumstances = {key: found[0][key] for key in ("data", "model", "selection")}
-    fedavg = {**experiments(REFERENCE.read_text("utf-8"))[0], **circumstances}
+    shared = {key: found[0][key] for key in ("data", "model", "selection")}
+    fedavg = {**experiments(REFERENCE.read_text("utf-8"))[0], **shared}
     if _is_personal(found[0]):
         fedavg["evaluate"] = {"user_accuracy": True}
     return [fedavg, *(raw for raw in found if raw != fedavg)]
 
 
 def digest(page: Path) -> str:
-    """Tells pictures of other experiments apart; it stands at the end of the file."""
+    """Return a hash of a page's experiments, which the picture file holds in its last line."""
     return _hash(drawn(page))
 
 
 def draw(page: Path) -> None:
-    """Train what a page's picture shows, as far as it was not trained before, and write the picture."""
+    """Train the experiments of a page that were not trained before, and write its picture."""
     shown = drawn(page)
     y = "user_accuracy" if _is_personal(shown[0]) else "accuracy"
     groups = [_trained(raw) for raw in shown]
@@ -100,7 +100,7 @@ def _trained(raw: Raw) -> RunGroup:
         fedge.run(raw, runs=path)
     runs = list(fedge.find_runs(path))
     if any(run.summary is None for run in runs) or len(runs) != len(raw["seeds"]):
-        raise SystemExit(f"{path}: its training was interrupted; remove it, and start again")
+        raise SystemExit(f"{path}: training was interrupted; remove this folder and rerun")
     return RunGroup(raw["name"], runs)
 
 
@@ -109,13 +109,13 @@ def _hash(value: object) -> str:
 
 
 def _bounded(chart: Any) -> Any:
-    """From 0 to 100%: the interval of three seeds may reach beyond what an accuracy can be."""
+    """Limit the y axis to 0 to 100%: the confidence interval of three seeds may exceed it."""
     chart.layer[1].encoding.y.scale = need("altair").Scale(domain=[0, 100], clamp=True)
     return chart
 
 
 def _slim(svg: str) -> str:
-    """Without what an image on a page cannot show: names of its parts, and more digits than a tenth of a pixel."""
+    """Remove what does not affect an image on a page: names of its parts, and digits beyond a tenth of a pixel."""
     svg = re.sub(r' (?:class|role|pointer-events|aria-[a-z]+)="[^"]*"', "", svg)
     return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.1f}", svg).rstrip()
 
@@ -125,7 +125,7 @@ def _is_personal(raw: Raw) -> bool:
 
 
 def _options(given: str) -> str:
-    """Of algorithms, what they add or preset otherwise; of a table of the experiment file, all of it."""
+    """Return the options that algorithms add or preset, or all options of a table of the experiment file."""
     algorithms = {title(kind): kind for kind in ALGORITHMS}
     names = given.split()
     if all(name in algorithms for name in names):
@@ -136,7 +136,7 @@ def _options(given: str) -> str:
 
 
 def _compared(found: Mapping[str, Mapping[str, Option]]) -> str:
-    """One row for an option that is not common to all or has not its common default, with those it has."""
+    """Return one row for each option that is not common to all algorithms or whose default differs."""
     common = {option.name: option.default for option in options(TrainingOptions)}
     rows = {
         option.name: option
@@ -145,20 +145,20 @@ def _compared(found: Mapping[str, Mapping[str, Option]]) -> str:
         if option.name not in common or option.default != common[option.name]
     }
     if not rows:
-        return f"None but the {_COMMON}."
+        return f"Only the {_COMMON}."
     head = ["option", "type", *(f"`{name}`" if len(found) > 1 else "default" for name in found), "meaning"]
     lines = [
         [f"`{o.name}`", o.type, *(f"`{own[o.name].default}`" for own in found.values()), o.meaning]
         for o in rows.values()
     ]
-    return f"{_table(head, lines)}\n\nAnd the {_COMMON}."
+    return f"{_table(head, lines)}\n\nAlso the {_COMMON}."
 
 
 def _of_kind(kind: type[Struct], key: str) -> str:
     found = [option for option in options(kind) if not key or option.name == key]
     named = f'`name = "{title(kind)}"`' if tag(kind) else ""
     if not found:
-        return f"{named} has none."
+        return f"{named} has no options."
     table = _table(
         ("option", "type", "default", "meaning"), [(f"`{o.name}`", o.type, f"`{o.default}`", o.meaning) for o in found]
     )
@@ -166,7 +166,7 @@ def _of_kind(kind: type[Struct], key: str) -> str:
 
 
 def _costs(given: str, raw: Raw) -> str:
-    """A row for each line `label: a.b=v c.d=w`, changes of the page's experiment."""
+    """Return one row for each line `label: a.b=v c.d=w`, which changes the page's experiment."""
     head = ("", "down", "up", "kept", "memory", "FLOPs", "gradients", "full gradients")
     lines = (line.partition(":") for line in given.splitlines())
     rows = [
@@ -190,7 +190,7 @@ def _costs_of(label: str, raw: Raw) -> Iterator[list[str]]:
 
 @cache
 def _setup(model: str) -> Setup:
-    """The reference experiment with a model, given as JSON; made once, as making the data takes longest."""
+    """Return the reference experiment with a model, given as JSON; cached, because building the data takes longest."""
     return Setup.of(parse({**experiments(REFERENCE.read_text("utf-8"))[0], "model": json.loads(model)}), _SEED)
 
 
@@ -210,8 +210,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Fill the tables of docs/algorithms/ and draw its pictures.")
-    parser.add_argument("--pictures", nargs="*", metavar="PAGE", help="train and draw: all pages, or these")
+    parser = argparse.ArgumentParser(description="Write the tables of docs/algorithms/ and draw the pictures.")
+    parser.add_argument(
+        "--pictures", nargs="*", metavar="PAGE", help="train and draw the pictures of these pages (default: all)"
+    )
     wanted = parser.parse_args().pictures
     for page in PAGES:
         page.write_text(filled(page.read_text("utf-8")), "utf-8")

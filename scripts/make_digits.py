@@ -1,10 +1,10 @@
 """Write src/fedge/data/digits.npz from scikit-learn's copy of the UCI optical digits.
 
 Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning
-Repository, 1998, https://doi.org/10.24432/C50P49, licensed under CC BY 4.0. The 1,797 images are that data
-set's test part.
+Repository, 1998, https://doi.org/10.24432/C50P49, licensed under CC BY 4.0. The 1,797 images are the test part of
+that data set.
 
-    python scripts/make_digits.py      # needs scikit-learn, which the package itself does not
+    python scripts/make_digits.py      # needs scikit-learn, which is not a dependency of the package
 """
 
 from pathlib import Path

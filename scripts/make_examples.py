@@ -1,7 +1,7 @@
-"""Train what README and docs show, and write docs/picture.svg and docs/examples/report.html from it.
+"""Train the examples of README and docs, and write docs/picture.svg and docs/examples/report.html.
 
 python scripts/make_examples.py              # a minute or two on two idle cores
-python scripts/make_examples.py --runs DIR   # of runs that are there already: DIR/demo and DIR/sweep
+python scripts/make_examples.py --runs DIR   # from existing runs: DIR/demo and DIR/sweep
 """
 
 import argparse
@@ -19,7 +19,7 @@ TITLE = "A small sweep on digits"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--runs", type=Path, help="runs that are there already")
+    parser.add_argument("--runs", type=Path, help="folder of existing runs")
     given = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as name:
         runs = Path(name) if given is None else given.resolve()

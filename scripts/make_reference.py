@@ -20,7 +20,7 @@ from fedge.core.schema import item, structs, tag
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
-_ORIGIN = "This page is written by `scripts/make_reference.py` from the code; it is not edited by hand."
+_ORIGIN = "`scripts/make_reference.py` generates this page from the code; do not edit it."
 
 _EXAMPLE = """```toml
 name = "first"
@@ -46,28 +46,28 @@ value = 0.9
 
 
 def configuration() -> str:
-    """All that an experiment file can say."""
+    """Return the page of all settings of an experiment file."""
     return _page(
         "# Experiment files",
         _ORIGIN,
-        "An experiment is a TOML file. What it does not say has the default given here; `fedge config FILE` "
-        "prints it in full, and `--set a.b=v` changes a setting for one run. Where a table is chosen by its "
-        '`name` and nothing else is to be said, the name alone will do: `partition = "iid"`.',
+        "An experiment is a TOML file. Settings that it omits have the defaults given here. `fedge config FILE` prints "
+        "all settings, and `--set a.b=v` changes one for a single run. A table that is chosen by its `name` and needs "
+        'no other setting can be given as the name alone: `partition = "iid"`.',
         _EXAMPLE,
-        "## At the top",
+        "## Top level",
         _table_of_options([option for option in options(Config) if not option.type.startswith("table")]),
         *(part for kinds, paths in _tables(Config).items() for part in _section(kinds, paths)),
     )
 
 
 def commands() -> str:
-    """All that can be typed."""
+    """Return the page of all commands."""
     codes = _table(("code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
     return _page(
         "# Commands",
         _ORIGIN,
-        "`fedge --install-completion` teaches the shell to complete commands, options, experiment files and "
-        "runs. With `FEDGE_DEBUG=1` an error comes with its traceback.",
+        "`fedge --install-completion` installs shell completion of commands, options, experiment files and runs. With "
+        "`FEDGE_DEBUG=1` errors include a traceback.",
         *(part for name, command in _commands(get_command(app), "fedge") for part in _command(name, command)),
         "## Exit codes",
         codes,
@@ -75,38 +75,38 @@ def commands() -> str:
 
 
 def fields() -> str:
-    """All that a run records."""
+    """Return the page of all recorded fields."""
     return _page(
         "# Recorded fields",
         _ORIGIN,
-        "Records hold bytes, seconds, joules, and accuracies as shares from 0 to 1; *shown in* has the units of tables "
-        "and charts. *Better* is the direction in which results are compared. *Total* is a run's value: the sum over "
-        "its rounds, or the last one recorded.",
+        "Records hold bytes, seconds, joules, and accuracies from 0 to 1. *Shown in* lists the units in tables and "
+        "charts. *Better* is the direction in which results are compared. *Total* is how a run's value is computed: "
+        "the sum over its rounds, or the last recorded value.",
         "## In every round",
         _table_of_fields([field for field in FIELDS if not field.when]),
         "## In some rounds",
-        "A value that was not measured is absent, not zero. Each of `evaluate.metrics` adds a field of its name, and "
-        "with `data.validation` one with `validation_` before it; `config.json` has its direction and its range.",
+        "A value that was not measured is absent, not zero. Each of `evaluate.metrics` adds a field with its name and, "
+        "with `data.validation`, a field with the prefix `validation_`; `config.json` has its direction and range.",
         _table_of_fields([field for field in FIELDS if field.when]),
         "## In the summary",
         _table(
             ("field", "meaning"),
             [
                 *((f"`{field.name}`", field.meaning) for field in SUMMARY_FIELDS),
-                (_names(METRICS), "the last measured"),
-                (_names(f"best_{name}" for name in METRICS), "the best measured"),
+                (_names(METRICS), "last measured value"),
+                (_names(f"best_{name}" for name in METRICS), "best measured value"),
                 (_names(COSTS), "totals"),
                 (
                     _names(name + TO_TARGET for name in ("rounds", *COSTS_TO_TARGET)),
-                    "totals when the target was first reached; null if it was not, or if there is none",
+                    "totals when the target was first reached; null if it was not reached, or if there is no target",
                 ),
                 ("`seconds`", "real seconds of all rounds"),
             ],
         ),
-        "## Names made from fields",
-        "Charts and reports also take `mean_` and `median_` of any field over the rounds of a run, such as "
-        "`mean_sim_up_s`, and `bytes` for `bytes_up` and `bytes_down` together, also as `bytes_to_target`. A field "
-        "that is not on this page is shown as a plain number of which neither direction is better.",
+        "## Derived names",
+        "Charts and reports also accept `mean_` and `median_` of any field over the rounds of a run, such as "
+        "`mean_sim_up_s`, and `bytes` for the sum of `bytes_up` and `bytes_down`, also as `bytes_to_target`. A field "
+        "that is not on this page is shown as a plain number without a better direction.",
     )
 
 
@@ -131,7 +131,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _tables(kind: type[Struct], prefix: str = "") -> dict[tuple[type[Struct], ...], list[str]]:
-    """The tables below a struct, at any depth, with the places where they may stand."""
+    """Return the tables below a struct, at any depth, with their paths in an experiment file."""
     found: dict[tuple[type[Struct], ...], list[str]] = {}
     for field in msgspec.structs.fields(kind):
         if kinds := tuple(structs(field.type) or structs(item(field.type))):
@@ -152,7 +152,7 @@ def _section(kinds: Sequence[type[Struct]], paths: Sequence[str]) -> Iterator[st
     key = kinds[0].__struct_config__.tag_field
     everywhere = [option for option in options(kinds[0]) if all(option in options(kind) for kind in kinds)]
     if everywhere and len(kinds) > 1:
-        yield f"Whatever the {key}:"
+        yield f"For every {key}:"
         yield _table_of_options(everywhere)
     for kind in kinds:
         yield f'### `{key} = "{title(kind)}"`'
@@ -176,7 +176,7 @@ def _table_of_options(found: Sequence[Option]) -> str:
 
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """The commands below a group, at any depth, with all that is typed to call them."""
+    """Yield the commands below a group, at any depth, with their full names."""
     for name, command in group.commands.items():
         full = f"{prefix} {name}"
         yield full, command
@@ -206,7 +206,7 @@ def _row(parameter: Any) -> tuple[str, str, str]:
 
 
 def _value(parameter: Any) -> str:
-    """What is written for it; an argument in brackets if it may be left out."""
+    """Return the placeholder of a parameter; optional arguments are in brackets."""
     value = f"{parameter.metavar or ''}{'...' if parameter.nargs == -1 else ''}"
     return f"[{value}]" if parameter.param_type_name == "argument" and not parameter.required else value
 

@@ -1,1 +1,1 @@
-"""Candidates of the speed benchmarks: Fedge, and other frameworks, each in an environment of its own."""
+"""Candidates of the speed benchmarks: Fedge and other frameworks, each in its own environment."""

@@ -1,4 +1,4 @@
-"""What all peers that run on torch have in common."""
+"""Common code of the peers that run on torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 
 
 def run(prepare: Callable[[Workload], Rounds], packages: Sequence[str]) -> None:
-    """A peer's program: `python -m benchmarks.peers.NAME WORKLOAD [--threads N]`."""
+    """Run a peer's program: `python -m benchmarks.peers.NAME WORKLOAD [--threads N]`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--threads", type=int, default=1)
@@ -24,10 +24,10 @@ def run(prepare: Callable[[Workload], Rounds], packages: Sequence[str]) -> None:
 
 
 def allow_torchvision() -> None:
-    """Let torchvision be imported although its operators cannot be loaded.
+    """Make torchvision importable although its operators cannot be loaded.
 
     PyPI's torchvision is built for CUDA, whose libraries a CPU build of torch lacks. Peers import it for its data sets,
-    which are not used here; all that its import asks for is that two operators be known.
+    which are not used here; its import only requires that two operators are defined.
     """
     (folder,) = find_spec("torchvision").submodule_search_locations
     try:

@@ -1,4 +1,4 @@
-"""Virtual environments of the peers: their requirements exclude each other, and Fedge's."""
+"""Virtual environments of the peers, whose requirements conflict with each other and with Fedge's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.candidate import UnavailableError
 
 CACHE = Path.home() / ".cache" / "fedge-bench"
-_TORCH = "torch==2.13.0"  # Fedge's own; a range would fetch a newer one, of gigabytes
-_TORCHVISION = "torchvision==0.28.0"  # the one for this torch
+_TORCH = "torch==2.13.0"  # the version that Fedge uses; a range would download a newer one, of gigabytes
+_TORCHVISION = "torchvision==0.28.0"  # matches this torch
 REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "flower": ("flwr[simulation]==1.41.0", _TORCH),
     "pfl": ("pfl==0.6.0", _TORCH),
@@ -27,7 +27,7 @@ PAGES: dict[str, tuple[str, ...]] = {"mlflow": ("mlflow==3.17.2",), "trackio": (
 
 
 def interpreter(peer: str, cache: Path = CACHE) -> Path:
-    """Python of the peer's environment, which is made if it is missing or out of date."""
+    """Return the Python of a peer's environment, which is created if it is missing or out of date."""
     folder, wanted = cache / peer, "\n".join((REQUIREMENTS | PAGES)[peer])
     python, installed = folder / "bin" / "python", folder / "installed.txt"
     if not installed.exists() or installed.read_text() != wanted:

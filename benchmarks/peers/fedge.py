@@ -1,4 +1,4 @@
-"""Fedge itself, beside its peers, as a configuration asks for it."""
+"""Fedge as a candidate, set up from a configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedge.runs.kept import KeptStore
 
 
 def make_engine(config: configuration.Config, sides: BothSides, cohort: int) -> Engine:
-    """The engine that the configuration names; none that stands in for it, whose speed would be taken for its own."""
+    """Return the configured engine; raise instead of falling back to `loop`, whose speed would be misattributed."""
     notices: list[str] = []
     chosen = choose(config.engine, sides, cohort, rows=None, notice=notices.append)
     if chosen.facts["engine"] == "loop" != config.engine.name:
@@ -35,7 +35,7 @@ def make_engine(config: configuration.Config, sides: BothSides, cohort: int) -> 
 
 
 class HeldClients:
-    """Clients whose samples are in memory before anything is measured."""
+    """Clients whose samples are loaded before the measurement."""
 
     def __init__(self, workload: Workload) -> None:
         self.shape, self.num_outputs = workload.shape, workload.num_classes
@@ -60,7 +60,7 @@ class HeldClients:
 
 
 def configure(workload: Workload, engine: str, workers: int, settings: Mapping[str, Any]) -> configuration.Config:
-    """The workload as an experiment, with other settings on top."""
+    """Return the workload as an experiment, with further settings."""
     raw: dict[str, Any] = {
         "data": {"name": "synthetic", "clients": workload.registered},
         "model": workload.model,
@@ -79,7 +79,7 @@ def configure(workload: Workload, engine: str, workers: int, settings: Mapping[s
 
 
 def set_up(workload: Workload, config: configuration.Config, seed: int = 1) -> Setup:
-    """The workload's data where the configuration names other data."""
+    """Return the set-up of the configuration with the workload's data."""
     clients = HeldClients(workload)
     return replace(Setup.without_data(config, seed, RegisteredClients.of(clients)), data=clients)
 

@@ -1,4 +1,4 @@
-"""FedJAX: its federated averaging, compiled, one device for each core (pmap) or one for all (jit)."""
+"""FedJAX: its federated averaging, compiled, with one device per core (pmap) or one for all (jit)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.workloads import RATE, WORKLOADS, Workload
 
 
 def prepare(workload: Workload, backend: str) -> Rounds:
-    if backend == "pmap":  # read when JAX starts
+    if backend == "pmap":  # must be set before JAX starts
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={os.cpu_count()}"
     import fedjax
     import jax
@@ -53,7 +53,7 @@ def prepare(workload: Workload, backend: str) -> Rounds:
 
 
 def _samples(workload: Workload, client: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images with their channels last, as JAX likes them on a CPU."""
+    """Return samples; images are channels-last, which JAX prefers on a CPU."""
     x, y = workload.samples(client)
     return (x.transpose(0, 2, 3, 1) if x.ndim == 4 else x), y
 

@@ -11,7 +11,7 @@ from benchmarks.workloads import RATE, Workload
 
 
 class Federation:
-    """What FedLab asks of a data set: a loader for each client."""
+    """The data set interface of FedLab: a loader for each client."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload

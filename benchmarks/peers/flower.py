@@ -1,4 +1,4 @@
-"""Flower: run_simulation on Ray, as many clients at a time as there are cores, each with one of them."""
+"""Flower: run_simulation on Ray, one client per core at a time."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ if __name__ == "__main__":
             num_supernodes=chosen.registered,
             backend_config={
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-                # Never someone else's cluster that happens to run here.
+                # Never join another cluster that runs on this machine.
                 "init_args": {"address": "local", "num_cpus": os.cpu_count() or 1, "include_dashboard": False},
             },
         )
     except Exception:
         traceback.print_exc()
-        os._exit(1)  # the server's thread would wait for its clients for ever
+        os._exit(1)  # the server's thread would wait for its clients forever

@@ -1,4 +1,4 @@
-"""pfl-research: SimulatedBackend in one process. BatchNorm statistics stay with the model, as pfl leaves them."""
+"""pfl-research: SimulatedBackend in one process. pfl does not average BatchNorm statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEVER = 1 << 60
 
 
 class Classifier(nn.Module):
-    """What pfl asks of a module: its own loss and metrics."""
+    """The module interface of pfl: with loss and metrics."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def prepare(workload: Workload) -> Rounds:
 
     def rounds(count: int) -> None:
         nonlocal done
-        done += count  # the algorithm counts on from where it was
+        done += count  # the algorithm continues its count
         params = NNAlgorithmParams(
             central_num_iterations=done,
             evaluation_frequency=_NEVER,

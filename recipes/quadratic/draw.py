@@ -1,8 +1,8 @@
-"""Figure 1 of the K-decay paper: FedSGD on clients with quadratic losses, and where it ends.
+"""Reproduce figure 1 of Mills, Hu & Min (2023): FedSGD on clients with quadratic losses.
 
     python recipes/quadratic/draw.py
 
-Needs the extra `view`. Draws `rates.svg` and `steps.svg` next to this file and prints what they show.
+Needs the extra `view`. Writes `rates.svg` and `steps.svg` next to this file and prints their numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedge.theory import example_curvatures, example_minimiser, phi
 
 ROUNDS, RUNS, COHORT = 3000, 10, 10
 START, RATE, SERVER_RATE = 0.4, 0.1, 0.001
-SHOWN_EVERY = 20  # rounds: a line needs no more points
+SHOWN_EVERY = 20  # rounds; more points would not be visible
 HERE = Path(__file__).parent
 
 RATES = {
@@ -34,7 +34,7 @@ STEPS = {f"K × {decay:g} a round": (10, Plan(local_steps=Exp(decay=decay))) for
 
 
 def train(steps: int, plan: Plan) -> tuple[np.ndarray, int]:
-    """The mean model of all runs after each round, the first included, and the steps that a client took in all."""
+    """Return the mean model of all runs, initially and after each round, and the total steps of a client."""
     rng = np.random.default_rng(1)  # the same clients for every line
     base, state = Amounts(steps, RATE, SERVER_RATE), plan.init()
     x = np.full(RUNS, START)
@@ -42,7 +42,7 @@ def train(steps: int, plan: Plan) -> tuple[np.ndarray, int]:
     for round in range(1, ROUNDS + 1):
         now = plan.amounts(base, Moment(round, fraction=1.0, cohort=COHORT, batch_size=1), state)
         z = example_curvatures(rng.random((RUNS, COHORT)))
-        # K steps on a quadratic loss have a closed form: phi is their sum of gradients for a unit of distance
+        # K steps on a quadratic loss have a closed form: phi is their sum of gradients per unit of distance
         q = phi(z, now.rate, now.work) * (x[:, None] - 1 / z)
         x = x - SERVER_RATE * q.mean(axis=1)
         means.append(x.mean())
@@ -88,7 +88,7 @@ def main() -> None:
             far = np.flatnonzero(np.abs(lines[label] - goal) > 0.005)[-1]
             within = f"within 0.005 of x* from round {far + 1}" if far < ROUNDS else "never stays within 0.005 of x*"
             end = lines[label][-500:].mean()
-            print(f"{label}: {end:.4f} over the last 500 rounds, {within}, {total} steps a client")
+            print(f"{label}: {end:.4f} over the last 500 rounds, {within}, {total} steps per client")
         save(figure(lines), HERE / f"{name}.svg")
     print(f"minimisers: {', '.join(f'K = {k}: {example_minimiser(RATE, k):.5f}' for k in (1, 5, 10))}")
 

@@ -1,4 +1,4 @@
-"""What the benchmark of algorithms runs."""
+"""The benchmark of algorithms."""
 
 import pytest
 import torch

@@ -9,7 +9,7 @@ from benchmarks.candidate import Candidate, UnavailableError, memory_mb, take_tu
 
 
 def program(body: str) -> list[str]:
-    """A candidate whose `prepare` has this body."""
+    """Return a candidate whose `prepare` has this body."""
     head = "import sys, time\nfrom benchmarks.candidate import UnavailableError, serve\ndef prepare():\n"
     return [sys.executable, "-c", f"{head}{textwrap.indent(body, '    ')}\nserve(prepare, ['pytest'])"]
 
@@ -17,14 +17,14 @@ def program(body: str) -> list[str]:
 GOOD = program("print('noise')\nreturn lambda rounds: time.sleep(0.2 * rounds)")
 
 
-def test_the_seconds_are_those_of_the_rounds() -> None:
+def test_reported_seconds_are_those_of_the_rounds() -> None:
     candidate = Candidate(GOOD)
     assert candidate.ready(30) == {"pytest": pytest.__version__}
     assert candidate.go(2, 30) >= 0.4
     assert candidate.finish(30) > 1
 
 
-def test_one_that_says_why_it_cannot_run_is_reported() -> None:
+def test_reason_of_an_unavailable_candidate_is_reported() -> None:
     measured, unavailable = take_turns(
         {"good": GOOD, "bad": program("raise UnavailableError('no such layer')")}, turns=1, patience_s=0
     )
@@ -33,7 +33,7 @@ def test_one_that_says_why_it_cannot_run_is_reported() -> None:
     assert measured["good"].seconds[0] >= 0.2
 
 
-def test_the_last_words_of_one_that_dies_are_the_reason() -> None:
+def test_last_output_of_a_dead_candidate_is_the_reason() -> None:
     died_later = "def run(n):\n    if n > 1: raise SystemExit('out of luck')\n    time.sleep(0.1)\n"
     measured, unavailable = take_turns(
         {"early": program("raise ValueError('broken')"), "late": program(f"{died_later}return run")}, 1, patience_s=0
@@ -43,12 +43,12 @@ def test_the_last_words_of_one_that_dies_are_the_reason() -> None:
     assert unavailable["late"] == "ended with status 1: out of luck"
 
 
-def test_one_that_does_not_keep_to_the_protocol_is_out() -> None:
+def test_candidate_that_violates_the_protocol_is_unavailable() -> None:
     _, unavailable = take_turns({"chatty": [sys.executable, "-c", "print('hello')"]}, turns=1, patience_s=0)
     assert unavailable == {"chatty": "expected an answer in JSON, got 'hello'"}
 
 
-def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_hanging_candidate_is_killed_with_its_children(tmp_path: Path) -> None:
     note = tmp_path / "child"
     start = (
         f"import subprocess\nchild = subprocess.Popen(['sleep', '600'])\nopen({str(note)!r}, 'w').write(str(child.pid))"
@@ -62,7 +62,7 @@ def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Whether it does after a while; one that has ended may still be listed, as a zombie."""
+    """Return whether a process ends within a deadline; an ended one may still be listed as a zombie."""
     for _ in range(200):
         try:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
@@ -76,7 +76,7 @@ def _runs(process: int) -> bool:
 
 @pytest.mark.parametrize("own_mb", [0, 200])
 def test_memory_counts_shared_pages_once(own_mb: int) -> None:
-    """A child that was forked shares all pages of its parent, but for those that it has made."""
+    """A forked child shares all pages with its parent, except those that it has written."""
     alone = memory_mb(os.getpid())
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -94,7 +94,7 @@ def test_memory_counts_shared_pages_once(own_mb: int) -> None:
 
 
 @pytest.mark.full
-def test_the_peak_is_that_of_all_processes_while_they_work() -> None:
+def test_peak_memory_includes_all_processes() -> None:
     body = "import subprocess\nhold = 'import time; x = bytes(1) * (200 << 20); time.sleep(1.5)'\n"
     body += "return lambda rounds: subprocess.run([sys.executable, '-c', hold])"
     candidate = Candidate(program(body))

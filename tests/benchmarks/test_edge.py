@@ -1,4 +1,4 @@
-"""What the benchmark of the edge runs."""
+"""The benchmark of the edge model."""
 
 import numpy as np
 from benchmarks.edge import draw_transmissions, parts, run
@@ -12,8 +12,8 @@ def test_every_part_gives_a_time_for_each_client() -> None:
         assert (seconds > 0).all(), name
 
 
-def test_uploads_take_as_long_as_rates_within_the_cell_allow() -> None:
-    # 1.8 Mbit at mean gain: 8.2 ms at 100 m (223 Mbit/s), 34 ms at the rim, 500 m (53 Mbit/s)
+def test_upload_times_match_the_rates_in_the_cell() -> None:
+    # 1.8 Mbit at mean gain: 8.2 ms at 100 m (223 Mbit/s), 34 ms at the edge of the cell, 500 m (53 Mbit/s)
     assert 0.0082 < np.median(draw_transmissions(1000)) < 0.034
 
 

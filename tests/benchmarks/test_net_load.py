@@ -1,4 +1,4 @@
-"""Small versions of the scenes of a loaded server."""
+"""Small versions of the scenes of `benchmarks.net_load`."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ def run(scene: str, arguments: str) -> dict[str, Any]:
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)  # type: ignore[no-any-return]
 
 
-def test_payloads_of_load_clients_and_real_ones_are_timed() -> None:
+def test_payloads_of_load_and_real_clients_are_timed() -> None:
     found = run("payload", "num_load=4, num_real=1, width=50_000")
     assert found["real_clients_done"] == 1
     assert min(found["down_gb_s"], found["up_gb_s"]) > 0
@@ -33,27 +33,27 @@ def test_every_idle_client_joins_once() -> None:
     assert 0 <= found["idle_core_share"] < 1
 
 
-def test_a_model_goes_to_real_clients_and_back() -> None:
+def test_large_model_is_sent_to_real_clients_and_back() -> None:
     found = run("large", "width=50_000")
     assert found["clients_done"] == 3
     assert found["server_peak_mb"] >= found["server_before_mb"] > 0
 
 
-def test_clients_come_and_go() -> None:
+def test_clients_join_and_leave() -> None:
     found = run("churn", "8.0, num_load=30, num_real=1, net={'min_clients': 4, 'lease_s': 5.0}, selection={'count': 8}")
     assert found["joins"] > 4
     assert found["answers"] > 0
     assert len(found["minute, clients, MB, descriptors"]) > 1
 
 
-def test_stragglers_do_not_delay_the_deadline_for_ever() -> None:
+def test_stragglers_do_not_delay_the_deadline() -> None:
     found = run("deadline", "num_load=8, rounds=2, width=500_000, net={'deadline_s': 4.0, 'fraction': 1.0}")
     assert len(found["seconds"]) == 2
-    assert found["answers"] == 8  # two rounds, four prompt clients: two of eight in each process are slow
+    assert found["answers"] == 8  # two rounds with four prompt clients
     assert found["overrun_s"] == max(found["seconds"]) - 4.0 >= 0
 
 
-def test_a_slope_beside_a_swing_is_that_of_the_trend() -> None:
+def test_slope_excludes_the_oscillation() -> None:
     minutes = np.linspace(2, 5, 180)
     swing = 75 * np.sin(np.pi * minutes) + 20 * np.cos(np.pi * minutes)
     assert net_load.slope_beside_swing(minutes, 400 + swing) == pytest.approx(0, abs=1e-9)

@@ -14,7 +14,7 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_models_take_the_inputs_and_have_as_many_parameters_as_said(name: str) -> None:
+def test_models_take_the_inputs_and_have_the_declared_parameters(name: str) -> None:
     workload = WORKLOADS[name]
     model = MODELS[workload.model]()
     x, _ = tensors(workload, 0)
@@ -22,7 +22,7 @@ def test_models_take_the_inputs_and_have_as_many_parameters_as_said(name: str) -
     assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[workload.model]
 
 
-def test_a_client_takes_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_takes_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     step = torch.optim.SGD.step
     monkeypatch.setattr(torch.optim.SGD, "step", lambda self: (taken.append(1), step(self)))

@@ -5,7 +5,7 @@ from benchmarks.workloads import WORKLOADS
 
 
 def test_results_and_table() -> None:
-    workload = WORKLOADS["W4"]  # 160 MFLOP a round
+    workload = WORKLOADS["W4"]  # 160 MFLOP per round
     measured = {
         "plain": Outcome([0.2, 0.4, 0.2], 100.0, {"torch": "2"}),
         "fedge block": Outcome([0.1, 0.1, 0.05], 200.4, {"torch": "2"}),

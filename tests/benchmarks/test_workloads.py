@@ -4,7 +4,7 @@ from benchmarks.workloads import WORKLOADS
 
 
 def test_flops_of_the_perceptron() -> None:
-    # 156,800 + 40,000 + 2,000 multiply-accumulates; the gradient of the input needs no first layer.
+    # 156,800 + 40,000 + 2,000 multiply-accumulates; the first layer needs no gradient of its input.
     per_sample = 2 * (156_800 * 2 + 42_000 * 3)
     assert WORKLOADS["W1"].flops == per_sample * 20 * 15 * 100
 
@@ -23,7 +23,7 @@ def test_steps_are_whole_epochs_of_full_batches(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_samples_have_the_shape_and_the_classes_and_stay_the_same(name: str) -> None:
+def test_samples_have_the_right_shape_and_classes_and_are_reproducible(name: str) -> None:
     workload = WORKLOADS[name]
     x, y = workload.samples(workload.registered - 1)
     assert x.shape == (workload.num_samples, *workload.shape)
@@ -32,13 +32,13 @@ def test_samples_have_the_shape_and_the_classes_and_stay_the_same(name: str) -> 
     assert np.shares_memory(x, again)
 
 
-def test_cohorts_follow_each_other_around_all_clients() -> None:
+def test_cohorts_cycle_through_all_clients() -> None:
     workload = WORKLOADS["W3"]
     assert workload.clients(1) == list(range(7, 14))
     assert workload.clients(14) == [98, 99, 0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_the_fraction_of_the_registered_clients_is_the_cohort(name: str) -> None:
+def test_fraction_of_registered_clients_gives_the_cohort(name: str) -> None:
     workload = WORKLOADS[name]
     assert int(workload.fraction * workload.registered) == workload.cohort

@@ -77,7 +77,7 @@ def test_files_are_downloaded(fedge, tmp_path, monkeypatch):
         site.cuts = [50_000, 0, 0, 0]
         result = fedge(*get)
         assert (result.exit_code, result.stdout) == (9, "")
-        assert "50,000 bytes are there, run the command again to continue" in result.stderr
+        assert "got 50,000 bytes so far, run the command again to continue" in result.stderr
         result = fedge(*get)
         assert (result.exit_code, site.asked[-1]) == (0, "bytes=50000-")
         assert result.stdout == f"downloaded {tmp_path}/set/a.bin\nok       {tmp_path}/set/a.bin\n"

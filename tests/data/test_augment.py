@@ -27,10 +27,10 @@ def test_half_of_the_images_are_mirrored() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 2), st.booleans(), st.integers(0, 100))
-def test_a_crop_is_a_piece_of_the_padded_image(crop: int, pad: int, flip: bool, seed: int) -> None:
+def test_crop_is_part_of_the_padded_image(crop: int, pad: int, flip: bool, seed: int) -> None:
     options = Augment(flip=flip, crop=crop, pad=pad)
     if crop > 4 + 2 * pad:
-        with pytest.raises(DataError, match=rf"data\.augment\.crop: {crop} pixels cannot be cut out of 5x4"):
+        with pytest.raises(DataError, match=rf"data\.augment\.crop: {crop} pixels cannot be cropped from 5x4"):
             options.shape((2, 5, 4))
         return
     assert options.shape((2, 5, 4)) == (2, crop, crop)
@@ -42,27 +42,27 @@ def test_a_crop_is_a_piece_of_the_padded_image(crop: int, pad: int, flip: bool, 
         assert any(bool((w == piece[:, None]).flatten(2).all(-1).all(0).any()) for w in windows)
 
 
-def test_all_places_of_a_crop_are_taken() -> None:
+def test_every_crop_position_occurs() -> None:
     rows = np.arange(600) % 6
     cropped = Augment(crop=4).train(IMAGES[rows], draw_augmentation(600, 1, 1))
     tops = (cropped[:, 0, 0, 0] - IMAGES[rows, 0, 0, 0]) / 4
     assert sorted(set(tops.tolist())) == [0, 1]
 
 
-def test_what_happens_to_a_sample_depends_on_it_alone() -> None:
+def test_augmentation_of_a_sample_does_not_depend_on_other_samples() -> None:
     options = Augment(flip=True, crop=3, pad=1)
     some = np.array([4, 1])
     assert torch.equal(augmented(options, some), augmented(options)[some])
     assert torch.equal(augmented(options), augmented(options))
 
 
-def test_seeds_and_rounds_differ() -> None:
+def test_augmentation_differs_by_seed_and_round() -> None:
     options = Augment(crop=2)
     assert not torch.equal(augmented(options), augmented(options, seed=2))
     assert not torch.equal(augmented(options), augmented(options, round=2))
 
 
-def test_test_images_are_cropped_in_the_middle() -> None:
+def test_test_images_are_cropped_in_the_centre() -> None:
     assert torch.equal(Augment(flip=True).test(IMAGES), IMAGES)
     assert torch.equal(Augment(crop=2).test(IMAGES), IMAGES[:, :, 1:3, 1:3])
     assert Augment(crop=6, pad=1).test(IMAGES).shape == (6, 2, 6, 6)

@@ -24,34 +24,34 @@ def drawn(steps: list[tuple[np.ndarray, ...]]) -> list[int]:
 # ---------------------------------------------------------------- steps
 
 
-def test_steps_are_as_many_as_asked_and_full() -> None:
+def test_number_of_steps_and_batch_size() -> None:
     assert sizes_of(plan(rng(), 7, 3, num_steps=5, num_epochs=None)) == [[3]] * 5
 
 
-def test_a_small_client_uses_all_it_has() -> None:
+def test_small_client_uses_all_its_samples() -> None:
     steps = plan(rng(), 2, 20, num_steps=3, num_epochs=None)
     assert [sorted(batch.tolist()) for (batch,) in steps] == [[0, 1]] * 3
 
 
 @given(SIZES, SIZES, st.integers(1, 12), st.integers(1, 3))
 @settings(max_examples=100, deadline=None)
-def test_steps_draw_from_permutations_laid_end_to_end(n: int, b: int, k: int, batches: int) -> None:
+def test_steps_draw_from_concatenated_permutations(n: int, b: int, k: int, batches: int) -> None:
     steps = plan(rng(), n, b, num_steps=k, num_epochs=None, batches_per_step=batches)
     assert sizes_of(steps) == [[min(n, b)] * batches] * k
     order = drawn(steps)
-    for start in range(0, len(order), n):  # a batch may straddle two permutations
+    for start in range(0, len(order), n):  # a batch may span two permutations
         piece = order[start : start + n]
         assert len(set(piece)) == len(piece)
         assert set(piece) <= set(range(n))
 
 
-def test_a_batch_straddles_two_permutations() -> None:
+def test_batch_may_span_two_permutations() -> None:
     (first,), (second,) = plan(rng(), 3, 2, num_steps=2, num_epochs=None)
-    # the first permutation is drawn to its end before the second one starts
+    # the first permutation is used up before the second one starts
     assert sorted([*first.tolist(), second[0]]) == [0, 1, 2]
 
 
-def test_a_step_of_several_batches_draws_them_end_to_end() -> None:
+def test_step_of_several_batches_draws_consecutive_ones() -> None:
     (first, second), (third, _) = plan(rng(), 6, 2, num_steps=2, num_epochs=None, batches_per_step=2)
     assert sorted([*first, *second, *third]) == list(range(6))
 
@@ -61,7 +61,7 @@ def test_a_step_of_several_batches_draws_them_end_to_end() -> None:
 
 @given(SIZES, SIZES, st.integers(1, 4))
 @settings(max_examples=100, deadline=None)
-def test_every_sample_once_an_epoch(n: int, b: int, epochs: int) -> None:
+def test_every_sample_once_per_epoch(n: int, b: int, epochs: int) -> None:
     steps = plan(rng(), n, b, num_steps=None, num_epochs=epochs)
     per_epoch = -(-n // min(n, b))
     assert len(steps) == epochs * per_epoch
@@ -69,7 +69,7 @@ def test_every_sample_once_an_epoch(n: int, b: int, epochs: int) -> None:
         assert sorted(drawn(steps[epoch * per_epoch : (epoch + 1) * per_epoch])) == list(range(n))
 
 
-def test_an_epoch_ends_in_a_short_batch() -> None:
+def test_epoch_ends_with_a_short_batch() -> None:
     assert sizes_of(plan(rng(), 7, 3, num_steps=None, num_epochs=2)) == [[3], [3], [1]] * 2
 
 
@@ -78,8 +78,8 @@ def test_epochs_are_shuffled_differently() -> None:
     assert steps[0][0].tolist() != steps[1][0].tolist()
 
 
-def test_epochs_of_several_batches_a_step_have_as_many_steps() -> None:
-    # 7 samples in batches of 3 are 3 steps an epoch, each of two full batches
+def test_several_batches_per_step_do_not_change_the_number_of_steps() -> None:
+    # 7 samples in batches of 3 give 3 steps per epoch, each with two full batches
     steps = plan(rng(), 7, 3, num_steps=None, num_epochs=2, batches_per_step=2)
     assert sizes_of(steps) == [[3, 3]] * 6
 
@@ -94,22 +94,22 @@ def test_steps_per_epoch_of_mtfl(num_samples: int, steps: int) -> None:
     assert len(plan(rng(), num_samples, 20, num_steps=None, num_epochs=1, drop_single=True)) == steps
 
 
-# ---------------------------------------------------------------- a last batch of one
+# ---------------------------------------------------------------- single-sample last batch
 
 
-def test_a_last_batch_of_one_is_dropped_for_batchnorm_only() -> None:
+def test_single_sample_last_batch_is_dropped_for_batchnorm_only() -> None:
     assert sizes_of(plan(rng(), 7, 3, num_steps=None, num_epochs=2, drop_single=True)) == [[3], [3]] * 2
     assert sizes_of(plan(rng(), 8, 3, num_steps=None, num_epochs=1, drop_single=True)) == [[3], [3], [2]]
     assert (steps_per_epoch(7, 3), steps_per_epoch(7, 3, drop_single=True)) == (3, 2)
 
 
-def test_batches_of_one_are_not_dropped_if_there_is_no_other() -> None:
+def test_single_sample_batch_is_kept_if_it_is_the_only_one() -> None:
     assert sizes_of(plan(rng(), 1, 20, num_steps=None, num_epochs=2, drop_single=True)) == [[1], [1]]
     assert sizes_of(plan(rng(), 1, 20, num_steps=2, num_epochs=None, drop_single=True)) == [[1], [1]]
     assert sizes_of(plan(rng(), 3, 1, num_steps=None, num_epochs=1, drop_single=True)) == [[1]] * 3
 
 
-# ---------------------------------------------------------------- what it depends on
+# ---------------------------------------------------------------- dependencies
 
 
 def test_the_plan_is_a_function_of_its_generator() -> None:
@@ -120,6 +120,6 @@ def test_the_plan_is_a_function_of_its_generator() -> None:
     assert order(3) != order(4)
 
 
-def test_an_amount_must_be_given() -> None:
+def test_steps_or_epochs_are_required() -> None:
     with pytest.raises(ValueError, match="num_steps or num_epochs"):
         plan(rng(), 3, 2, num_steps=None, num_epochs=None)

@@ -16,14 +16,14 @@ from fedge.data.partition import Pachinko
 
 
 def batch(first: int, count: int, **labels: list[int]) -> bytes:
-    """Image i is all i, but for its blue channel of zeros."""
+    """Return a batch in which all pixels of image i are i, except for a blue channel of zeros."""
     data = np.repeat(np.arange(first, first + count, dtype=np.uint8)[:, None], 3072, axis=1)
     data[:, 2048:] = 0
     return pickle.dumps({"data": data, "filenames": ["x.png"] * count, **labels}, protocol=3)
 
 
 def publish(collection: Collection, folder: Path, contents: dict[str, bytes]) -> Collection:
-    """Write files, and say that they are the published ones."""
+    """Write files, and register their checksums as the published ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -49,7 +49,7 @@ def test_batches_are_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert torch.equal(clients.pooled_test().x[:, 0, 0, 0], torch.arange(20, 24) / 255)
 
 
-def test_a_server_needs_the_test_batch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_needs_only_the_test_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cifar10, "sources", (small(tmp_path),))
     contents = {name: batch(4, 8, fine_labels=[1] * 8, coarse_labels=[2] * 8) for name in ("train", "test")}
     monkeypatch.setattr(Cifar100, "sources", (publish(CIFAR100, tmp_path, contents),))
@@ -64,14 +64,14 @@ def test_a_server_needs_the_test_batch_alone(tmp_path: Path, monkeypatch: pytest
         assert all(torch.equal(a, b) for a, b in zip(part.test, expected, strict=True))
 
 
-def test_a_wrong_batch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_batch_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cifar10, "sources", (small(tmp_path),))
     (tmp_path / "data_batch_3").write_bytes(b"short")
     with pytest.raises(DataError, match=r"data_batch_3 is truncated or corrupt: expected MD5"):
         Cifar10(dir=str(tmp_path)).build(seed=1)
 
 
-def test_missing_files_come_with_a_command(tmp_path: Path) -> None:
+def test_error_about_missing_files_has_a_command(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         Cifar10(dir=str(tmp_path)).build(seed=1)
     said = str(caught.value)
@@ -85,15 +85,15 @@ def test_coarse_labels_are_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Cifar100, "sources", (publish(CIFAR100, tmp_path / "cifar-100-python", contents),))
     clients = Cifar100(dir=str(tmp_path), clients=2, partition=Pachinko(alpha=1e-6)).build(seed=1)
     assert clients.num_outputs == 100
-    # Ten samples each, and ten of each coarse class: whoever draws one gets all of it.
+    # Ten samples per client and per coarse class: a client that draws a class gets all of it.
     assert [sorted(set(clients.labels(client, 1).tolist())) for client in range(2)] in (
         [[0, 1], [2, 3]],
         [[2, 3], [0, 1]],
     )
 
 
-def test_names_of_classes_are_shown_and_never_matched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client's file has the numbers of classes: names in the plan would have it refused."""
+def test_class_names_are_shown_but_never_matched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client's file has numbered classes: names in the plan would cause its rejection."""
     contents = {name: batch(0, 4, fine_labels=[0, 1, 2, 3], coarse_labels=[0] * 4) for name in ("train", "test")}
     monkeypatch.setattr(Cifar10, "sources", (small(tmp_path),))
     monkeypatch.setattr(Cifar100, "sources", (publish(CIFAR100, tmp_path / "cifar-100-python", contents),))
@@ -106,18 +106,18 @@ def test_names_of_classes_are_shown_and_never_matched(tmp_path: Path, monkeypatc
 
 
 def records(rows: list[list[int]]) -> bytes:
-    """Records of the binary version: labels, then an image that is all one number."""
+    """Return records of the binary version: labels, then an image with equal pixels."""
     return b"".join(bytes(labels) + bytes([value]) * 3072 for *labels, value in rows)
 
 
 def in_any_order(name: str, rows: list[list[int]]) -> tuple[Source, ...]:
-    """A digest derived by hand: SHA-256 of the sorted SHA-256 of each record."""
+    """Return a digest derived by hand: SHA-256 of the sorted SHA-256 of each record."""
     digests = sorted(sha256(records([row])).digest() for row in rows)
     order = AnyOrder(sha256(b"".join(digests)).hexdigest(), CIFAR100.files[0].any_order.records)
     return (Source({name: "0" * 32, f"{name}.bin": None}, "", order),)
 
 
-ROWS = [[0, 1, 10], [0, 2, 20], [1, 3, 30], [0, 2, 20]]  # coarse, fine, pixels; one comes twice
+ROWS = [[0, 1, 10], [0, 2, 20], [1, 3, 30], [0, 2, 20]]  # coarse, fine, pixels; one is duplicated
 
 
 def test_samples_are_accepted_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +139,12 @@ def test_samples_are_accepted_in_any_order(tmp_path: Path, monkeypatch: pytest.M
     "rows",
     [
         [[0, 1, 10], [0, 2, 20], [1, 3, 30]],  # the duplicate is missing
-        [[0, 1, 10], [0, 2, 20], [1, 3, 30], [0, 1, 10]],  # another one comes twice
+        [[0, 1, 10], [0, 2, 20], [1, 3, 30], [0, 1, 10]],  # another one is duplicated
         [[0, 1, 10], [0, 2, 20], [1, 4, 30], [0, 2, 20]],  # another class
         [[0, 1, 10], [0, 2, 20], [1, 3, 31], [0, 2, 20]],  # other pixels
     ],
 )
-def test_other_samples_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[list[int]]) -> None:
+def test_different_samples_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[list[int]]) -> None:
     files = (*in_any_order("train", ROWS), *in_any_order("test", ROWS[:1]))
     monkeypatch.setattr(Cifar100, "sources", (CIFAR100._replace(files=files),))
     (tmp_path / "test.bin").write_bytes(records(ROWS[:1]))
@@ -164,14 +164,14 @@ class Evil:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickle.dumps({"data": Evil()}), "it asks for builtins.print"),
+        (pickle.dumps({"data": Evil()}), "it refers to builtins.print"),
         (pickle.dumps([1]), "a pickled dictionary, got list"),
         (pickle.dumps({"labels": [1]}), "expected a CIFAR batch with 'data', got one with"),
         (b"\x80 but no pickle", "a pickled dictionary of arrays"),
         (b"neither", "pickled or in records of 3073 bytes, got 7 bytes"),
     ],
 )
-def test_nothing_but_arrays_is_unpickled(
+def test_only_arrays_are_unpickled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes, message: str
 ) -> None:
     contents = dict.fromkeys((source.name for source in CIFAR10.files), content)
@@ -182,7 +182,7 @@ def test_nothing_but_arrays_is_unpickled(
 
 
 @pytest.mark.full
-def test_the_published_batches(tmp_path: Path) -> None:
+def test_published_batches(tmp_path: Path) -> None:
     packed = data_dir(None) / "cifar-10"
     if not (packed / "unpack_cifar10.py").is_file():
         pytest.skip("needs CIFAR-10 in its packed form: set FEDGE_DATA")
@@ -201,7 +201,7 @@ def test_the_published_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_sorted_binary_records(tmp_path: Path) -> None:
+def test_sorted_binary_records(tmp_path: Path) -> None:
     packed = data_dir(None) / "cifar-100"
     if not (packed / "unpack_cifar100.py").is_file():
         pytest.skip("needs CIFAR-100 in its packed form: set FEDGE_DATA")

@@ -22,7 +22,7 @@ def test_classes_are_counted() -> None:
     assert list(measure(clients, range(2))) == [ClientSize(0, 3, 0, [2, 0, 1, 0]), ClientSize(1, 1, 2, [0, 1, 0, 0])]
 
 
-def test_labels_may_be_several_or_values() -> None:
+def test_multiple_labels_and_values() -> None:
     x, y = torch.zeros(2, 1), torch.tensor([[1.0, 1.0], [0.0, 1.0]])
     several = Whole(Samples(x, y), Samples(x, y), num_outputs=2, task="labels")
     assert [c.classes for c in measure(Divided(clients=1).divide(several, 1), [0])] == [[1, 2]]
@@ -30,19 +30,19 @@ def test_labels_may_be_several_or_values() -> None:
     assert [c.classes for c in measure(Divided(clients=1).divide(values, 1), [0])] == [None]
 
 
-def test_generated_clients_are_asked_for_their_samples() -> None:
+def test_sizes_of_generated_clients() -> None:
     clients = Synthetic(clients=3, samples=9, test_samples=4, classes=5).build(1)
     (found,) = measure(clients, [2])
     assert (found.client, found.train, found.test) == (2, 9, 4)
     assert found.classes == clients.train(2, 1).y.bincount(minlength=5).tolist()
 
 
-def test_a_choice_of_clients_is_evenly_spaced() -> None:
+def test_evenly_spaced_clients() -> None:
     assert evenly(3, 5) == [0, 1, 2]
     assert evenly(10, 4) == [0, 2, 5, 7]
 
 
-def test_sizes_are_those_of_a_round() -> None:
+def test_sizes_depend_on_the_round() -> None:
     # Two of eight samples in round 1, all of them in round 4.
     x, y = torch.zeros(8, 1), torch.arange(8) % 2
     whole = Whole(Samples(x, y), Samples(x, y), num_outputs=2)

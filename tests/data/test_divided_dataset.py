@@ -23,7 +23,7 @@ def make(noise: Noise | None = None, seed: int = 1, full_scale: int = 4, **optio
     return Divided(clients=4, noise=noise, **options).divide(whole, seed)
 
 
-def test_clients_share_out_the_whole() -> None:
+def test_clients_partition_the_data_set() -> None:
     clients = make()
     assert (clients.shape, clients.num_outputs, clients.task) == ((2,), 3, "classes")
     assert clients.sizes.tolist() == [3, 3, 3, 3]
@@ -46,7 +46,7 @@ def test_inputs_belong_to_their_targets() -> None:
     assert pairs == {((2 * i) % 5, (2 * i + 1) % 5, i % 3) for i in range(12)}
 
 
-def test_what_is_given_out_can_be_changed_without_harm() -> None:
+def test_changing_returned_samples_does_not_change_the_data_set() -> None:
     clients = make()
     for give in (lambda: clients.train(0, 1), lambda: clients.test(0, 1), lambda: clients.pooled_test()):
         before = give().x.clone()
@@ -54,12 +54,12 @@ def test_what_is_given_out_can_be_changed_without_harm() -> None:
         assert torch.equal(give().x, before)
 
 
-def test_nobody_is_noisy_unless_asked() -> None:
+def test_no_client_is_noisy_by_default() -> None:
     assert len(make().noisy) == 0
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.0, 0), (0.25, 1), (0.5, 2), (0.6, 2), (0.7, 3), (1.0, 4)])
-def test_as_many_clients_are_noisy_as_nearest(fraction: float, count: int) -> None:
+def test_number_of_noisy_clients_is_rounded(fraction: float, count: int) -> None:
     noisy = make(Noise(fraction=fraction, std=1.0)).noisy
     assert len(set(noisy.tolist())) == count
     assert set(noisy.tolist()) <= set(range(4))
@@ -81,7 +81,7 @@ def test_noise_is_added_and_clipped_to_the_range() -> None:
     assert torch.equal(noised.pooled_test().x, plain.pooled_test().x)
 
 
-def test_noise_is_always_the_same_and_differs_between_clients_and_seeds() -> None:
+def test_noise_is_reproducible_and_differs_between_clients_and_seeds() -> None:
     noise = Noise(fraction=1.0, std=0.1)
     first, second, other = make(noise), make(noise), make(noise, seed=2)
     assert torch.equal(first.train(2, 1).x, first.train(2, 1).x)
@@ -90,7 +90,7 @@ def test_noise_is_always_the_same_and_differs_between_clients_and_seeds() -> Non
     assert not torch.equal(first.train(2, 1).x - make().train(2, 1).x, first.train(1, 1).x - make().train(1, 1).x)
 
 
-def test_without_a_number_there_are_a_hundred_clients_or_all_natural_ones() -> None:
+def test_default_number_of_clients() -> None:
     x, y = torch.zeros(200, 1), torch.arange(200) % 2
     columns = {"user": (np.arange(200) % 7, np.arange(200) % 7)}
     whole = Whole(Samples(x, y), Samples(x, y), num_outputs=2, columns=columns)
@@ -115,7 +115,7 @@ def test_normalised_features_have_mean_0_and_deviation_1() -> None:
     y = torch.zeros(4, dtype=torch.int64)
     whole = Whole(Samples(x, y), Samples(x[:1], y[:1]), num_outputs=1, full_scale=2)
     clients = Divided(clients=1, normalise=True).divide(whole, 1)
-    # Halved, the first feature is 0, 1, 2, 5: mean 2 and variance (4 + 1 + 0 + 9) / 4. The second never varies.
+    # Halved, the first feature is 0, 1, 2, 5: mean 2 and variance (4 + 1 + 0 + 9) / 4. The second is constant.
     expected = (torch.tensor([0.0, 1, 2, 5]) - 2) / 3.5**0.5
     assert torch.allclose(clients.train(0, 1).x[:, 0], expected)
     assert clients.train(0, 1).x[:, 1].tolist() == [0, 0, 0, 0]
@@ -133,8 +133,8 @@ def test_images_are_normalised_by_channel() -> None:
     assert torch.allclose(given[1].flatten(), torch.tensor([-1.0, 1, 1, 1]))
 
 
-def test_shared_samples_are_with_all_and_the_others_with_one() -> None:
-    # A quarter of twelve is three; the other nine are dealt to three clients.
+def test_all_clients_have_shared_samples_and_one_has_each_other() -> None:
+    # A quarter of twelve is three; the other nine are assigned to three clients.
     x = torch.arange(12.0)[:, None]
     whole = Whole(Samples(x, torch.arange(12) % 3), Samples(x, torch.arange(12) % 3), num_outputs=3)
     clients = Divided(clients=3, shared_fraction=0.25).divide(whole, 1)
@@ -157,7 +157,7 @@ def test_rare_classes_are_repeated() -> None:
     assert clients.train(0, 1).y.tolist() == [0, 1, 1, 0, 1, 0]
     assert len(clients.pooled_test()) == 5
     values = whole._replace(train=Samples(x, x), test=Samples(x, x), task="values")
-    with pytest.raises(DataError, match=r"data\.oversample: .* targets here are values"):
+    with pytest.raises(DataError, match=r"data\.oversample: expected classes, .* got values"):
         Divided(clients=1, oversample=True).divide(values, 1)
 
 
@@ -170,14 +170,14 @@ def test_augmented_clients_take_the_cropped_shape() -> None:
     assert torch.equal(clients.pooled_test().x, x[:, :, 1:5, 1:5])
 
 
-def test_augmentation_is_drawn_anew_every_round() -> None:
+def test_augmentation_differs_in_every_round() -> None:
     x, y = torch.rand(40, 1, 2, 2), torch.zeros(40, dtype=torch.int64)
     whole = Whole(Samples(x, y), Samples(x, y), num_outputs=1)
     clients = Divided(clients=2, augment=Augment(flip=True)).divide(whole, 1)
     first, second = clients.train(0, 1).x, clients.train(0, 2).x
     mirrored = (first == second.flip(-1)).flatten(1).all(1)
     assert bool((mirrored | (first == second).flatten(1).all(1)).all())
-    assert 0 < int(mirrored.sum()) < 20  # of twenty images, those that only one of the rounds mirrors
+    assert 0 < int(mirrored.sum()) < 20  # of twenty images, those that are mirrored in only one of the rounds
     assert torch.equal(clients.train(0, 1).x, first)
 
 

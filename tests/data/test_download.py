@@ -27,7 +27,7 @@ def wanted(site: Site, content: bytes = CONTENT) -> Download:
     return Download(site.url, sha256(content).hexdigest(), len(content) + 1000)
 
 
-def test_a_file_is_put_in_place_with_its_progress(site: Site, tmp_path: Path) -> None:
+def test_file_is_put_in_place_and_progress_is_reported(site: Site, tmp_path: Path) -> None:
     steps: list[tuple[int, int | None]] = []
     target = fetch(wanted(site), tmp_path / "new/a.bin", lambda *step: steps.append(step))
     assert target.read_bytes() == CONTENT
@@ -43,9 +43,9 @@ def test_an_interrupted_download_continues(site: Site, tmp_path: Path) -> None:
     assert site.asked == [None, "bytes=1000-", "bytes=71000-"]
 
 
-def test_it_continues_in_another_process_too(site: Site, tmp_path: Path) -> None:
+def test_download_is_resumed_by_another_process(site: Site, tmp_path: Path) -> None:
     site.cuts = [1000, 0, 0, 0]
-    with pytest.raises(NetworkError, match=r"a\.bin: .*; 1,000 bytes are there, run the command again to continue"):
+    with pytest.raises(NetworkError, match=r"a\.bin: .*; got 1,000 bytes so far, run the command again to continue"):
         fetch(wanted(site), tmp_path / "a.bin")
     assert (tmp_path / "a.bin.part").read_bytes() == CONTENT[:1000]
     assert not (tmp_path / "a.bin").exists()
@@ -54,7 +54,7 @@ def test_it_continues_in_another_process_too(site: Site, tmp_path: Path) -> None
     assert site.asked == ["bytes=1000-"]
 
 
-def test_all_had_come_before_the_end(site: Site, tmp_path: Path) -> None:
+def test_complete_part_is_accepted(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(CONTENT)
     assert fetch(wanted(site), tmp_path / "a.bin").read_bytes() == CONTENT
     assert site.asked == [f"bytes={len(CONTENT)}-"]
@@ -66,7 +66,7 @@ def test_a_server_without_ranges_starts_over(site: Site, tmp_path: Path) -> None
     assert site.asked == [None, "bytes=1000-"]
 
 
-def test_a_wrong_checksum_is_not_kept(site: Site, tmp_path: Path) -> None:
+def test_file_with_wrong_checksum_is_deleted(site: Site, tmp_path: Path) -> None:
     site.content = b"x" + CONTENT[1:]
     with pytest.raises(DataError, match=r"a\.bin: expected SHA-256 [0-9a-f]{64}, got [0-9a-f]{64}; it was not kept"):
         fetch(wanted(site), tmp_path / "a.bin")
@@ -74,7 +74,7 @@ def test_a_wrong_checksum_is_not_kept(site: Site, tmp_path: Path) -> None:
     assert (tmp_path / "a.bin.part").read_bytes() == b""
 
 
-def test_the_first_half_of_another_version_is_thrown_away(site: Site, tmp_path: Path) -> None:
+def test_part_of_another_version_is_discarded(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"other" * 100)
     assert fetch(wanted(site), tmp_path / "a.bin").read_bytes() == CONTENT
     assert site.asked == ["bytes=500-", None]
@@ -87,7 +87,7 @@ def test_a_part_that_is_longer_than_the_file(site: Site, tmp_path: Path, size: i
 
 
 @pytest.mark.parametrize("later", [CONTENT[:500], CONTENT + b"more"])
-def test_a_file_that_changes_its_size_meanwhile_is_refused(site: Site, tmp_path: Path, later: bytes) -> None:
+def test_file_that_changes_size_during_download_is_rejected(site: Site, tmp_path: Path, later: bytes) -> None:
     site.cuts = [1000]
 
     def change(site: Site) -> None:
@@ -100,7 +100,7 @@ def test_a_file_that_changes_its_size_meanwhile_is_refused(site: Site, tmp_path:
     assert not (tmp_path / "a.bin").exists()
 
 
-def test_a_file_that_never_stays_the_same_is_given_up(site: Site, tmp_path: Path) -> None:
+def test_download_of_an_ever_changing_file_fails(site: Site, tmp_path: Path) -> None:
     def shrink(site: Site) -> None:
         site.content = CONTENT[: 2000 - 500 * (len(site.asked) % 2)]
         site.cuts = [1700]
@@ -111,22 +111,22 @@ def test_a_file_that_never_stays_the_same_is_given_up(site: Site, tmp_path: Path
     assert len(site.asked) < 20
 
 
-def test_more_than_expected_is_refused(site: Site, tmp_path: Path) -> None:
+def test_file_larger_than_expected_is_rejected(site: Site, tmp_path: Path) -> None:
     site.content = CONTENT * 2
-    with pytest.raises(DataError, match=r"expected at most 257,000 bytes, got 512,000; it is another file"):
+    with pytest.raises(DataError, match=r"expected at most 257,000 bytes, got 512,000; it is a different file"):
         fetch(wanted(site), tmp_path / "a.bin")
 
 
-def test_more_than_expected_is_refused_of_an_unknown_length_too(site: Site, tmp_path: Path) -> None:
+def test_file_of_unknown_length_larger_than_expected_is_rejected(site: Site, tmp_path: Path) -> None:
     site.says_length = False
     assert fetch(wanted(site), tmp_path / "a.bin").read_bytes() == CONTENT
     site.content = CONTENT * 2
-    with pytest.raises(DataError, match=r"expected at most 257,000 bytes, got more; it is another file"):
+    with pytest.raises(DataError, match=r"expected at most 257,000 bytes, got more; it is a different file"):
         fetch(wanted(site), tmp_path / "b.bin")
     assert (tmp_path / "b.bin.part").read_bytes() == b""
 
 
-def test_an_answer_from_another_place_is_not_appended(site: Site, tmp_path: Path) -> None:
+def test_response_with_another_offset_is_not_appended(site: Site, tmp_path: Path) -> None:
     site.shift, site.cuts = 7, [1000]
     assert fetch(wanted(site), tmp_path / "a.bin").read_bytes() == CONTENT
     assert site.asked == [None, "bytes=1000-", None]
@@ -137,7 +137,7 @@ def test_zipped_content_is_compared_unzipped(site: Site, tmp_path: Path) -> None
     download = wanted(site)
     assert gzip.decompress(fetch(download, tmp_path / "a.gz").read_bytes()) == CONTENT
     site.content = site.content[:-20]
-    with pytest.raises(DataError, match="the gzip file is cut short"):
+    with pytest.raises(DataError, match="the gzip file is truncated"):
         fetch(download, tmp_path / "b.gz")
     site.content = CONTENT
     with pytest.raises(DataError, match="expected a gzip file"):
@@ -159,20 +159,20 @@ def test_redirects(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("status", "num_asked"), [(404, 1), (503, 3)])
-def test_an_error_of_the_server(site: Site, tmp_path: Path, status: int, num_asked: int) -> None:
+def test_error_of_the_server(site: Site, tmp_path: Path, status: int, num_asked: int) -> None:
     site.status = status
-    with pytest.raises(NetworkError, match=f"the server answers {status}"):
+    with pytest.raises(NetworkError, match=f"the server answered {status}"):
         fetch(wanted(site), tmp_path / "a.bin")
     assert len(site.asked) == num_asked
 
 
-def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(NetworkError, match=r"Connection refused.*run the command again"):
         fetch(Download("http://127.0.0.1:9/a.bin", "0" * 64, 10), tmp_path / "a.bin")
 
 
-def test_two_processes_do_not_write_one_file(site: Site, tmp_path: Path) -> None:
+def test_two_processes_cannot_write_the_same_file(site: Site, tmp_path: Path) -> None:
     def other(site: Site) -> None:
         with pytest.raises(StorageError, match=r"a\.bin\.part: another process is downloading it"):
             fetch(wanted(site), tmp_path / "a.bin")
@@ -182,7 +182,7 @@ def test_two_processes_do_not_write_one_file(site: Site, tmp_path: Path) -> None
     assert fetch(wanted(site), tmp_path / "a.bin").read_bytes() == CONTENT
 
 
-def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match=r"cannot be written: .*; choose another --dir"):
         fetch(wanted(site), tmp_path / "file/a.bin")

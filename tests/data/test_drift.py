@@ -24,7 +24,7 @@ seeds, rounds = st.integers(0, 99), st.integers(1, 12)
 
 
 def make(drift: DriftOptions | None = None, seed: int = 1, **options: Any) -> DividedClients:
-    """Three clients with 6, 1 and 9 samples; inputs and classes tell the client, and inputs the sample."""
+    """Three clients with 6, 1 and 9 samples; inputs and classes identify the client, inputs the sample."""
     x = torch.stack([torch.arange(16.0), torch.from_numpy(USERS) * 1.0], 1)
     pool = Samples(x, torch.from_numpy(USERS))
     whole = Whole(pool, pool, num_outputs=3, columns={"user": (USERS, USERS)})
@@ -46,7 +46,7 @@ def rows(samples: Samples) -> list[int]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1), st.integers(2, 10), st.integers(1, 40))
-def test_samples_arrive_evenly(start: float, until: int, size: int) -> None:
+def test_samples_arrive_at_a_constant_rate(start: float, until: int, size: int) -> None:
     drift = Arriving(start=start, until=until)
     counts = [drift.num_samples(size, r) for r in range(1, 13)]
     assert counts[0] == max(1, math.floor(start * size + 0.5))
@@ -64,7 +64,7 @@ def test_a_quarter_first_and_two_more_each_round() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0, 1), rounds, seeds)
-def test_what_has_arrived_stays_in_its_place(start: float, round: int, seed: int) -> None:
+def test_arrived_samples_keep_their_position(start: float, round: int, seed: int) -> None:
     clients = make(Arriving(start=start, until=7), seed)
     assert clients.sizes.tolist() == list(SIZES)
     for client, whole in enumerate(make().train(c, 1) for c in range(3)):
@@ -72,31 +72,31 @@ def test_what_has_arrived_stays_in_its_place(start: float, round: int, seed: int
         assert len(now) == clients.num_samples(client, round)
         assert rows(later)[: len(now)] == rows(now)
         assert now.x[:, 1].tolist() == now.y.tolist() == [client] * len(now)
-        assert sorted(rows(clients.train(client, 7))) == rows(whole)  # none is lost, none comes twice
+        assert sorted(rows(clients.train(client, 7))) == rows(whole)  # none is lost or duplicated
 
 
-def test_samples_arrive_in_an_order_of_the_client() -> None:
+def test_arrival_order_differs_by_client() -> None:
     drift = Arriving(start=0.5, until=5)
     order = generator(1, "arrival", 2).permutation(9)
     assert rows(make(drift).train(2, 5)) == (7 + order).tolist()
     assert rows(make(drift, seed=2).train(2, 5)) != rows(make(drift).train(2, 5))
 
 
-def test_noise_stays_with_the_samples_that_have_arrived() -> None:
+def test_noise_on_arrived_samples_does_not_change() -> None:
     clients = make(Arriving(start=0.2, until=4), noise=Noise(fraction=1.0, std=0.1))
     first, last = clients.train(2, 1).x, clients.train(2, 4).x
     assert len(first) == 2
     assert torch.equal(last[:2], first)
 
 
-def test_the_test_set_is_there_from_the_start() -> None:
+def test_test_set_is_complete_from_the_start() -> None:
     assert torch.equal(make(KINDS[0]).test(2, 1).x, make().test(2, 1).x)
 
 
 # Label shift
 
 
-def test_each_client_is_the_partner_of_another() -> None:
+def test_partners_form_a_cycle() -> None:
     clients = make(LabelShift(until=2))
     partners = [set(clients.train(client, 2).y.tolist()) for client in range(3)]
     assert sorted(partners, key=min) == [{0}, {1}, {2}]
@@ -105,7 +105,7 @@ def test_each_client_is_the_partner_of_another() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0.01, 1), rounds, seeds, st.sampled_from(["train", "test"]))
-def test_a_growing_share_is_the_partners(strength: float, round: int, seed: int, part: str) -> None:
+def test_share_of_the_partner_grows(strength: float, round: int, seed: int, part: str) -> None:
     drifting, steady = make(LabelShift(strength=strength, until=5), seed), make()
     partners = [int(make(LabelShift(until=2), seed).train(client, 2).y[0]) for client in range(3)]
     for client, size in enumerate(SIZES):
@@ -118,10 +118,10 @@ def test_a_growing_share_is_the_partners(strength: float, round: int, seed: int,
         assert [row for row, new in zip(rows(now), replaced, strict=True) if not new] == [
             row for row, new in zip(own, replaced, strict=True) if not new
         ]
-        assert torch.equal(later.x[replaced], now.x[replaced])  # what is replaced stays so
+        assert torch.equal(later.x[replaced], now.x[replaced])  # replaced samples stay replaced
 
 
-def test_half_of_the_places_in_the_middle_and_all_in_the_end() -> None:
+def test_half_of_the_samples_halfway_and_all_at_the_end() -> None:
     clients = make(LabelShift(until=3))
     assert [[int((clients.train(c, r).y != c).sum()) for r in (1, 2, 3, 4)] for c in range(3)] == [
         [0, 3, 6, 6],
@@ -131,14 +131,14 @@ def test_half_of_the_places_in_the_middle_and_all_in_the_end() -> None:
     assert torch.equal(clients.pooled_test().x, make().pooled_test().x)
 
 
-def test_samples_are_lent_once_where_there_are_enough() -> None:
+def test_partner_samples_are_used_once_if_there_are_enough() -> None:
     clients = make(LabelShift(until=2))
     for client, size in enumerate(SIZES):
         lent = clients.train(client, 2)
         assert len(set(rows(lent))) == min(size, SIZES[int(lent.y[0])])
 
 
-def test_who_has_no_partner_in_the_test_keeps_its_own() -> None:
+def test_client_whose_partner_has_no_test_set_keeps_its_own() -> None:
     x, users = torch.arange(4.0)[:, None], np.array([0, 0, 1, 1])
     y = torch.from_numpy(users)
     whole = Whole(Samples(x, y), Samples(x[:2], y[:2]), num_outputs=2, columns={"user": (users, users[:2])})
@@ -161,7 +161,7 @@ def test_several_labels_shift_too() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.1, 5), rounds, seeds)
-def test_an_offset_grows(std: float, round: int, seed: int) -> None:
+def test_offset_grows(std: float, round: int, seed: int) -> None:
     drifting, steady = make(FeatureShift(std=std, until=5), seed), make()
     for client in range(3):
         drawn = torch.from_numpy(generator(seed, "feature shift", client).standard_normal(2, dtype=np.float32))
@@ -174,7 +174,7 @@ def test_an_offset_grows(std: float, round: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.0, 0), (0.3, 1), (0.5, 2), (1.0, 3)])
-def test_as_many_clients_shift_as_nearest(fraction: float, count: int) -> None:
+def test_number_of_shifting_clients_is_rounded(fraction: float, count: int) -> None:
     drifting, steady = make(FeatureShift(std=1.0, fraction=fraction, until=2)), make()
     for part in ("train", "test"):
         same = [torch.equal(getattr(drifting, part)(c, 2).x, getattr(steady, part)(c, 1).x) for c in range(3)]
@@ -187,7 +187,7 @@ def test_images_shift_by_channel() -> None:
     assert float((change[0, 0, 0, 0] - change[0, 1, 0, 0]).abs()) > 0.01
 
 
-def test_images_turn_counter_clockwise() -> None:
+def test_images_rotate_counter_clockwise() -> None:
     # A third and two thirds of 270 degrees are one and two quarter turns.
     clients = images(FeatureShift(degrees=270.0, until=4))
     for part in ("train", "test"):
@@ -198,27 +198,27 @@ def test_images_turn_counter_clockwise() -> None:
 
 
 def test_oblong_images_are_not_stretched() -> None:
-    # Turned by a right angle about its centre, the middle 2x2 of a 2x4 image turns, and the rest leaves the frame.
+    # Rotated by a right angle about its centre, a 2x4 image keeps its rotated middle 2x2; the rest leaves the frame.
     turned = rotate(torch.arange(1.0, 9.0).view(1, 1, 2, 4), 90)
     assert torch.allclose(turned[0, 0], torch.tensor([[0, 3, 7, 0], [0, 2, 6, 0.0]]), atol=1e-4)
 
 
-def test_nothing_can_be_turned_too() -> None:
+def test_empty_batch_can_be_rotated() -> None:
     assert rotate(torch.empty(0, 1, 4, 4), 30).shape == (0, 1, 4, 4)
 
 
-def test_images_turn_after_they_are_cropped() -> None:
+def test_images_are_rotated_after_cropping() -> None:
     clients = images(FeatureShift(degrees=90.0, until=2), augment=Augment(crop=2))
     assert clients.shape == (2, 2, 2)
     assert torch.allclose(clients.test(0, 2).x, torch.rot90(clients.test(0, 1).x, 1, (2, 3)), rtol=1e-4, atol=1e-3)
 
 
-# All of them
+# All kinds of drift
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(KINDS), seeds, st.permutations([(c, r) for c in range(3) for r in (1, 3, 6, 9)]))
-def test_data_depends_on_seed_client_and_round_alone(drift: DriftOptions, seed: int, order: list[Any]) -> None:
+def test_data_depends_only_on_seed_client_and_round(drift: DriftOptions, seed: int, order: list[Any]) -> None:
     asked = make(drift, seed)
     found = {place: (asked.train(*place), asked.test(*place)) for place in order}
     for (client, round), (train, test) in found.items():
@@ -230,21 +230,21 @@ def test_data_depends_on_seed_client_and_round_alone(drift: DriftOptions, seed: 
 
 
 @pytest.mark.parametrize("drift", KINDS[1:], ids=["label shift", "feature shift"])
-def test_a_shift_begins_after_round_1(drift: DriftOptions) -> None:
+def test_shift_begins_after_round_1(drift: DriftOptions) -> None:
     for part in ("train", "test"):
         before, drifting = getattr(make(), part), getattr(make(drift), part)
         assert all(torch.equal(drifting(client, 1).x, before(client, 1).x) for client in range(3))
         assert not all(torch.equal(drifting(client, 2).x, before(client, 2).x) for client in range(3))
 
 
-def test_what_does_not_fit_the_data_is_refused() -> None:
+def test_drift_that_does_not_fit_the_data_is_rejected() -> None:
     x, y = torch.arange(8).view(4, 2), torch.arange(4) % 2
     words = Whole(Samples(x, y), Samples(x, y), num_outputs=2, words=True)
     values = Whole(Samples(x * 1.0, x * 1.0), Samples(x * 1.0, x * 1.0), num_outputs=2, task="values")
     features = Whole(Samples(x * 1.0, y), Samples(x * 1.0, y), num_outputs=2)
     wrong: list[tuple[Whole, int, DriftOptions, str]] = [
         (words, 2, FeatureShift(std=1.0, until=2), r"data\.drift: feature_shift .* words or characters"),
-        (values, 2, LabelShift(until=2), r"data\.drift: label_shift .* targets here are values"),
+        (values, 2, LabelShift(until=2), r"data\.drift: label_shift .* targets of this data set are values"),
         (features, 1, LabelShift(until=2), r"data\.drift: label_shift expects at least 2 clients, got 1"),
         (features, 2, FeatureShift(degrees=9.0, until=2), r"data\.drift\.degrees: expected images .* shape \(2,\)"),
     ]
@@ -261,10 +261,10 @@ def test_what_does_not_fit_the_data_is_refused() -> None:
         ("label_shift", r"data\.drift\.until: is required"),
         ({"name": "arriving", "start": 0.1, "until": 1}, r"data\.drift\.until: expected int >= 2, got 1"),
         ({"name": "arriving", "start": 1.5, "until": 9}, r"data\.drift\.start: expected float <= 1"),
-        ({"name": "feature_shift", "until": 9}, r"data\.drift: expected degrees or std, .* got neither"),
+        ({"name": "feature_shift", "until": 9}, r"data\.drift: expected degrees, std or both, got neither"),
         ({"name": "arrival"}, r"data\.drift\.name: unknown name 'arrival', did you mean 'arriving'\?"),
     ],
 )
-def test_wrong_options_are_refused(table: Any, message: str) -> None:
+def test_wrong_options_are_rejected(table: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read({"drift": table}, Divided, "data")

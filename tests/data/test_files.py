@@ -28,7 +28,7 @@ def put(path: Path, content: bytes = RIGHT) -> None:
     path.write_bytes(content)
 
 
-def test_missing_files_come_with_what_to_do(tmp_path: Path) -> None:
+def test_error_about_missing_files_has_instructions(tmp_path: Path) -> None:
     assert statuses(tmp_path) == [("missing", "set/a.bin"), ("missing", "set/train/*.json")]
     with pytest.raises(DataError) as caught:
         FILES.find(tmp_path, "mine")
@@ -53,7 +53,7 @@ def test_files_are_found_in_any_folder_and_form(tmp_path: Path) -> None:
     assert FILES.find(tmp_path, "mine")[1] == [tmp_path / "set/train/1.json"]
 
 
-def test_a_wrong_file_is_told_from_a_missing_one(tmp_path: Path) -> None:
+def test_wrong_and_missing_files_are_distinguished(tmp_path: Path) -> None:
     put(tmp_path / "set/a.bin", RIGHT[:-1])
     finding = next(FILES.check(tmp_path))
     assert finding.status == "wrong"
@@ -66,14 +66,14 @@ def test_copies_are_checked_and_keep_their_folder(tmp_path: Path) -> None:
     put(origin / "train/1.json", b"{}")
     assert list(FILES.copy(origin, root)) == [root / "set/a.bin", root / "set/train/1.json"]
     assert (root / "set/train/1.json").read_bytes() == b"{}"
-    assert list(FILES.copy(origin, root)) == []  # there already
+    assert list(FILES.copy(origin, root)) == []  # already there
     put(origin / "a.bin", b"wrong")
     with pytest.raises(DataError, match="truncated or corrupt"):
         list(FILES.copy(origin, tmp_path / "other"))
     assert not (tmp_path / "other").exists()
 
 
-def test_a_gzip_that_is_cut_short(tmp_path: Path) -> None:
+def test_truncated_gzip_file(tmp_path: Path) -> None:
     put(tmp_path / "a.gz", gzip.compress(RIGHT)[:-9])
     with pytest.raises(DataError, match=r"a\.gz is truncated or corrupt: .* get it again"):
         read_unzipped(tmp_path / "a.gz")
@@ -100,6 +100,6 @@ def test_idx_of_integers() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0\x08", b"PK\x03\x04", b"\0\0\x07\x01\0\0\0\0", b"\0\0\x08\x01\0"])
-def test_what_is_no_idx(content: bytes) -> None:
+def test_invalid_idx_files(content: bytes) -> None:
     with pytest.raises(DataError, match="file: expected an IDX file"):
         read_idx(content, "file")

@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face, made here and saved in a folder."""
+"""Hugging Face data sets, created by the tests and saved in a folder."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def test_values_are_predicted(library: Any, tmp_path: Path) -> None:
         (ROWS, {"ignore": ["age", "income", "city"]}, "no column is left as an input"),
         ({"a": [1, None, 3], "label": [0, 1, 0]}, {}, r"row 2, column 'a': the value is missing"),
         ({"a": [1, 2, 3], "label": ["x", None, "y"]}, {}, r"row 2, column 'label': the value is missing"),
-        ({"a": [[1], [1, 2]], "label": [0, 1]}, {}, r"column 'a': expected entries of one length"),
+        ({"a": [[1], [1, 2]], "label": [0, 1]}, {}, r"column 'a': expected entries of equal length"),
         ({"a": [[1], [2]], "b": [1, 2], "label": [0, 1]}, {}, r"or one of images or arrays, got a, b; name one in"),
     ],
 )
-def test_what_cannot_be_used_is_said(
+def test_errors_name_the_problem(
     library: Any, tmp_path: Path, rows: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     folder = save(library, tmp_path / "set", rows)
@@ -119,7 +119,7 @@ def test_what_cannot_be_used_is_said(
         read({"folder": folder, "test_fraction": 0, **options}, HuggingFace, "data").whole()
 
 
-def test_a_sample_without_a_label(library: Any, tmp_path: Path) -> None:
+def test_sample_without_a_label(library: Any, tmp_path: Path) -> None:
     folder = save(library, tmp_path / "set", {"a": [1, 2], "label": [0, -1]}, label=library.ClassLabel(names=["x"]))
     with pytest.raises(DataError, match=r"row 2, column 'label': expected a class from 0 to 0, got -1"):
         HuggingFace(folder=folder).whole()

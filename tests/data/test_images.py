@@ -38,8 +38,8 @@ def test_grey_images_have_one_channel(tmp_path: Path) -> None:
     assert torch.allclose(clients.pooled_test().x[:, 0, 0, 0] * 255, torch.tensor([4.0]))
 
 
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data\.folder: expected a folder with one folder for each class"):
+def test_errors_name_the_problem(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.folder: expected a folder with one folder per class"):
         Images(folder=str(tmp_path / "none")).build(seed=1)
     (tmp_path / "a").mkdir()
     with pytest.raises(DataError, match="expected image files"):
@@ -49,11 +49,11 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         Images(folder=str(tmp_path)).build(seed=1)
     put(tmp_path / "b/train/x/1.png", (0, 0, 0))
     put(tmp_path / "b/test/y/1.png", (0, 0, 0))
-    with pytest.raises(DataError, match="has a class 'y' that the training set has not"):
+    with pytest.raises(DataError, match="has a class 'y' that is not in the training set"):
         Images(folder=str(tmp_path / "b")).build(seed=1)
 
 
-def test_without_pillow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "a/1.png", (0, 0, 0))
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(FedgeError, match=r"pip install 'fedge\[images\]'"):

@@ -1,4 +1,4 @@
-"""Data sets that a program has in memory."""
+"""In-memory data sets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def whole(data: Any, *keys: str) -> Whole:
 
 
 def rows(found: Whole) -> tuple[list[float], list[float]]:
-    """The first numbers of the training and of the test samples."""
+    """Return the first number of each training sample and of each test sample."""
     return found.train.x[torch.arange(len(found.train.y))][:, 0].tolist(), found.test.x[
         torch.arange(len(found.test.y))
     ][:, 0].tolist()
@@ -52,21 +52,21 @@ def test_the_last_samples_of_each_class_are_the_test_set(data: Any) -> None:
     assert digest_samples(found) == digest_samples(whole((X, Y)))
 
 
-def test_a_test_set_of_its_own() -> None:
+def test_separate_test_set() -> None:
     found = whole((X[:3], Y[:3], X[3:], Y[3:]))
     assert rows(found) == ([0.0, 2.0, 4.0], [2.0 * i for i in range(3, 20)])
     sets = [TensorDataset(torch.tensor(X[part]), torch.tensor(Y[part])) for part in (slice(3), slice(3, None))]
     assert digest_samples(whole(tuple(sets))) == digest_samples(found)
 
 
-def test_every_change_is_another_digest() -> None:
+def test_every_change_changes_the_digest() -> None:
     other = X.copy()
     other[3, 1] += 1
     digests = {
         digest_samples(whole(data))
         for data in ((X, Y), (other, Y), (X, 1 - Y), (X.astype(np.float32), Y), Arrays(X, Y, test_fraction=0.5))
     }
-    assert len(digests) == 4  # all but the type: inputs are float32 in any case
+    assert len(digests) == 4  # not by the type: inputs always become float32
 
 
 def test_values_and_names() -> None:
@@ -87,7 +87,7 @@ def test_columns() -> None:
 
 
 class Unlike(Dataset[tuple[float, int]]):
-    """Different whenever it is read."""
+    """A data set whose items differ whenever they are read."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -103,30 +103,30 @@ class Unlike(Dataset[tuple[float, int]]):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ((X, Y[:19]), r"data: expected x and y to have one entry for each sample, got shapes \[20, 2\] and \[19\]"),
+        ((X, Y[:19]), r"data: expected x and y to have one entry per sample, got shapes \[20, 2\] and \[19\]"),
         ((X, Y, X), r"data: expected \(x, y\), .* got 3 values; for one data set per client pass fedge\.Clients"),
         (X, r"data: expected inputs and targets, got one array; pass \(x, y\)"),
-        ((X, Y - 1), "classes count from 0, got -1"),
+        ((X, Y - 1), "classes must be at least 0, got -1"),
         ((np.array([["a"]] * 20), Y), "x_train: expected an array or a tensor of numbers"),
-        ((X[:4], np.arange(4)), "test_fraction: 0.2 of the samples of each class is less than one"),
+        ((X[:4], np.arange(4)), "test_fraction: 0.2 of each class is less than one sample"),
         (([[1], [1, 2]], [0, 1]), "data: expected an array or a tensor, got list"),
         (Unlike(), "data: item 0 differs when it is read again"),
         ((X, np.where(Y > 0, X[:, 0], np.nan)), "y_train: .* numbers are NaN"),
     ],
 )
-def test_what_is_wrong_is_said(data: Any, says: str) -> None:
+def test_errors_name_the_problem(data: Any, says: str) -> None:
     with pytest.raises(DataError, match=says):
         whole(data)
 
 
-def test_one_of_two_test_arrays() -> None:
-    with pytest.raises(DataError, match="expected both of x_test and y_test"):
+def test_x_test_without_y_test() -> None:
+    with pytest.raises(DataError, match="expected both x_test and y_test or neither"):
         Arrays(X, Y, X)
     with pytest.raises(DataError, match=r"data\.test_fraction: expected a number above 0 and below 1, got 1\.5"):
         Arrays(X, Y, test_fraction=1.5)
 
 
-def test_what_is_no_data() -> None:
+def test_other_objects_are_no_data() -> None:
     assert [in_memory(each) for each in (3, "digits", {"name": "digits"}, None)] == [None] * 4
 
 
@@ -158,7 +158,7 @@ def test_floating_targets_are_values() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: whole(pandas.DataFrame({"a": [1]})), r"which column is to be predicted\? It has a; pass fedge\.Table"),
+        (lambda: whole(pandas.DataFrame({"a": [1]})), r"expected a column 'target', got a; pass fedge\.Table"),
         (
             lambda: FrameTable(pandas.DataFrame(TABLE), "targt").whole(),
             r"the data frame has no column 'targt', did you mean 'target'\?; it has age, user, target",
@@ -176,7 +176,7 @@ def test_floating_targets_are_values() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_frame(make: Any, says: str) -> None:
+def test_errors_about_a_frame(make: Any, says: str) -> None:
     with pytest.raises(DataError, match=says):
         make()
 
@@ -197,7 +197,7 @@ def test_a_table_in_a_file() -> None:
     assert FrameTable(pandas.DataFrame(TABLE), "target").file_settings is None
 
 
-def test_one_data_set_for_each_client() -> None:
+def test_one_data_set_per_client() -> None:
     pairs = [((X[:3], Y[:3]), (X[3:4], Y[3:4])), (TensorDataset(torch.tensor(X[4:9]), torch.tensor(Y[4:9])), None)]
     found = ClientSets(pairs).whole()
     assert found.columns["client"][0].tolist() == ["00000000"] * 3 + ["00000001"] * 5
@@ -210,13 +210,13 @@ def test_one_data_set_for_each_client() -> None:
     [
         ([], "expected at least one client, got none"),
         ([(X, Y, X, Y)], r"client 0: expected a pair \(train, test\), got tuple"),
-        ([((X, Y), None)], "no client has a test sample"),
+        ([((X, Y), None)], "no client has test samples"),
         ([((X, Y), (X, Y)), ((X[:0], Y[:0]), None)], "client 1: expected at least one training sample"),
-        ([((X, Y[:3]), None)], "client 0, train: x and y must have one entry for each sample, got 20 and 3"),
-        ([((X, Y), (X, Y)), ((X[:, :1], Y), None)], "all clients' samples must have one shape"),
+        ([((X, Y[:3]), None)], "client 0, train: x and y must have one entry per sample, got 20 and 3"),
+        ([((X, Y), (X, Y)), ((X[:, :1], Y), None)], "all clients' samples must have the same shape"),
     ],
 )
-def test_what_is_wrong_with_clients(clients: Any, says: str) -> None:
+def test_errors_about_clients(clients: Any, says: str) -> None:
     with pytest.raises(DataError, match=says):
         ClientSets(clients).whole()
 

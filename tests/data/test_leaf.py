@@ -38,7 +38,7 @@ def test_writers_are_clients(tmp_path: Path) -> None:
     assert dealt.sizes.tolist() == [2, 2]
 
 
-def test_files_that_are_not_split_yet(tmp_path: Path) -> None:
+def test_files_without_a_split(tmp_path: Path) -> None:
     labels = list(range(10))
     put(tmp_path / "femnist/all_data/1.json", {"f1": ([image(i) for i in labels], labels), "f2": ([image(0)], [3])})
     clients = Femnist(dir=str(tmp_path), test_fraction=0.3).build(seed=1)
@@ -50,28 +50,28 @@ def test_files_that_are_not_split_yet(tmp_path: Path) -> None:
     ("x", "y", "message"),
     [
         ([image(1)], [62], "expected classes from 0 to 61, got 62 to 62"),
-        ([[0.5] * 783], [1], "expected 784 numbers for each image"),
+        ([[0.5] * 783], [1], "expected 784 numbers and a class for each image"),
         ([[2.0] * 784], [1], "expected pixels from 0 to 1, got values from 2.0 to 2.0"),
-        ([image(1)], [1, 2], "expected as many inputs as targets of user 'u', got 1 inputs and 2 targets"),
+        ([image(1)], [1, 2], "expected equal numbers of inputs and targets for user 'u', got 1 inputs and 2 targets"),
         ([], [], "expected samples of at least one user, got none"),
     ],
 )
-def test_wrong_images_are_refused(tmp_path: Path, x: list[Any], y: list[Any], message: str) -> None:
+def test_invalid_images_are_rejected(tmp_path: Path, x: list[Any], y: list[Any], message: str) -> None:
     put(tmp_path / "femnist/all_data/1.json", {"u": (x, y)})
     with pytest.raises(DataError, match=message):
         Femnist(dir=str(tmp_path)).build(seed=1)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"users": []}', '{"user_data": {"u": {"x": []}}}'])
-def test_what_is_not_leafs(tmp_path: Path, content: str) -> None:
+def test_files_in_another_format(tmp_path: Path, content: str) -> None:
     path = tmp_path / "femnist/all_data/1.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    with pytest.raises(DataError, match=r"1\.json: expected JSON as LEAF writes it"):
+    with pytest.raises(DataError, match=r"1\.json: expected JSON in LEAF's format"):
         Femnist(dir=str(tmp_path)).build(seed=1)
 
 
-def test_missing_files_come_with_leafs_own_command(tmp_path: Path) -> None:
+def test_error_about_missing_files_has_leafs_command(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"femnist needs train/\*\.json, test/\*\.json") as caught:
         Femnist(dir=str(tmp_path)).build(seed=1)
     assert "./preprocess.sh" in str(caught.value)
@@ -84,7 +84,7 @@ def tweet(text: str) -> list[str]:
 
 def test_tweets_are_bags_of_the_most_frequent_words(tmp_path: Path) -> None:
     # Of "good" three times, "bad" twice, "day" twice and "sad" once, the first three are known, numbered 0 for
-    # good, 1 for bad, 2 for day; "sad" alone is left out. A word counts once however often it is there.
+    # good, 1 for bad, 2 for day; a tweet with only "sad" is omitted. A word counts once however often it occurs.
     train = [tweet("Good GOOD day"), tweet("bad day"), tweet("good bad"), tweet("sad")]
     put(tmp_path / "sent140/train/a.json", {"u": (train, [1, 0, 1, 0])})
     put(tmp_path / "sent140/test/a.json", {"u": ([tweet("sad day"), tweet("sad")], [0, 0])})
@@ -95,7 +95,7 @@ def test_tweets_are_bags_of_the_most_frequent_words(tmp_path: Path) -> None:
     assert clients.test(0, 1).x.tolist() == [[0, 0, 1]]
 
 
-def test_users_of_few_tweets_are_left_out(tmp_path: Path) -> None:
+def test_users_with_few_tweets_are_omitted(tmp_path: Path) -> None:
     users = {"few": ([tweet("a b")] * 7, [1] * 7), "many": ([tweet("a c")] * 8, [0] * 8)}
     put(tmp_path / "sent140/train/a.json", users)
     put(tmp_path / "sent140/test/a.json", users)
@@ -108,13 +108,13 @@ def test_users_of_few_tweets_are_left_out(tmp_path: Path) -> None:
     ("x", "y", "message"),
     [([3], [0], "expected a tweet as text"), (["a"], [4], r"expected targets 0 and 1, got \[4\]")],
 )
-def test_wrong_tweets_are_refused(tmp_path: Path, x: list[Any], y: list[Any], message: str) -> None:
+def test_invalid_tweets_are_rejected(tmp_path: Path, x: list[Any], y: list[Any], message: str) -> None:
     put(tmp_path / "sent140/all_data/a.json", {"u": (x, y)})
     with pytest.raises(DataError, match=message):
         Sent140(dir=str(tmp_path)).build(seed=1)
 
 
-def test_users_keep_their_order_of_samples(tmp_path: Path) -> None:
+def test_samples_of_a_user_keep_their_order(tmp_path: Path) -> None:
     put(tmp_path / "femnist/all_data/1.json", {"b": ([image(1), image(2)], [1, 2]), "a": ([image(3)], [3])})
     clients = Femnist(dir=str(tmp_path), test_fraction=0).build(seed=1)
     assert np.array_equal(clients.train(1, 1).y.numpy(), [1, 2])

@@ -17,7 +17,7 @@ FILES = [source.name.removesuffix(".gz") for source in MNIST.files]
 
 
 def publish(collection: Collection, made: dict[str, bytes]) -> Collection:
-    """The same files, as if those made here were the published ones."""
+    """Return the same files, with the checksums of those made here as the published ones."""
     files = []
     for source in collection.files:
         raw = made[source.name.removesuffix(".gz")]
@@ -28,7 +28,7 @@ def publish(collection: Collection, made: dict[str, bytes]) -> Collection:
 
 @pytest.fixture
 def contents(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """Files of the same form with 20 training and 10 test images; their checksums stand for the published."""
+    """Return files in the same format with 20 training and 10 test images, registered as the published ones."""
     made = {}
     for part, count in (("train", 20), ("t10k", 10)):
         pixels = np.arange(count * 784, dtype=np.uint32).astype(np.uint8)
@@ -64,7 +64,7 @@ def test_files_are_read_zipped_or_not_in_either_folder(
     assert torch.equal(x[3, 0, 2], torch.tensor([(3 * 784 + 2 * 28 + c) % 256 for c in range(28)]) / 255)
 
 
-def test_the_environment_and_the_cache_are_looked_in_next(
+def test_environment_variable_and_cache_are_searched_next(
     tmp_path: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FEDGE_DATA", raising=False)
@@ -78,7 +78,7 @@ def test_the_environment_and_the_cache_are_looked_in_next(
         Mnist(clients=2, dir=str(tmp_path / "nowhere")).build(seed=1)
 
 
-def test_without_any_setting_the_cache_is_in_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_cache_is_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FEDGE_DATA", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -86,7 +86,7 @@ def test_without_any_setting_the_cache_is_in_the_home(monkeypatch: pytest.Monkey
         Mnist().build(seed=1)
 
 
-def test_missing_files_are_named_with_where_to_put_them(tmp_path: Path, contents: dict[str, bytes]) -> None:
+def test_error_about_missing_files_names_their_folder(tmp_path: Path, contents: dict[str, bytes]) -> None:
     put(tmp_path / "mnist", contents)
     (tmp_path / "mnist/t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DataError) as caught:
@@ -100,7 +100,7 @@ def test_missing_files_are_named_with_where_to_put_them(tmp_path: Path, contents
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_truncated_file_is_named_with_both_checksums(tmp_path: Path, contents: dict[str, bytes], file: str) -> None:
+def test_error_about_a_truncated_file_has_both_checksums(tmp_path: Path, contents: dict[str, bytes], file: str) -> None:
     put(tmp_path, contents)
     path = tmp_path / f"{file}.gz"
     path.write_bytes(path.read_bytes()[:-9])
@@ -111,7 +111,7 @@ def test_a_truncated_file_is_named_with_both_checksums(tmp_path: Path, contents:
     assert f"{path} is truncated or corrupt: expected MD5 {expected}, got {got}" in str(caught.value)
 
 
-def test_what_another_program_has_zipped_is_as_good(tmp_path: Path, contents: dict[str, bytes]) -> None:
+def test_files_zipped_by_another_program_are_accepted(tmp_path: Path, contents: dict[str, bytes]) -> None:
     put(tmp_path, contents)
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(contents[path.stem], compresslevel=1, mtime=1))
@@ -123,7 +123,7 @@ def test_what_another_program_has_zipped_is_as_good(tmp_path: Path, contents: di
         Mnist(dir=str(tmp_path)).build(seed=1)
 
 
-def test_a_single_wrong_bit_is_found(tmp_path: Path, contents: dict[str, bytes]) -> None:
+def test_single_wrong_bit_is_detected(tmp_path: Path, contents: dict[str, bytes]) -> None:
     put(tmp_path, contents, zipped=False)
     path = tmp_path / "train-images-idx3-ubyte"
     wrong = bytearray(path.read_bytes())
@@ -133,19 +133,19 @@ def test_a_single_wrong_bit_is_found(tmp_path: Path, contents: dict[str, bytes])
         Mnist(dir=str(tmp_path)).build(seed=1)
 
 
-def test_images_and_labels_that_do_not_fit_are_refused(
+def test_images_and_labels_that_do_not_match_are_rejected(
     tmp_path: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents["train-labels-idx1-ubyte"] = np.array([2049, 3], ">i4").tobytes() + b"123"
     monkeypatch.setattr(Mnist, "sources", (publish(MNIST, contents), WRITERS))
     put(tmp_path, contents)
-    with pytest.raises(DataError, match=r"expected images of 28x28 .* got shapes \(20, 28, 28\) and \(3,\)"):
+    with pytest.raises(DataError, match=r"expected images of 28x28, .* got shapes \(20, 28, 28\) and \(3,\)"):
         Mnist(dir=str(tmp_path)).build(seed=1)
 
 
 def test_clients_may_be_writers(tmp_path: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Writers 7 and 9 write ten training digits each, in turn; a fifth of each, the last two, are held out: rows
-    # 16 and 18 of writer 7. The ten test digits, of writer 8, belong to nobody's client.
+    # Writers 7 and 9 alternate and have ten training digits each. A fifth of each, the last two, are held out: rows
+    # 16 and 18 of writer 7. The ten test digits are of writer 8, who is no client.
     made = {}
     for part, count, writers in (("train", 20, [7, 9]), ("test", 12, [8])):
         table = np.zeros((count, 8), ">i4")
@@ -173,7 +173,7 @@ def test_fashion_mnist_has_its_own_folder(
     tmp_path: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FashionMnist, "sources", (publish(FashionMnist.sources[0], contents),))
-    put(tmp_path, contents)  # could be those of MNIST
+    put(tmp_path, contents)  # could be MNIST files
     with pytest.raises(DataError, match=r"fashion_mnist needs train-images-idx3-ubyte\.gz"):
         FashionMnist(dir=str(tmp_path)).build(seed=1)
     put(tmp_path / "fashion-mnist", contents)
@@ -183,7 +183,7 @@ def test_fashion_mnist_has_its_own_folder(
 
 
 @pytest.mark.full
-def test_the_published_files() -> None:
+def test_published_files() -> None:
     if "FEDGE_DATA" not in os.environ:
         pytest.skip("needs the MNIST files: set FEDGE_DATA")
     clients = Mnist(clients=100).build(seed=1)
@@ -206,7 +206,7 @@ def test_the_published_files() -> None:
 
 
 @pytest.mark.full
-def test_the_published_writers() -> None:
+def test_published_writers() -> None:
     if not (data_dir(None) / "mnist-writers").is_dir():
         pytest.skip("needs the labels of QMNIST: set FEDGE_DATA")
     clients = Mnist(partition=Natural(), test_fraction=0).build(seed=1)
@@ -215,7 +215,7 @@ def test_the_published_writers() -> None:
 
 
 @pytest.mark.parametrize("collection", [MNIST, WRITERS, FASHION], ids=["mnist", "writers", "fashion"])
-def test_what_is_downloaded_is_what_is_published(collection: Collection) -> None:
+def test_downloads_are_the_published_files(collection: Collection) -> None:
     """Files whose MD5 is the published one have the SHA-256 that downloads are compared with."""
     paths = [collection.matches(source, data_dir(None)) for source in collection.files]
     if not all(paths):
@@ -227,7 +227,7 @@ def test_what_is_downloaded_is_what_is_published(collection: Collection) -> None
             assert check_content(file, path.name, source.download.sha256) is None
 
 
-def test_a_server_needs_the_test_files_alone(tmp_path: Path, contents: dict[str, bytes]) -> None:
+def test_server_needs_only_the_test_files(tmp_path: Path, contents: dict[str, bytes]) -> None:
     put(tmp_path, contents)
     simulated = Mnist(dir=str(tmp_path), clients=4).build(1)
     for name in FILES[:2]:

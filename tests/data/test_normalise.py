@@ -21,21 +21,21 @@ def test_sums_by_hand() -> None:
     assert sums["square"].tolist() == [10, 32]
     found = normaliser_of(sums, (2,))
     assert found.mean.tolist() == [2, 4]
-    assert found.std.tolist() == [1, 1]  # the second is always the same, and becomes zero
+    assert found.std.tolist() == [1, 1]  # the second feature is constant, and becomes zero
     images = moments_of(torch.tensor([[[[1.0, 2.0]], [[0.0, 4.0]]]]))  # one image of two channels, 1x2 pixels
     assert (images["count"], images["sum"].tolist(), images["square"].tolist()) == (2, [3, 4], [5, 16])
 
 
-def test_an_input_is_shifted_and_scaled() -> None:
+def test_inputs_are_shifted_and_scaled() -> None:
     scaling = Scaling(mean=[1.0, 2.0], std=2.0)
     assert scaling.normaliser((2,))(torch.tensor([[3.0, 2.0]])).tolist() == [[1, 0]]
     images = torch.ones(1, 2, 1, 1)
     assert scaling.normaliser((2, 1, 1))(images).flatten().tolist() == [0, -0.5]
-    with pytest.raises(DataError, match=r"normalise\.mean: expected one number, or 3, one for each channel, got 2"):
+    with pytest.raises(DataError, match=r"normalise\.mean: expected one number, or 3 \(one per channel\), got 2"):
         scaling.normaliser((3, 4, 4))
 
 
-def test_numbers_survive_text() -> None:
+def test_numbers_survive_conversion_to_text() -> None:
     found = normaliser_of(moments_of(torch.randn(50, 3, generator=torch.Generator().manual_seed(1))), (3,))
     again = found.scaling().normaliser((3,))
     assert torch.equal(again.mean, found.mean)
@@ -43,7 +43,7 @@ def test_numbers_survive_text() -> None:
 
 
 @pytest.mark.parametrize("partition", [Iid(), Dirichlet(alpha=0.3)])
-def test_clients_sums_give_the_simulated_numbers(partition: Iid | Dirichlet) -> None:
+def test_sums_of_clients_give_the_same_bits_as_simulation(partition: Iid | Dirichlet) -> None:
     """Pixels are multiples of 1/16, whose sums are exact in any order: the same bits."""
     plain = Digits(clients=20, partition=partition).build(1)
     simulated = Digits(clients=20, partition=partition, normalise=True).build(1)
@@ -76,12 +76,12 @@ def spoil(sums: Tree, **changes: Any) -> Tree:
     return {**sums, **{name: torch.as_tensor(value, dtype=torch.float64) for name, value in changes.items()}}
 
 
-def test_impossible_sums_are_found() -> None:
+def test_impossible_sums_are_detected() -> None:
     x = torch.randn(7, 2, 3, 3, generator=torch.Generator().manual_seed(1))
     sums = moments_of(x)
     shape = (2, 3, 3)
     assert problem_of_moments(sums, shape, 7) is None
-    assert problem_of_moments(moments_of(torch.full((9, 2), 0.1)), (2,), 9) is None  # nothing varies
+    assert problem_of_moments(moments_of(torch.full((9, 2), 0.1)), (2,), 9) is None  # constant features
     wrong = {
         "count: expected 72": (sums, 8),
         "sum: expected finite": (spoil(sums, sum=[float("nan"), 0.0]), 7),

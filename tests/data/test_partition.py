@@ -23,7 +23,7 @@ from fedge.data.partition import (
 
 
 def split(partition: Partition, train: np.ndarray, test: np.ndarray, num_clients: int, seed: int = 1) -> Split:
-    """A split of samples whose coarse class is a third of their class."""
+    """Return a split of samples whose coarse class is their class divided by three."""
     known = (Labels(y, {"coarse": y // 3} if y.dtype.kind == "i" else {}) for y in (train, test))
     return partition.split(*known, num_clients, generator(seed, "partition"))
 
@@ -67,7 +67,7 @@ def test_every_training_sample_once_and_no_empty_client(
     least = getattr(partition, "min_size", 1)
     assert min(map(len, found.train)) >= least
 
-    # Every test sample of a class that somebody trains on goes to exactly one client, which has that class.
+    # Every test sample of a trained class goes to exactly one client, which has that class.
     dealt = np.sort(np.concatenate(found.test))
     assert np.array_equal(dealt, np.flatnonzero(np.isin(test, train)))
     for own_train, own_test in zip(found.train, found.test, strict=True):
@@ -100,7 +100,7 @@ def test_shards_have_few_classes(per_client: int, num_clients: int, num_classes:
 
 def test_shards_by_hand() -> None:
     # Sorted by class, six training samples make three shards: {0, 3} of class 0, {1, 4} of class 1, {2, 5} of
-    # class 2. The test set has one, two and one sample of them, whole classes going with their shards.
+    # class 2. The test set has one, two and one sample of these classes, which go with the shards.
     train, test = np.array([0, 1, 2, 0, 1, 2]), np.array([2, 1, 0, 1])
     shards = {(0, 3): [2], (1, 4): [1, 3], (2, 5): [0]}
     found = split(Shards(per_client=1), train, test, 3)
@@ -108,13 +108,13 @@ def test_shards_by_hand() -> None:
     assert [list(own) for own in found.test] == [shards[tuple(own)] for own in found.train]
 
 
-def test_shards_are_dealt_at_random() -> None:
+def test_shards_are_assigned_at_random() -> None:
     train = np.repeat(np.arange(10), 10)
     deals = {tuple(train[own[0]] for own in split(Shards(), train, train, 10, seed).train) for seed in range(5)}
     assert len(deals) == 5
 
 
-def test_strided_shards_give_every_client_classes_that_lie_apart() -> None:
+def test_strided_shards_give_every_client_two_distant_classes() -> None:
     # Ten classes in twenty shards: client i has shards i and i + 10: half of class i // 2, half of the fifth after it.
     train = np.repeat(np.arange(10), 10)
     for seed in range(2):
@@ -123,7 +123,7 @@ def test_strided_shards_give_every_client_classes_that_lie_apart() -> None:
         assert [own.tolist() for own in found.test] == [own.tolist() for own in found.train]
 
 
-def test_a_class_that_is_rarer_in_the_test_set_is_cut_at_the_same_places() -> None:
+def test_class_that_is_rarer_in_the_test_set_is_cut_at_the_same_fractions() -> None:
     # Four shards of five samples: two of class 0, two of class 1. The test set has two samples of class 0 and
     # six of class 1: shards of one, one, three, three. With equal parts of two, class 1 would begin early.
     train, test = np.repeat([0, 1], 10), np.repeat([0, 1], [2, 6])
@@ -134,7 +134,7 @@ def test_a_class_that_is_rarer_in_the_test_set_is_cut_at_the_same_places() -> No
 
 
 @pytest.mark.parametrize("partition", [Iid(), Dirichlet(alpha=1e6)])
-def test_even_clients_are_tested_evenly(partition: Partition) -> None:
+def test_equal_clients_get_equal_test_sets(partition: Partition) -> None:
     # 100 clients with about two samples of each class, and 36 test samples of each: 3.6 for each client.
     # Rounding class by class would give some clients ten and others none.
     train, test = np.repeat(np.arange(10), 200), np.repeat(np.arange(10), 36)
@@ -144,7 +144,7 @@ def test_even_clients_are_tested_evenly(partition: Partition) -> None:
     assert max(sizes) <= 5
 
 
-def test_test_samples_are_dealt_in_training_proportions() -> None:
+def test_test_samples_have_training_proportions() -> None:
     train, test = np.repeat(np.arange(5), 400), np.repeat(np.arange(5), 80)
     found = split(Dirichlet(alpha=0.5), train, test, 10)
     for own_train, own_test in zip(found.train, found.test, strict=True):
@@ -152,17 +152,17 @@ def test_test_samples_are_dealt_in_training_proportions() -> None:
         assert np.all(np.abs(np.bincount(test[own_test], minlength=5) - counts / 5) < 1)
 
 
-def test_dirichlet_goes_from_one_class_each_to_equal_parts() -> None:
+def test_dirichlet_ranges_from_single_classes_to_equal_parts() -> None:
     train = np.repeat(np.arange(10), 100)
     skewed = split(Dirichlet(alpha=1e-6), train, train, 10)
     even = split(Dirichlet(alpha=1e6), train, train, 10)
-    # All of a class goes to one client; only a client that got no class is filled up, with a single sample.
+    # Each class goes to one client; only clients without a class are filled up, with a single sample.
     whole = [np.bincount(train[own], minlength=10).max() for own in skewed.train if len(own) > 1]
     assert min(whole) >= 90
     assert all(np.ptp(np.bincount(train[own], minlength=10)) <= 2 for own in even.train)
 
 
-def test_filling_up_takes_from_the_largest() -> None:
+def test_samples_to_fill_up_come_from_the_largest_clients() -> None:
     # Two classes of 15, each with one client. If these are two clients, filling the others up to 7 takes 7
     # from each; if it is one client with all 30, it takes 3 * 7 from that.
     train, test = np.repeat([0, 1], 15), np.zeros(0, int)
@@ -187,7 +187,7 @@ def test_proportions_have_the_moments_of_a_dirichlet_distribution(alpha: float) 
     assert draws.var(0) == pytest.approx(np.full(4, variance), rel=0.15)
 
 
-def test_seeds_differ() -> None:
+def test_split_depends_on_the_seed() -> None:
     train = labels(0, 200, 10)
     for partition in (Iid(), Shards(), Classes(), Dirichlet(), Unbalanced(), Unbalanced(sorted=True), Pachinko()):
         first, second = (split(partition, train, train, 10, seed).train for seed in (1, 2))
@@ -212,12 +212,12 @@ def test_more_clients_than_samples(kind: type[Partition]) -> None:
 
 
 def test_more_shards_than_samples() -> None:
-    with pytest.raises(DataError, match=r"data\.partition\.per_client: 4 shards .* 12, .* only 10 .* at most 3 "):
+    with pytest.raises(DataError, match=r"data\.partition\.per_client: 4 shards .* 12 .* only 10; at most 3 "):
         split(Shards(per_client=4), np.arange(10), np.arange(10), 3)
 
 
-def test_a_min_size_that_is_too_large() -> None:
-    with pytest.raises(DataError, match=r"data\.partition\.min_size: 4 samples .* 12, .* only 10 .* at most 3 "):
+def test_too_large_min_size() -> None:
+    with pytest.raises(DataError, match=r"data\.partition\.min_size: 4 samples .* 12 .* only 10; at most 3 "):
         split(Dirichlet(min_size=4), np.arange(10), np.arange(10), 3)
 
 
@@ -228,7 +228,7 @@ def test_a_min_size_that_is_too_large() -> None:
     st.lists(st.integers(1, 60), min_size=1, max_size=10),
     st.integers(0, 10**6),
 )
-def test_classes_are_k_for_each_client(k: int, num_clients: int, sizes: list[int], seed: int) -> None:
+def test_each_client_has_k_classes(k: int, num_clients: int, sizes: list[int], seed: int) -> None:
     parts = sum(min(size, num_clients) for size in sizes)
     assume(k <= len(sizes) <= k * num_clients <= parts)
     train = np.repeat(np.arange(len(sizes)), sizes)
@@ -240,13 +240,13 @@ def test_classes_are_k_for_each_client(k: int, num_clients: int, sizes: list[int
     for label in range(len(sizes)):
         held = counts[counts[:, label] > 0, label]
         assert held.max() - held.min() <= 1  # a class is cut into equal parts
-    # As many parts of each class, but where a class has too few samples for that.
+    # Equal numbers of parts of each class, except where a class has too few samples.
     free = [n for n, size in zip(cut_into, sizes, strict=True) if n < min(size, num_clients)]
     assert not free or cut_into.max() - min(free) <= 1
 
 
-def test_classes_of_equal_size_make_clients_of_equal_size() -> None:
-    # 10 clients of 2 classes are 20 parts: two halves, of 30 samples, of each of 10 classes.
+def test_classes_of_equal_size_give_clients_of_equal_size() -> None:
+    # 10 clients with 2 classes each need 20 parts: two halves, of 30 samples, of each of 10 classes.
     train, test = np.repeat(np.arange(10), 60), np.repeat(np.arange(10), 6)
     found = split(Classes(k=2), train, test, 10)
     for own_train, own_test in zip(found.train, found.test, strict=True):
@@ -265,11 +265,11 @@ def test_clients_have_different_pairs_of_classes() -> None:
     ("k", "num_clients", "message"),
     [
         (4, 2, r"data\.partition\.k: expected at most the 3 classes of the training set, got 4"),
-        (1, 2, r"2 clients of 1 classes leave some of the 3 classes to nobody; at least 2 are needed"),
-        (2, 7, r"7 clients of 2 classes need 14 parts, but the samples of the classes make only 12"),
+        (1, 2, r"2 clients with 1 classes each cannot cover all 3 classes; expected at least 2"),
+        (2, 7, r"7 clients with 2 classes each need 14 parts, but the classes have samples for only 12"),
     ],
 )
-def test_classes_that_cannot_be(k: int, num_clients: int, message: str) -> None:
+def test_impossible_numbers_of_classes(k: int, num_clients: int, message: str) -> None:
     with pytest.raises(DataError, match=message):
         split(Classes(k=k), np.repeat(np.arange(3), 4), np.arange(3), num_clients)
 
@@ -286,9 +286,7 @@ def test_sorted_clients_have_two_classes(num_clients: int, more: int, num_classe
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 20), st.integers(0, 100), st.integers(2, 6), st.integers(0, 10**6))
-def test_sorted_and_balanced_clients_have_two_classes_too(
-    num_clients: int, more: int, num_classes: int, seed: int
-) -> None:
+def test_sorted_balanced_clients_have_two_classes(num_clients: int, more: int, num_classes: int, seed: int) -> None:
     train = labels(seed, 3 * num_clients + more, num_classes)
     assume(len(train) - np.bincount(train).max() >= num_clients)
     found = split(Sorted(), train, train[::3], num_clients, seed)
@@ -299,9 +297,9 @@ def test_sorted_and_balanced_clients_have_two_classes_too(
 
 
 def test_sorted_by_hand() -> None:
-    """Twelve samples for three clients: 0000, 1111, 1122. Each of the first two swaps one with whoever has most others.
+    """Twelve samples for three clients: 0000, 1111, 1122. A client with one class swaps with the richest in others.
 
-    The first gives a 0 for a 1 of the second, which thereby has two classes itself.
+    The first gives a 0 for a 1 of the second, which then has two classes too.
     """
     train = np.array([0, 1, 2, 1, 0, 1, 0, 1, 2, 1, 0, 1])
     found = split(Sorted(), train, train, 3)
@@ -329,7 +327,7 @@ def test_adjacent_classes_go_together() -> None:
     owned = sorted(tuple(np.flatnonzero(counts)) for counts in held)
     assert owned == [(0, 1)] * 3 + [(2, 3)] * 2 + [(4, 5)] * 2
     assert np.array_equal(sum(held), np.full(6, 10))
-    # 10 samples for three clients are 4, 3 and 3, for two 5 and 5
+    # 10 samples are split into 4, 3 and 3 for three clients, 5 and 5 for two
     assert sorted(int(counts[0]) for counts in held) == [0, 0, 0, 0, 3, 3, 4]
     assert sorted(int(counts[5]) for counts in held) == [0, 0, 0, 0, 0, 5, 5]
     assert [tuple(np.unique(train[own])) for own in found.test] == [tuple(np.flatnonzero(counts)) for counts in held]
@@ -343,7 +341,9 @@ def test_adjacent_classes_go_together() -> None:
         (np.array([0, 0, 0, 1, 2, 2, 3, 3]), 2, 4, r"up to 2 samples of a class, but one has 1; lower data\.clients"),
     ],
 )
-def test_adjacent_classes_must_come_out_even(train: np.ndarray, k: int, num_clients: int, message: str | None) -> None:
+def test_adjacent_classes_need_complete_groups(
+    train: np.ndarray, k: int, num_clients: int, message: str | None
+) -> None:
     if message is None:
         found = split(Classes(k=k, pairs="adjacent"), train, train, num_clients)
         assert {tuple(np.unique(train[own])) for own in found.train} == {(0, 1, 2), (3, 4, 5)}
@@ -353,7 +353,7 @@ def test_adjacent_classes_must_come_out_even(train: np.ndarray, k: int, num_clie
 
 
 def test_sorted_cuts_leave_most_clients_with_neighbouring_classes() -> None:
-    # Ten clients cut ten classes at nine places; a swap adds one sample of a class that is not a neighbour.
+    # Ten clients cut ten classes at nine positions; a swap adds one sample of a class that is not a neighbour.
     train = np.repeat(np.arange(10), 100)
     found = split(Unbalanced(sorted=True), train, train, 10)
     sizes = list(map(len, found.train))
@@ -364,12 +364,12 @@ def test_sorted_cuts_leave_most_clients_with_neighbouring_classes() -> None:
         assert len(whole) == 0 or whole.max() - whole.min() == len(whole) - 1
 
 
-def test_two_classes_for_each_need_enough_samples() -> None:
+def test_two_classes_per_client_need_enough_samples() -> None:
     with pytest.raises(DataError, match=r"data\.partition\.sorted: .* 4 clients .* there are 3; lower data\.clients"):
         split(Unbalanced(sorted=True), np.repeat([0, 1], [9, 3]), np.arange(2), 4)
 
 
-def test_pachinko_keeps_to_few_coarse_classes_and_equal_sizes() -> None:
+def test_pachinko_gives_few_coarse_classes_and_equal_sizes() -> None:
     train = np.repeat(np.arange(30), 40)  # ten coarse classes
     found = split(Pachinko(alpha=0.01, beta=1e3), train, train, 12)
     assert [len(own) for own in found.train] == [100] * 12
@@ -397,7 +397,7 @@ def by_writer(natural: Natural, num_clients: int | None = None, seed: int = 1) -
     return [[own.tolist() for own in side] for side in found[:2]]
 
 
-def test_natural_clients_in_order_of_their_keys() -> None:
+def test_natural_clients_are_ordered_by_key() -> None:
     assert by_writer(Natural()) == [[[1, 5], [0, 2, 4, 6], [3]], [[], [0, 2], []]]
     assert by_writer(Natural(column="writer")) == by_writer(Natural())
 
@@ -411,7 +411,7 @@ def test_natural_clients_can_be_fewer() -> None:
 
 def test_natural_needs_a_column() -> None:
     rng = generator(1, "partition")
-    with pytest.raises(DataError, match=r"data\.clients: 4 clients were asked for, but 'writer' has 3 keys"):
+    with pytest.raises(DataError, match=r"data\.clients: got 4 clients, but 'writer' has 3 keys"):
         by_writer(Natural(), 4)
     with pytest.raises(DataError, match=r"'natural' needs a column 'writr' .* has writer, did you mean 'writer'\?"):
         by_writer(Natural(column="writr"))

@@ -1,4 +1,4 @@
-"""Data dealt by cells on a grid."""
+"""Partition by cells on a grid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def split(spatial: Spatial, train: np.ndarray, test: np.ndarray, num_clients: in
 
 
 def cell_samples(spatial: Spatial, train: list[np.ndarray]) -> list[list[int]]:
-    """The samples of all clients of each cell, ascending."""
+    """Return the samples of all clients of each cell, ascending."""
     counts = spatial.occupancy(len(train))
     ends = counts.cumsum()
     return [
@@ -29,8 +29,8 @@ def cell_samples(spatial: Spatial, train: list[np.ndarray]) -> list[list[int]]:
     ]
 
 
-def test_the_snake_of_ten_equal_classes_on_five_by_five() -> None:
-    # 1000 samples make 40 for each cell: class k ends in the middle of every third cell.
+def test_ten_equal_classes_on_a_five_by_five_grid() -> None:
+    # 1000 samples give 40 per cell: class k ends in the middle of every third cell.
     found = split(Spatial(cells=25), TEN_CLASSES, TEN_CLASSES, 50)
     classes = [set(TEN_CLASSES[samples]) for samples in cell_samples(Spatial(), found.train)]
     rows = [classes[start : start + 5] for start in range(0, 25, 5)]
@@ -45,7 +45,7 @@ def test_the_snake_of_ten_equal_classes_on_five_by_five() -> None:
 
 
 def test_by_hand() -> None:
-    # Sorted by class: 1 4 0 5 2 3. The snake through 2 x 2 cells is 0 1 3 2, where 1, 1, 0 and 2 of four clients are.
+    # Sorted by class: 1 4 0 5 2 3. The snake through 2 x 2 cells is 0 1 3 2, with 1, 1, 0 and 2 of four clients.
     # It is cut at 6 * (1, 2, 2) // 4 = 1, 3, 3: cell 0 has one sample, cell 1 two, cell 3 none, cell 2 three.
     train, test = np.array([1, 0, 2, 2, 0, 1]), np.array([2, 2, 0, 1])
     found = split(Spatial(cells=4, clients_per_cell=[1, 1, 2, 0]), train, test, 4)
@@ -61,7 +61,7 @@ def test_cells_get_parts_in_proportion_to_their_clients() -> None:
     assert [len(own) for own in found.train] == [100] * 10
 
 
-def test_clients_of_a_cell_draw_at_random() -> None:
+def test_clients_of_a_cell_get_random_parts() -> None:
     # One cell: its clients get shuffled equal parts, with all classes in each.
     first, second = (split(Spatial(cells=1), TEN_CLASSES, TEN_CLASSES, 5, seed).train for seed in (1, 2))
     assert [len(own) for own in first] == [200] * 5
@@ -69,12 +69,12 @@ def test_clients_of_a_cell_draw_at_random() -> None:
     assert not any(map(np.array_equal, first, second))
 
 
-def test_the_cells_of_seeds_are_the_same() -> None:
+def test_samples_of_cells_do_not_depend_on_the_seed() -> None:
     first, second = (split(Spatial(), TEN_CLASSES, TEN_CLASSES, 60, seed).train for seed in (1, 2))
     assert cell_samples(Spatial(), first) == cell_samples(Spatial(), second)
 
 
-def test_the_test_set_is_dealt_in_training_proportions() -> None:
+def test_test_set_has_training_proportions() -> None:
     test = np.repeat(np.arange(10), 50)  # one for every two training samples
     found = split(Spatial(), TEN_CLASSES, test, 50)
     for own_train, own_test in zip(found.train, found.test, strict=True):
@@ -91,7 +91,7 @@ def test_the_test_set_is_dealt_in_training_proportions() -> None:
     st.booleans(),
     st.integers(0, 10**6),
 )
-def test_every_sample_once_and_parts_of_cells_contiguous(
+def test_every_sample_once_and_contiguous_parts_of_cells(
     shape: tuple[int, int], more_clients: int, more: int, num_classes: int, balanced: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -106,7 +106,7 @@ def test_every_sample_once_and_parts_of_cells_contiguous(
     assert np.array_equal(np.sort(np.concatenate(found.train)), np.arange(len(train)))
     assert min(map(len, found.train)) >= 1
     assert np.array_equal(np.sort(np.concatenate(found.test)), np.flatnonzero(np.isin(test, train)))
-    # Along the snake classes only ascend, and a cell has its share of the samples, to less than one.
+    # Along the snake classes ascend, and a cell has its share of the samples, with an error below one sample.
     by_cell = cell_samples(spatial, found.train)
     along = [sorted(train[by_cell[cell]]) for cell in spatial.cell_grid.snake]
     assert [label for part in along for label in part] == sorted(train)
@@ -131,7 +131,7 @@ def test_cells_and_clients_that_setup_can_compare() -> None:
         ({"clients_per_cell": [3, -1]}, r"data\.partition\.clients_per_cell: .* >= 0, got \[3, -1\]"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, object], message: str) -> None:
+def test_impossible_options(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read({"name": "spatial", **options}, Spatial, "data.partition")
 
@@ -155,7 +155,9 @@ def test_occupancies_that_do_not_add_up(spatial: Spatial, message: str) -> None:
 
 
 def test_more_cells_than_clients() -> None:
-    with pytest.raises(DataError, match=r"data\.partition\.cells: 25 cells for 10 clients .*; have at most 10, "):
+    with pytest.raises(
+        DataError, match=r"data\.partition\.cells: with 25 cells for 10 clients .*; use at most 10 cells, "
+    ):
         split(Spatial(), TEN_CLASSES, TEN_CLASSES, 10)
     lonely = Spatial(grid=[1, 12], clients_per_cell=[0, 10, *[0] * 10])
     assert len(split(lonely, TEN_CLASSES, TEN_CLASSES, 10).train) == 10

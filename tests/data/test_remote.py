@@ -1,4 +1,4 @@
-"""What a server is told of data that only clients have."""
+"""The server's description of data that only clients have."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def config(**data: Any) -> dict[str, Any]:
     return {"model": "logistic", "algorithm": algorithm, "data": {"name": "remote", **data}}
 
 
-def test_the_test_set_is_any_data_sets() -> None:
+def test_test_set_may_be_that_of_any_data_set() -> None:
     given = parse(config(**DIGITS, test="digits")).data
     part = given.server_part(1)
     assert part.num_clients is None
@@ -37,7 +37,7 @@ def test_the_test_set_is_any_data_sets() -> None:
     assert Remote(**DIGITS).server_part(1).test is None
 
 
-def test_options_survive_a_file() -> None:
+def test_options_survive_a_round_trip() -> None:
     given = parse(
         config(shape=[2], outputs=2, columns=["a", "b"], classes=["x", "y"], normalise={"mean": 1.0, "std": [1.0, 2.0]})
     )
@@ -46,7 +46,7 @@ def test_options_survive_a_file() -> None:
     assert parse(plain(nested)) == nested
 
 
-def test_simulations_refuse_it() -> None:
+def test_simulations_reject_remote_data() -> None:
     with pytest.raises(ConfigError, match="only clients have the data; start `fedge server`"):
         Remote(**DIGITS).build(1)
 
@@ -55,11 +55,14 @@ def test_simulations_refuse_it() -> None:
     ("options", "problem"),
     [
         ({"classes": ["a"]}, "classes: expected 10 names, one for each output, got 1"),
-        ({"classes": ["a"] * 10}, "classes: must differ"),
+        ({"classes": ["a"] * 10}, "classes: must be unique"),
         ({"columns": ["a"]}, r"columns: 1 names need shape \[1\], got \[1, 28, 28\]"),
         ({"task": "values", "classes": [str(n) for n in range(10)]}, "values to predict have no classes"),
-        ({"words": True, "normalise": True}, "normalise: changes numbers"),
-        ({"test": {"name": "digits", "normalise": True}}, "test.normalise: is that of the clients"),
+        ({"words": True, "normalise": True}, "normalise: applies to numbers"),
+        (
+            {"test": {"name": "digits", "normalise": True}},
+            "test.normalise: the test set is normalised like the clients' data",
+        ),
         ({"shape": [1 << 20, 1 << 20]}, "shape: expected at most"),
         ({"shape": []}, "data.shape"),
         ({"outputs": 0}, "data.outputs"),
@@ -80,16 +83,16 @@ def test_options_that_contradict_each_other(options: dict[str, Any], problem: st
         ({"outputs": 9}, "data.test: expected classes from 0 to 8, got class 9"),
         ({"shape": [1, 8, 8]}, r"data.test: expected inputs of shape \[1, 8, 8\], got \[1, 28, 28\]"),
         ({"task": "values"}, "data.test: the server predicts values, but the targets here are classes"),
-        ({"words": True}, "data.test: data.words is True"),
+        ({"words": True}, "data.test: expected words = True"),
         ({"classes": ["cat", *"bcdefghij"]}, "data.test: unknown classes '0', '1'"),
     ],
 )
-def test_a_test_set_that_does_not_fit(options: dict[str, Any], problem: str) -> None:
+def test_test_set_that_does_not_match(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         Remote(**DIGITS | {"test": Digits()} | options).server_part(1)
 
 
-def test_the_test_tables_names_are_put_in_order(tmp_path: Path) -> None:
+def test_columns_of_the_test_table_are_reordered_by_name(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("b,kind,a\n1,dog,2\n3,cat,4\n5,dog,6\n")
     (tmp_path / "rows.csv").write_text("b,kind,a\n1,dog,2\n3,cat,4\n")
     table = Table(file=str(tmp_path / "rows.csv"), test_file=str(tmp_path / "t.csv"), target="kind")
@@ -100,7 +103,7 @@ def test_the_test_tables_names_are_put_in_order(tmp_path: Path) -> None:
     assert test.y.tolist() == [1, 2, 1]
 
 
-def test_normalised_by_given_numbers_or_by_what_clients_say() -> None:
+def test_normalised_by_given_numbers_or_by_sums_of_clients() -> None:
     scaling = Scaling(mean=0.25, std=[0.5])
     raw = Digits().build(1).pooled_test()
     for given in (
@@ -116,7 +119,7 @@ def test_normalised_by_given_numbers_or_by_what_clients_say() -> None:
     assert torch.equal(waiting.test.x, raw.x)
 
 
-def test_the_plan_travels_and_its_names_are_part_of_the_digest() -> None:
+def test_plan_survives_encoding_and_its_digest_covers_names() -> None:
     def plan(**options: Any) -> DataPlan:
         return Remote(shape=[2], outputs=2, **options).server_part(1).plan
 
@@ -149,7 +152,7 @@ def test_the_plan_travels_and_its_names_are_part_of_the_digest() -> None:
     ],
     ids=str,
 )
-def test_a_hostile_plan_is_refused(change: dict[str, Any]) -> None:
+def test_malicious_plan_is_rejected(change: dict[str, Any]) -> None:
     plan = msgspec.to_builtins(Remote(**DIGITS).server_part(1).plan) | change
     with pytest.raises((msgspec.ValidationError, ConfigError)):
         msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=DataPlan)
@@ -173,7 +176,7 @@ def test_settings_that_differ_are_named() -> None:
         check_settings(server, deep, "client")
 
 
-def test_settings_travel_without_paths(tmp_path: Path) -> None:
+def test_settings_are_sent_without_paths(tmp_path: Path) -> None:
     (tmp_path / "data.py").write_text("def load(password): ...\n")
     kind = choose(str(tmp_path / "data.py:load"), DATASETS, "data.name")
     settings = travelling_settings(kind(options={"password": "xyzzy"}))

@@ -1,4 +1,4 @@
-"""What a server has of a data set: as simulated, bit for bit, without training samples where they do not matter."""
+"""The server's part of a data set: bit-equal to simulation, and without unnecessary training samples."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 def check(options: Any, seed: int = 3) -> None:
-    """The server's part is what the simulated clients have of it."""
+    """Assert that the server's part equals that of the simulated clients."""
     part, clients = options.server_part(seed), options.build(seed)
     assert (part.shape, part.num_outputs, part.task) == (clients.shape, clients.num_outputs, clients.task)
     assert part.num_clients == len(clients.sizes)
@@ -116,7 +116,7 @@ def test_text_by_user(tmp_path: Path) -> None:
 
 
 class Counted(Divided, tag="counted"):
-    """A data set that knows whether its training samples were asked for."""
+    """A data set that records whether its training samples were requested."""
 
     def whole(self, train: bool = True) -> Whole:
         assert train == (self.normalise is True or isinstance(self.partition, Natural))

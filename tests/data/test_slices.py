@@ -1,4 +1,4 @@
-"""Folders of clients' parts, from whomever they come."""
+"""Slice folders, also from untrusted senders."""
 
 import random
 from collections.abc import Callable
@@ -34,13 +34,13 @@ def change(folder: Path, **fields: Any) -> None:
 
 
 def replace(folder: Path, **tensors: torch.Tensor | None) -> None:
-    """Change tensors, with the checksum: a sender who lies does so well."""
+    """Change tensors and the checksum, as a malicious sender would."""
     changed = load_file(folder / SAMPLES) | tensors
     save_file({name: value for name, value in changed.items() if value is not None}, folder / SAMPLES)
     change(folder, sha256=sha256((folder / SAMPLES).read_bytes()).hexdigest())
 
 
-def test_an_honest_folder(folder: Path) -> None:
+def test_valid_folder(folder: Path) -> None:
     assert folder.name == "client-0003"
     assert sorted(path.name for path in folder.iterdir()) == [MANIFEST, SAMPLES]
     manifest = read_manifest(folder)
@@ -84,7 +84,7 @@ def test_fields_of_the_manifest(folder: Path, fields: dict[str, Any], problem: s
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda old: {"x_train": old["x_train"] * torch.nan}, "x_train: has numbers that are NaN"),
+        (lambda old: {"x_train": old["x_train"] * torch.nan}, "x_train: expected finite numbers, got NaN"),
         (lambda old: {"x_test": old["x_test"].double()}, "x_test: expected torch.float32"),
         (lambda old: {"x_validation": old["x_validation"][1:]}, "x_validation: expected"),
         (lambda old: {"y_train": old["y_train"] - 10}, "y_train: classes must be from 0 to 9"),
@@ -100,7 +100,7 @@ def test_tensors(folder: Path, make: Callable[[dict[str, torch.Tensor]], dict[st
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"{}", b" " * (1 << 24) + b"{}"])
-def test_manifests_that_are_none(folder: Path, content: bytes) -> None:
+def test_invalid_manifests(folder: Path, content: bytes) -> None:
     (folder / MANIFEST).write_bytes(content)
     with pytest.raises(DataError, match=MANIFEST):
         read_manifest(folder)
@@ -109,7 +109,7 @@ def test_manifests_that_are_none(folder: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\x00" * 8, b"\xff" * 16, (1 << 40).to_bytes(8, "little") + b"{}", b"\x02" + b"\0" * 7 + b"{}"]
 )
-def test_samples_that_are_none(folder: Path, content: bytes) -> None:
+def test_invalid_sample_files(folder: Path, content: bytes) -> None:
     (folder / SAMPLES).write_bytes(content)
     with pytest.raises(DataError, match="truncated or corrupt"):
         load(folder)
@@ -127,8 +127,8 @@ def test_missing_files(folder: Path) -> None:
         load(folder)
 
 
-def test_mutated_bytes_are_refused_or_harmless(folder: Path) -> None:
-    """Whatever is changed, nothing but a DataError comes of it."""
+def test_mutated_bytes_are_rejected_or_harmless(folder: Path) -> None:
+    """Any change raises a DataError or has no effect."""
     rng = random.Random(1)
     for name in (MANIFEST, SAMPLES):
         whole = (folder / name).read_bytes()
@@ -148,13 +148,13 @@ def test_mutated_bytes_are_refused_or_harmless(folder: Path) -> None:
     load(folder)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="client-0000 cannot be written"):
         write_slice(tmp_path / "file", Synthetic(clients=2).build(1), 0, 1, {})
 
 
-def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:
+def test_writing_again_replaces_the_folder(tmp_path: Path) -> None:
     for seed in (1, 2):
         folder = write_slice(tmp_path, Synthetic(clients=2).build(seed), 0, seed, {})
     (tmp_path / "client-0000.part").mkdir()

@@ -30,11 +30,11 @@ def test_a_quadratic_is_a_regression() -> None:
 
 
 @pytest.mark.parametrize("kind", ["mixture", "quadratic"])
-def test_a_client_is_the_same_whoever_asks_and_when(kind: str) -> None:
+def test_client_does_not_depend_on_the_round_or_the_number_of_clients(kind: str) -> None:
     few, many = (read({"kind": kind, "clients": n, "name": "synthetic"}, Synthetic).build(seed=3) for n in (5, 5000))
     many.train(4000, 1)
     for give in ("train", "test"):
-        first, second = getattr(few, give)(4, 1), getattr(many, give)(4, 9)  # rounds do not differ
+        first, second = getattr(few, give)(4, 1), getattr(many, give)(4, 9)  # rounds make no difference
         assert torch.equal(first.x, second.x)
         assert torch.equal(first.y, second.y)
     assert not torch.equal(few.train(4, 1).x[:20], few.test(4, 1).x)
@@ -53,7 +53,7 @@ def test_a_million_clients_cost_nothing(kind: str) -> None:
     assert peak < 1_000_000
 
 
-def test_the_pooled_test_set_is_of_evenly_spaced_clients() -> None:
+def test_pooled_test_set_has_evenly_spaced_clients() -> None:
     clients = Synthetic(clients=1000, test_samples=3).build(seed=1)
     x, y = clients.pooled_test()
     assert len(x) == len(y) == 300
@@ -62,19 +62,19 @@ def test_the_pooled_test_set_is_of_evenly_spaced_clients() -> None:
     assert len(Synthetic(clients=7, test_samples=3).build(seed=1).pooled_test()) == 21
 
 
-def test_alike_clients_share_class_means() -> None:
+def test_homogeneous_clients_share_class_means() -> None:
     alike = Synthetic(heterogeneity=0, alpha=1e6, classes=2, features=4, samples=4000, clients=2).build(seed=1)
     first, second = alike.train(0, 1), alike.train(1, 1)
     for label in (0, 1):
         means = [part.x[part.y == label].mean(0) for part in (first, second)]
-        # Each is the mean of about 2000 samples of deviation 1: their difference deviates by 0.03.
+        # Each is the mean of about 2000 samples of deviation 1; the standard deviation of the difference is 0.03.
         assert torch.allclose(*means, atol=0.2)
         assert abs(int((first.y == label).sum()) - 2000) < 200
 
 
 def test_heterogeneity_shifts_and_alpha_skews() -> None:
-    # The squared norm of a client's shift is 25 on average; its mean over 50 clients of 16 features deviates
-    # by 25 * sqrt(2 / 800) = 1.25.
+    # The squared norm of a client's shift is 25 on average; its mean over 50 clients of 16 features has
+    # standard deviation 25 * sqrt(2 / 800) = 1.25.
     options = {"classes": 2, "features": 16, "samples": 400, "clients": 50, "separation": 0.0}
     shifted = Synthetic(**options, heterogeneity=5.0).build(seed=1)
     squares = [float((shifted.train(client, 1).x.mean(0) ** 2).sum()) for client in range(50)]
@@ -89,7 +89,7 @@ def test_separation_is_the_typical_norm_of_a_class_mean() -> None:
     ).build(seed=1)
     x, y = clients.train(0, 1)
     squares = [float((x[y == label].mean(0) ** 2).sum()) for label in range(50)]
-    assert np.mean(squares) == pytest.approx(36, abs=8)  # deviates by 36 * sqrt(2 / 800) = 1.8
+    assert np.mean(squares) == pytest.approx(36, abs=8)  # standard deviation 36 * sqrt(2 / 800) = 1.8
 
 
 def solve(clients: object, client: int) -> np.ndarray:

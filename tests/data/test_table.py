@@ -38,11 +38,11 @@ def test_a_number_can_be_predicted(tmp_path: Path) -> None:
     table = Table(file=write(tmp_path), target="income", task="values", ignore=["city", "label"], clients=1)
     clients = table.build(seed=1)
     assert clients.task == "values"
-    # A fifth of four rows is none.
+    # A fifth of four rows is less than one.
     assert clients.train(0, 1).y.tolist() == [[1.5], [2.5], [3.5], [4.5]]
 
 
-def test_a_column_may_say_who_the_clients_are(tmp_path: Path) -> None:
+def test_natural_clients_by_a_column(tmp_path: Path) -> None:
     table = Table(
         file=write(tmp_path),
         target="age",
@@ -52,12 +52,12 @@ def test_a_column_may_say_who_the_clients_are(tmp_path: Path) -> None:
         test_fraction=0.5,
     )
     clients = table.build(seed=1)
-    assert clients.shape == (1,)  # the city is no input
+    assert clients.shape == (1,)  # the city is not an input
     assert [clients.train(client, 1).y.tolist() for client in range(2)] == [[[30]], [[20]]]
     assert [clients.test(client, 1).y.tolist() for client in range(2)] == [[[50]], [[40]]]
 
 
-def test_parquet_is_read_alike(tmp_path: Path) -> None:
+def test_parquet_gives_the_same_data(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -79,13 +79,13 @@ def test_parquet_is_read_alike(tmp_path: Path) -> None:
         read_table(tmp_path / "t.parquet")
 
 
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(FedgeError, match=r"pip install 'fedge\[table\]'"):
         read_table(tmp_path / "t.parquet")
 
 
-def test_numbers_and_words_are_told_apart(tmp_path: Path) -> None:
+def test_numbers_and_words_are_distinguished(tmp_path: Path) -> None:
     found = read_table(Path(write(tmp_path, 'a,b,c\n1,1.5,"x, y"\n2,-3e2,z\n')))
     assert [column.dtype.kind for column in found.columns.values()] == ["i", "f", "U"]
     assert found.columns["c"].tolist() == ["x, y", "z"]
@@ -121,20 +121,20 @@ def test_numbers_and_words_are_told_apart(tmp_path: Path) -> None:
         (
             "a,b,a\n1,2,3\n",
             {"target": "b"},
-            r"t\.csv: two columns have the name 'a', numbers 1, 3; rename or remove one",
+            r"t\.csv: two columns have the name 'a' \(columns 1, 3\); rename or remove one",
         ),
         ("g,a,b\nx,1,2\n ,2,3\n", {"target": "b", "partition": NATURAL}, r"row 3, column 'g': the value is missing"),
         ("a,b\n", {"target": "b"}, "expected a header and at least one row"),
         ("", {"target": "b"}, "expected a header and at least one row"),
     ],
 )
-def test_what_cannot_be_used_is_said(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
+def test_errors_name_the_problem(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
     table = read({"file": write(tmp_path, text), "clients": 1, **options}, Table, "data")
     with pytest.raises(DataError, match=message):
         table.build(seed=1)
 
 
-def test_a_test_class_that_nobody_has(tmp_path: Path) -> None:
+def test_test_class_without_training_samples(tmp_path: Path) -> None:
     file, test_file = write(tmp_path, "a,b\n1,x\n"), write(tmp_path, "a,b\n1,y\n", "test.csv")
     with pytest.raises(DataError, match=r"data\.target: the test set has classes .* such as y"):
         Table(file=file, test_file=test_file, target="b", clients=1).build(seed=1)
@@ -155,7 +155,7 @@ def test_the_last_rows_are_for_the_test(tmp_path: Path) -> None:
 def test_inputs_are_normalised_by_the_training_rows(tmp_path: Path) -> None:
     rows = "a,b,y\n1,1000,0\n3,3000,1\n100,9000,1\n"
     clients = Table(file=write(tmp_path, rows), target="y", clients=1, test_fraction=0.34).build(seed=1)
-    # Of 1 and 3 the mean is 2 and the deviation 1; of the other column a thousand times that.
+    # 1 and 3 have mean 2 and standard deviation 1; the other column has a thousand times that.
     assert clients.train(0, 1).x.tolist() == [[-1, -1], [1, 1]]
     assert clients.pooled_test().x.tolist() == [[98, 7]]
 

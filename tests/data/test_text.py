@@ -1,4 +1,4 @@
-"""Text as numbers, and the data sets of text that are not LEAF's."""
+"""Text as numbers, and text data sets that are not in LEAF's format."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def test_there_are_79_characters() -> None:
     assert len(encode("a$é€b")) == 5
 
 
-def test_words_and_marks() -> None:
+def test_words_and_punctuation() -> None:
     assert split_words("Don't panic, @you!") == ["don't", "panic", ",", "@", "you", "!"]
 
 
@@ -46,7 +46,7 @@ def test_bags_hold_each_word_once(samples: list[list[int]], data: st.DataObject)
         assert torch.allclose(bag.sum(), torch.tensor(1.0))
 
 
-def test_windows_are_cut_when_asked_for() -> None:
+def test_windows_are_computed_on_request() -> None:
     windows = Windows(np.arange(10, dtype=np.uint8), np.array([0, 3, 6]), 4)
     assert windows.shape == (3, 4)
     assert windows[torch.tensor([2, 0])].tolist() == [[6, 7, 8, 9], [0, 1, 2, 3]]
@@ -68,7 +68,7 @@ def test_windows_of_a_speaker_predict_the_next_character(tmp_path: Path, name: s
     put(tmp_path / "shakespeare" / name, *lines)
     clients = Shakespeare(dir=str(tmp_path)).build(seed=1)
     assert (clients.shape, clients.num_outputs) == ((80,), 79)
-    # The ghost has no 81 characters; the two other parts called HAM are of different plays.
+    # The ghost has fewer than 81 characters; the two other parts called HAM are from different plays.
     assert clients.sizes.tolist() == [2, 1]
     x, y = clients.train(0, 1)
     assert x.dtype == torch.int64
@@ -103,7 +103,7 @@ def test_leafs_windows(tmp_path: Path) -> None:
         Shakespeare(dir=str(tmp_path)).build(seed=1)
 
 
-def test_speeches_that_are_none(tmp_path: Path) -> None:
+def test_invalid_speeches(tmp_path: Path) -> None:
     put(tmp_path / "shakespeare/speeches.tsv", "Hamlet\tHAM\tTo be", "no tabs")
     with pytest.raises(DataError, match=r"speeches\.tsv, line 2: expected play<TAB>speaker<TAB>verse"):
         Shakespeare(dir=str(tmp_path)).build(seed=1)
@@ -113,14 +113,14 @@ def test_speeches_that_are_none(tmp_path: Path) -> None:
 
 
 def test_questions_have_several_tags(tmp_path: Path) -> None:
-    # All three words are there twice, and two are known: list and loop, numbered 0 and 1 by the alphabet. Of the
-    # tags list and python are there twice, c once: two are known, numbered alike.
+    # All three words occur twice, and two are known: list and loop, numbered 0 and 1 alphabetically. Of the tags, list
+    # and python occur twice, c once: two are known, numbered in the same way.
     lines = ["u1\tloop list\tpython|c", "u2\tlist loop swap\tpython|list", "u1\tswap\tlist"]
     put(tmp_path / "stackoverflow/train.tsv", *lines)
     put(tmp_path / "stackoverflow/test.tsv.gz", "u2\tlist of\tc|other", "u2\tunknown\tc")
     clients = StackOverflow(dir=str(tmp_path), words=2, tags=2).build(seed=1)
     assert (clients.shape, clients.num_outputs, clients.task) == ((2,), 2, "labels")
-    assert clients.sizes.tolist() == [1, 1]  # "swap" is no known word
+    assert clients.sizes.tolist() == [1, 1]  # "swap" is not a known word
     assert clients.train(0, 1).x.tolist() == [[0.5, 0.5]]
     assert [clients.train(client, 1).y.tolist() for client in range(2)] == [[[0, 1]], [[1, 1]]]
     assert clients.test(1, 1).x.tolist() == [[1, 0]]
@@ -128,7 +128,7 @@ def test_questions_have_several_tags(tmp_path: Path) -> None:
     assert clients.train(0, 1).y.dtype == clients.test(0, 1).y.dtype == clients.pooled_test().y.dtype == torch.float32
 
 
-def test_questions_can_be_dealt(tmp_path: Path) -> None:
+def test_questions_can_be_partitioned(tmp_path: Path) -> None:
     for part in ("train", "test"):
         put(tmp_path / f"stackoverflow/{part}.tsv", *(f"u{i}\tword\ttag" for i in range(6)))
     clients = StackOverflow(dir=str(tmp_path), partition=Iid(), clients=2).build(seed=1)
@@ -136,7 +136,7 @@ def test_questions_can_be_dealt(tmp_path: Path) -> None:
     assert clients.sizes.tolist() == [3, 3]
 
 
-def test_wrong_questions_are_refused(tmp_path: Path) -> None:
+def test_invalid_questions_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"stackoverflow needs train\.tsv, test\.tsv(.|\n)*user<TAB>text<TAB>tag"):
         StackOverflow(dir=str(tmp_path)).build(seed=1)
     for part in ("train", "test"):
@@ -149,7 +149,7 @@ def test_wrong_questions_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_plays_at_hand() -> None:
+def test_available_plays() -> None:
     if not (data_dir(None) / "shakespeare/moby_speeches.tsv.gz").is_file():
         pytest.skip("needs the speeches: set FEDGE_DATA")
     clients = Shakespeare(test_fraction=0).build(seed=1)

@@ -1,4 +1,4 @@
-"""The validation split: how many samples a client holds out, which, and that nobody trains on them."""
+"""The validation split: number and choice of held-out samples, and that no client trains on them."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def numbers(samples: Samples) -> list[float]:
     ("num_samples", "share", "count"),
     [
         (0, 0.5, 0),
-        (1, 0.9, 0),  # the only one is trained on
+        (1, 0.9, 0),  # the only sample is used for training
         (2, 0.1, 1),  # 0.2, but at least 1 of 2
         (10, 0.25, 2),  # 2.5 rounded down
         (10, 0.29, 2),  # and 2.9
@@ -45,12 +45,12 @@ def numbers(samples: Samples) -> list[float]:
         (3, 0.9999999999, 2),  # one is always left
     ],
 )
-def test_how_many_are_held_out(num_samples: int, share: float, count: int) -> None:
+def test_number_of_held_out_samples(num_samples: int, share: float, count: int) -> None:
     assert count_held_out(num_samples, share) == count
 
 
 @pytest.mark.parametrize("round", [1, 7])
-def test_held_out_samples_are_the_clients_own_and_never_trained_on(round: int) -> None:
+def test_held_out_samples_belong_to_the_client_and_are_not_trained_on(round: int) -> None:
     plain, clients = divide(), divide(validation=0.25)
     assert clients.sizes.tolist() == [1, 1, 8, 22]
     assert [clients.num_samples(client, round) for client in range(4)] == [1, 1, 8, 22]
@@ -62,7 +62,7 @@ def test_held_out_samples_are_the_clients_own_and_never_trained_on(round: int) -
         assert torch.equal(clients.test(client, round).x, plain.test(client, round).x)
 
 
-def test_the_choice_depends_on_seed_and_client_alone() -> None:
+def test_choice_depends_only_on_seed_and_client() -> None:
     first = [numbers(divide(validation=0.25).validation(client, 1)) for client in range(4)]
     assert [numbers(divide(validation=0.25).validation(client, 2)) for client in range(4)] == first
     assert [numbers(divide(2, validation=0.25).validation(client, 1)) for client in range(4)] != first
@@ -87,12 +87,12 @@ def trained_on(clients: Clients, rounds: range) -> set[float]:
     "options",
     [
         {"oversample": True},  # would repeat a held-out sample of a rare class
-        {"shared_fraction": 0.5},  # shared samples belong to all, so that nobody holds them out
-        {"drift": LabelShift(until=3)},  # lends samples to other clients
+        {"shared_fraction": 0.5},  # shared samples belong to all clients, so none holds them out
+        {"drift": LabelShift(until=3)},  # gives samples to other clients
         {"drift": Arriving(until=3, start=0.5)},
     ],
 )
-def test_nobody_trains_on_what_anybody_holds_out(options: dict[str, Any]) -> None:
+def test_no_client_trains_on_held_out_samples_of_any_client(options: dict[str, Any]) -> None:
     clients = divide(validation=0.25, num_outputs=3, **options)
     everybody = range(len(clients.sizes))
     held_out = {number for client in everybody for number in numbers(clients.validation(client, 1))}
@@ -100,7 +100,7 @@ def test_nobody_trains_on_what_anybody_holds_out(options: dict[str, Any]) -> Non
     assert not held_out & trained_on(clients, range(1, 5))
 
 
-def test_held_out_samples_are_noisy_with_their_client_and_not_augmented() -> None:
+def test_held_out_samples_are_noisy_like_training_data_but_not_augmented() -> None:
     images = torch.arange(40.0).view(10, 1, 2, 2)
     whole = Whole(Samples(images, torch.zeros(10, dtype=torch.int64)), Samples(images, torch.zeros(10).long()), 1)
     flipped = Divided(clients=1, validation=0.5, augment=Augment(flip=True)).divide(whole, 1)
@@ -112,7 +112,7 @@ def test_held_out_samples_are_noisy_with_their_client_and_not_augmented() -> Non
 
 
 @pytest.mark.parametrize("kind", ["mixture", "quadratic"])
-def test_generated_clients_hold_out_some_of_what_is_drawn(kind: Any) -> None:
+def test_generated_clients_hold_out_samples(kind: Any) -> None:
     plain, clients = (Synthetic(kind=kind, clients=3, samples=10, validation=share).build(1) for share in (None, 0.25))
     assert clients.sizes.tolist() == [8, 8, 8]
     for client in range(3):
@@ -122,7 +122,7 @@ def test_generated_clients_hold_out_some_of_what_is_drawn(kind: Any) -> None:
     assert len(plain.validation(0, 1)) == 0
 
 
-def test_a_split_that_would_be_empty_is_refused() -> None:
+def test_empty_split_is_rejected() -> None:
     whole = Whole(Samples(torch.zeros(2, 1), torch.tensor([0, 1])), Samples(torch.zeros(2, 1), torch.tensor([0, 1])), 2)
     with pytest.raises(DataError, match=r"data\.validation: expected a client with at least 2 training samples"):
         Divided(clients=2, validation=0.5).divide(whole, 1)
@@ -131,6 +131,6 @@ def test_a_split_that_would_be_empty_is_refused() -> None:
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.1])
-def test_the_share_is_between_0_and_1(share: float) -> None:
+def test_share_is_between_0_and_1(share: float) -> None:
     with pytest.raises(ConfigError, match=r"validation: expected float"):
         read({"validation": share}, Synthetic)

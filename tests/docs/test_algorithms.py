@@ -1,4 +1,4 @@
-"""Every algorithm has a page, and what its page says of options, costs and pictures is what the code says."""
+"""Every algorithm has a page, and the page's options, costs and pictures agree with the code."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ each_page = pytest.mark.parametrize("page", script.PAGES, ids=lambda page: page.
 
 
 def shared(raw):
-    """What all runs have in common."""
+    """Return the settings that must be equal in all runs."""
     amounts = {key: raw["algorithm"][key] for key in ("batch_size", "local_steps")}
     return {key: raw[key] for key in ("seeds", "rounds", "data")} | amounts
 
 
-def test_every_algorithm_has_one_page():
+def test_every_algorithm_and_wrapper_has_one_page():
     pages = "".join(page.read_text("utf-8") for page in script.PAGES)
     described = " ".join(re.findall(r"<!-- options: (.*) -->", pages)).split()
     wrappers = {"personal", "codec", "cluster", "reduce", "evaluate.fine_tune_steps"}
     assert sorted(described) == sorted({tag(kind) for kind in ALGORITHMS} | wrappers)
 
 
-def test_the_index_links_every_page_and_names_every_algorithm():
+def test_index_links_every_page_and_names_every_algorithm():
     index = (script.FOLDER / "index.md").read_text("utf-8")
     assert [page.name for page in script.PAGES if f"({page.name})" not in index] == []
     assert [tag(kind) for kind in ALGORITHMS if f"`{tag(kind)}`" not in index] == []
@@ -85,7 +85,7 @@ def test_no_picture_without_a_page():
     assert {picture.stem for picture in script.FOLDER.glob("*.svg")} == {page.stem for page in script.PAGES}
 
 
-def test_a_changed_experiment_is_noticed(tmp_path):
+def test_digest_depends_on_the_experiment(tmp_path):
     page = tmp_path / "fedprox.md"
     text = (script.FOLDER / "fedprox.md").read_text("utf-8")
     page.write_text(text, "utf-8")
@@ -96,7 +96,7 @@ def test_a_changed_experiment_is_noticed(tmp_path):
 
 
 def test_commands_change_the_experiment():
-    """`fedge run ... --set` below the block is the block with these changes."""
+    """Each `fedge run ... --set` below the block is the block with these changes."""
     block = '```toml\nname = "a"\n[algorithm]\nname = "fedavg"\n```\n'
     runs = script.experiments(f"{block}\nfedge run a.toml --set name=b --set 'algorithm.prox=1.0'\n")
     assert runs == [
@@ -109,17 +109,17 @@ def test_commands_change_the_experiment():
     ("page", "row"),
     [
         ("fedavg", "| fedavg | 1 | 1 | 0 | 1 | 2 | 1 | 0 |"),
-        ("scaffold", "| scaffold, option I | 2 | 2 | 1 | 3 | 4 | 1 | 1 |"),  # x and c, c_i; y, drift and full gradient
+        ("scaffold", "| scaffold, option I | 2 | 2 | 1 | 3 | 4 | 1 | 1 |"),  # kept c_i; held y, drift, full gradient
         ("per_fedavg", "| per_fedavg, Hessian-free | 1 | 1 | 0 | 1 | 2 | 4 | 0 |"),
-        ("fedgbo", "| fedgbo, adam | 3 | 1 | 0 | 3 | 8 | 1 | 0 |"),  # x, m, v down, y up; y and the two terms of U
-        ("dynavg", "| dynavg, silent | 0 | 0 | 2 | 1 | 2 | 1 | 0 |"),  # y and r are kept
+        ("fedgbo", "| fedgbo, adam | 3 | 1 | 0 | 3 | 8 | 1 | 0 |"),  # down x, m, v; up y; held y and the two terms of U
+        ("dynavg", "| dynavg, silent | 0 | 0 | 2 | 1 | 2 | 1 | 0 |"),  # kept y and r
     ],
 )
 def test_costs_derived_by_hand(page, row):
     assert row in script.filled((script.FOLDER / f"{page}.md").read_text("utf-8"))
 
 
-def test_options_are_those_that_an_algorithm_adds_or_presets():
+def test_option_table_lists_added_and_preset_options():
     text = script.filled((script.FOLDER / "fedopt.md").read_text("utf-8"))
     assert re.search(r'^\| `weighting` \| .* \| `"uniform"` \| `"samples"` \| `"uniform"` \|', text, re.MULTILINE)
     assert "`server_learning_rate`" in text

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[2]
     [
         ("docs/engines.md", r"`loop` and `block` differ by 4e-4 after six rounds, .* and by 6e-4 in another set-up"),
         ("docs/engines.md", r"`engine\.rows` sets it, and changes bits"),
-        ("recipes/hfl/README.md", r"240 images a client and rounds the cohort up"),
+        ("recipes/hfl/README.md", r"240 images per client and rounds the cohort up"),
         ("recipes/dynavg/README.md", r"github\.com/sashlinreddy/dyn-fed"),
         ("recipes/comparisons/README.md", r"against uncompressed FedAvg by upload"),
-        ("recipes/mnist/README.md", r"60 rounds, a limit of ours: the thesis has 131 rounds for FedAvg-Adam"),
+        ("recipes/mnist/README.md", r"a limit of this recipe: Mills \(2023\) has 131 rounds for FedAvg-Adam"),
         ("docs/decisions/dynavg-flags.md", r"neither the request nor its answer is charged"),
         ("docs/decisions/intervals.md", r"The number of seeds is stated beside every mean"),
         ("docs/decisions/torch-range.md", r"has no upper bound"),

@@ -126,7 +126,7 @@ def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"FILE\.toml#NUMBER"):
             load_spec(spec)
     own = load_spec(f"{path}#3").load(plan, 3)
-    with pytest.raises(DataError, match="data of client 3, and client 0 was asked for"):
+    with pytest.raises(DataError, match="expected client 3, whose data this is, got client 0"):
         own.train(0, 1)
 
 

@@ -67,12 +67,12 @@ def test_a_table_of_values_and_a_parquet_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "options", "problem"),
     [
-        ("a,c,kind", {}, "expected one column beside the inputs, .*, got c, kind; set data.target"),
+        ("a,c,kind", {}, "expected one column besides the inputs, .*, got c, kind; set data.target"),
         ("a,c,kind", {"target": "kind"}, "columns: missing 'b'; expected 'a', 'b', got 'a', 'c'"),
         ("a,b,c,kind", {"target": "kind"}, "columns: unknown 'c'; expected 'a', 'b'"),
         ("a,b,kind", {"target": "label"}, "columns: unknown 'kind'"),
         ("a,b,kind", {"columns": []}, "got a, b, kind; set data.target"),
-        ("a,b,kind", {"columns": [], "target": "kind"}, "the server gives none.* set data.columns on the server"),
+        ("a,b,kind", {"columns": [], "target": "kind"}, "the server has none.* set data.columns on the server"),
         ("a,b,kind", {"classes": ["cat", "cow"]}, "unknown classes 'dog'; expected 'cat', 'cow'"),
         ("a,b,kind", {"classes": []}, "unknown classes 'cat', 'dog'; expected 0 to 1, since the server sets no"),
         ("a,b,kind", {"task": "labels"}, "labels, which a table cannot hold"),
@@ -151,25 +151,29 @@ def test_labels_are_matched_by_name_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "options", "problem"),
     [
-        ({"x": X}, {}, "expected x_train and y_train, perhaps x_test and y_test; got x_train"),
-        ({"x": X, "y": Y, "x_test": X}, {}, "perhaps x_test and y_test"),
+        ({"x": X}, {}, "expected x_train and y_train, optionally x_test and y_test; got x_train"),
+        ({"x": X, "y": Y, "x_test": X}, {}, "optionally x_test and y_test"),
         ({"x": X, "y": Y, "z": Y}, {}, "unknown array 'z'"),
-        ({"x": X[:4], "y": Y}, {}, "one entry for each sample"),
+        ({"x": X[:4], "y": Y}, {}, "one entry per sample"),
         ({"x": X * np.nan, "y": Y}, {}, "NaN, infinite"),
         ({"x": X, "y": Y * 1.0}, {}, "predicts classes, which are integers or names, got float64"),
         ({"x": X, "y": Y + 1}, {}, "expected classes from 0 to 1, got class 2"),
         ({"x": X, "y": Y + 2**60}, {"classes": ["0", "1"]}, "unknown classes '2'; expected '0', '1'"),
-        ({"x": X, "y": Y - 1}, {}, "classes count from 0, got -1"),
+        ({"x": X, "y": Y - 1}, {}, "classes must be at least 0, got -1"),
         ({"x": X[:, :1], "y": Y}, {}, r"expected inputs of shape \[2\], got \[1\]"),
         ({"x": X, "y": Y}, {"classes": ["cat", "dog"]}, "unknown classes '0', '1'; expected 'cat', 'dog'"),
         ({"x": X, "y": Y, "classes": Y}, {}, "classes: expected names, got int64"),
-        ({"x": X, "y": Y, "classes": np.array(["a", "a"])}, {"classes": ["a", "b"]}, "own name, got 'a' twice"),
+        (
+            {"x": X, "y": Y, "classes": np.array(["a", "a"])},
+            {"classes": ["a", "b"]},
+            "names must be unique, got 'a' twice",
+        ),
         ({"x": X, "y": Y, "classes": np.array(["a"])}, {"classes": ["a", "b"]}, "output 1 has no name"),
         ({"x": X, "y": X}, {"task": "labels"}, "labels must be 0 or 1"),
-        ({"x": X, "y": X}, {"task": "values", "outputs": 3}, "expected 3 targets a sample, got 2"),
-        ({"x": X, "y": Y}, {"words": True}, "expects integers from 0 on"),
+        ({"x": X, "y": X}, {"task": "values", "outputs": 3}, "expected 3 targets per sample, got 2"),
+        ({"x": X, "y": Y}, {"words": True}, "expects integers of at least 0"),
         ({"x": X[:0], "y": Y[:0]}, {}, "expected at least one sample"),
-        ({"x": np.array([{}] * 10), "y": Y}, {}, "cannot be read as arrays of numpy: Object arrays"),
+        ({"x": np.array([{}] * 10), "y": Y}, {}, "cannot be read as NumPy arrays: Object arrays"),
     ],
 )
 def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], options: dict[str, Any], problem: str) -> None:
@@ -240,7 +244,7 @@ def test_own_files_under_a_data_set_of_the_server(tmp_path: Path) -> None:
     expected = part.plan.scaling.normaliser((1, 28, 28))(torch.from_numpy(x))
     assert torch.equal(own.train(0, 1).x, expected)
     noisy = Digits(noise=Noise(fraction=0.5, std=1.0)).server_part(1).plan
-    with pytest.raises(DataError, match=r"the server sets data\.noise, which only clients of its data set have"):
+    with pytest.raises(DataError, match=r"the server sets data\.noise, which applies only to parts of its own"):
         load_spec(str(tmp_path / "d.npz")).load(noisy, 0)
 
 

@@ -1,4 +1,4 @@
-"""Data sets, and how they are divided over clients."""
+"""Data sets, and their partition over clients."""
 
 from typing import get_args
 
@@ -10,6 +10,6 @@ from fedge.data.remote import Remote
 
 DataOptions = KnownData | Remote | PythonData
 DATASETS: tuple[type[Options], ...] = tuple(kind for kind in get_args(DataOptions) if kind is not PythonData)
-"""The kinds of data set that a file can name; a user's own is chosen by the path of its function."""
+"""The data sets that an experiment file can name; a user's data set is named by the path of its function."""
 
 __all__ = ["DATASETS", "PARTITIONS", "DataOptions"]

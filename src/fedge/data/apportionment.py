@@ -1,4 +1,4 @@
-"""Apportionment: whole numbers of clients and of samples in given proportions, and samples dealt in these numbers."""
+"""Apportionment: integer numbers of clients and samples in given proportions, and the samples themselves."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ MIN_ALPHA, MAX_ALPHA = 1e-6, 1e6
 
 
 def nearest_whole(number: float) -> int:
-    """The nearest whole number; of two, the higher."""
+    """Return the nearest integer; halves are rounded up."""
     return int(number + 0.5)
 
 
 def choose_clients(num_clients: int, fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """So many random clients as are nearest to a fraction of them, ascending."""
+    """Return a random fraction of the clients, rounded to the nearest integer, in ascending order."""
     return np.sort(rng.choice(num_clients, nearest_whole(fraction * num_clients), replace=False))
 
 
 def draw_proportions(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
-    """One draw of a symmetric Dirichlet distribution.
+    """Return one draw from a symmetric Dirichlet distribution.
 
     A gamma variable with a small shape underflows to zero, and zeros divided by their sum give NaN. Its
     logarithm does not: Gamma(a) = Gamma(a + 1) * U^(1/a), and log U is minus an exponential variable.
@@ -33,7 +33,7 @@ def draw_proportions(alpha: float, size: int, rng: np.random.Generator) -> np.nd
 def follow(
     train: list[np.ndarray], labels_train: np.ndarray, labels_test: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """The test set in each client's training class proportions; a class nobody trains on is not dealt."""
+    """Return test samples in each client's training class proportions; classes that no client trains on are omitted."""
     classes = np.unique(labels_train)
     held = np.stack([count(labels_train[indices], classes) for indices in train])
     counts = apportion(count(labels_test, classes), held / held.sum(0))
@@ -41,7 +41,7 @@ def follow(
 
 
 def count(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """How many samples of each class there are; the classes are ascending."""
+    """Return the number of samples of each class; the classes must be ascending."""
     places = np.searchsorted(classes, labels)
     known = places < len(classes)
     known[known] = classes[places[known]] == labels[known]
@@ -49,10 +49,10 @@ def count(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def apportion(totals: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Whole numbers in proportion to the columns of `shares`, each column adding up to its total.
+    """Return integers in proportion to the columns of `shares`; each column sums to its total.
 
-    By largest remainders, added up over the columns: what rounding takes from a client in one class it gets
-    back in another, so that equal clients get equal numbers in all.
+    Uses largest remainders, accumulated over the columns: what a client loses by rounding in one class it gains in
+    another, so that equal clients get equal totals.
     """
     counts = np.zeros(shares.shape, int)
     owed = np.zeros(len(shares))
@@ -62,7 +62,7 @@ def apportion(totals: np.ndarray, shares: np.ndarray) -> np.ndarray:
         remainder = quota - counts[:, k]
         owed += remainder
         num_left = total - counts[:, k].sum()
-        rank = np.where(remainder > 1e-9, owed, -np.inf)  # less is a rounding error of a whole number
+        rank = np.where(remainder > 1e-9, owed, -np.inf)  # below it is a rounding error of an integer
         lucky = np.argsort(-rank, kind="stable")[:num_left]
         counts[lucky, k] += 1
         owed[lucky] -= 1
@@ -84,16 +84,17 @@ def fill_up(counts: np.ndarray, min_size: int) -> None:
 
 
 def mix(counts: np.ndarray) -> None:
-    """Swap single samples until every client has two classes; it must be possible, and every client have two samples.
+    """Swap single samples until every client has two classes, in place.
 
-    A client with class a alone swaps with the one that has most samples of other classes. That one has two at
-    least, or there would be fewer such samples than clients; so it keeps one, and gets one of class a.
+    This must be possible, and every client must have two samples. A client that has only class a swaps with the client
+    that has most samples of other classes. That one has at least two, otherwise there would be fewer such samples than
+    clients; so it keeps one and gets one of class a.
     """
     for poor in np.flatnonzero((counts > 0).sum(1) < 2):
         own = counts[poor].argmax()
         others = counts.copy()
         others[:, own] = 0
-        if others[poor].any():  # an earlier swap has mended it
+        if others[poor].any():  # fixed by an earlier swap
             continue
         donor = others.sum(1).argmax()
         label = others[donor].argmax()
@@ -104,7 +105,7 @@ def mix(counts: np.ndarray) -> None:
 def deal_counts(
     labels: np.ndarray, classes: np.ndarray, counts: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Random samples of each class, as many for each client as its row of `counts` says."""
+    """Return random samples for each client: of each class the number in the client's row of `counts`."""
     hands: list[list[np.ndarray]] = [[] for _ in counts]
     for k, label in enumerate(classes):
         samples = rng.permutation(np.flatnonzero(labels == label))
@@ -114,10 +115,10 @@ def deal_counts(
 
 
 def choose_classes(parts: np.ndarray, k: int, num_clients: int, rng: np.random.Generator) -> np.ndarray:
-    """For each client k different classes, each class as often as it has parts.
+    """Return k different classes for each client, as a mask; each class is used as often as it has parts.
 
-    Left to chance but where a class has a part for every client that is still to choose. There are never more
-    than k of those, as the parts left are k times the clients left; so it always comes out even.
+    The choice is random, except that a class with one part for every remaining client must be chosen. There are never
+    more than k such classes, because k parts per remaining client are left; so all parts are used.
     """
     left = parts.copy()
     chosen = np.zeros((num_clients, len(parts)), bool)
@@ -133,7 +134,7 @@ def choose_classes(parts: np.ndarray, k: int, num_clients: int, rng: np.random.G
 
 
 def normalised(weights: np.ndarray, live: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
-    """Weights that add up to one, or to one in each group; equal ones where those of all that are left underflowed."""
+    """Return weights that sum to one, or to one in each group; equal weights where all live ones underflowed."""
     group = np.zeros(len(weights), int) if group is None else group
     none = np.bincount(group, weights)[group] <= 0
     weights = np.where(none & live, 1.0, weights)
@@ -142,11 +143,11 @@ def normalised(weights: np.ndarray, live: np.ndarray, group: np.ndarray | None =
 
 
 def cut_alike(labels_train: np.ndarray, labels_test: np.ndarray, cuts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The test samples of trained classes, and where to cut them when sorted.
+    """Return the test samples of trained classes, and the positions at which to cut them when sorted.
 
-    A cut through the training samples of a class goes through its test samples at the same place. Equal parts
-    would drift apart where classes are not equally frequent in the two sets, and test clients on classes that
-    they do not have.
+    A cut within the training samples of a class is made at the same fraction of its test samples. Equal parts would
+    diverge where classes are not equally frequent in the two sets, and clients would be tested on classes that they do
+    not have.
     """
     classes, counts = np.unique(labels_train, return_counts=True)
     known = np.flatnonzero(np.isin(labels_test, classes))
@@ -161,9 +162,9 @@ def deal_shards(labels: np.ndarray, samples: np.ndarray, cuts: np.ndarray, deal:
 
 
 def hold_out(keys: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """The samples to train on and to test on: of each key the last ones are for the test, never all of them."""
+    """Return the training and the test samples; the last samples of each key, but never all, are for the test."""
     order = np.argsort(keys, kind="stable")
     _, starts, sizes = np.unique(keys[order], return_index=True, return_counts=True)
-    place = np.arange(len(keys)) - np.repeat(starts, sizes)  # of a sample among those of its key
+    place = np.arange(len(keys)) - np.repeat(starts, sizes)  # position of a sample among those of its key
     is_test = place >= np.repeat(sizes - np.floor(sizes * fraction).astype(int), sizes)
     return np.sort(order[~is_test]), np.sort(order[is_test])

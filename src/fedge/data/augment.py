@@ -1,4 +1,4 @@
-"""Training images that are flipped and cropped at random."""
+"""Random flips and crops of training images."""
 
 from __future__ import annotations
 
@@ -18,32 +18,30 @@ Side = Annotated[int, Meta(ge=1)]
 
 
 class Augment(Options, tag=False):
-    """Random changes of the training images; test images are only cropped, in the middle.
+    """Random changes of the training images; test images are only cropped, in the centre.
 
-    What happens to a sample depends on the seed, the sample and the round, not on the client that has it.
+    The change depends on the seed, the sample and the round, not on the client that has the sample.
     """
 
-    flip: Annotated[bool, Meta(description="Mirror every other image, left to right.")] = False
-    crop: Annotated[
-        Side | None, Meta(description="Cut out a square of this many pixels a side, at a random place.")
-    ] = None
-    pad: Annotated[int, Meta(ge=0, description="Before that, add this many black pixels on each side.")] = 0
+    flip: Annotated[bool, Meta(description="Mirror images left to right, each with probability 1/2.")] = False
+    crop: Annotated[Side | None, Meta(description="Side in pixels of a square to crop, at a random position.")] = None
+    pad: Annotated[int, Meta(ge=0, description="Black pixels to add on each side before cropping.")] = 0
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of an image after it."""
+        """Return the shape of an augmented image; a DataError if it cannot be augmented."""
         if len(shape) != 3:
             raise DataError(f"data.augment: expected images (channels, height, width), got inputs of shape {shape}")
         if self.crop is None:
             return shape
         if self.crop > min(shape[1:]) + 2 * self.pad:
             raise DataError(
-                f"data.augment.crop: {self.crop} pixels cannot be cut out of {shape[1]}x{shape[2]} "
-                f"with {self.pad} more on each side; lower it or raise data.augment.pad"
+                f"data.augment.crop: {self.crop} pixels cannot be cropped from {shape[1]}x{shape[2]} with {self.pad} "
+                "added on each side; lower it or raise data.augment.pad"
             )
         return (shape[0], self.crop, self.crop)
 
     def train(self, x: Tensor, draws: np.ndarray) -> Tensor:
-        """Training images; `draws` are their rows of what `draw_augmentation` returns."""
+        """Return augmented training images; `draws` are their rows of the result of `draw_augmentation`."""
         if self.flip:
             mirrored = torch.from_numpy(draws[:, 0] < 0.5)
             x = torch.where(mirrored[:, None, None, None], x.flip(-1), x)
@@ -57,7 +55,7 @@ class Augment(Options, tag=False):
         return x.movedim(1, 3)[image, (top[:, None] + side)[:, :, None], (left[:, None] + side)[:, None]].movedim(3, 1)
 
     def test(self, x: Tensor) -> Tensor:
-        """Test images."""
+        """Return test images, cropped in the centre."""
         if self.crop is None:
             return x
         x = pad(x, [self.pad] * 4)
@@ -66,5 +64,5 @@ class Augment(Options, tag=False):
 
 
 def draw_augmentation(num_samples: int, seed: int, round: int) -> np.ndarray:
-    """Return three numbers from 0 to 1 for each sample of the data set: flipped or not, place of the crop."""
+    """Return three numbers in [0, 1) for each sample of the data set: for the flip and for the position of the crop."""
     return generator(seed, "augment", round=round).random((num_samples, 3))

@@ -1,4 +1,4 @@
-"""Which samples a client looks at, step by step."""
+"""The minibatches of a client, as indexes of its samples for each step."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def plan(
     batches_per_step: int = 1,
     drop_single: bool = False,
 ) -> Steps:
-    """The batches of one client's work in one round.
+    """Return the batches of one client's work in one round.
 
-    Steps draw from permutations laid end to end, so a batch may straddle two of them; epochs see every sample once and
-    end in a short batch. A step that needs several batches draws them end to end in either case. `drop_single` is for
-    models with BatchNorm: a last batch of one sample is dropped unless it is the only one.
+    With `num_steps`, batches come from concatenated permutations, so a batch may span two of them. With `num_epochs`,
+    each epoch uses every sample once and ends with a short batch. A step that needs several batches takes consecutive
+    ones in either case. `drop_single` is for models with BatchNorm: a last batch of one sample is dropped unless it is
+    the only one.
     """
     size = min(batch_size, num_samples)
     if num_steps is None:

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from their python or binary files, also with the samples in another order."""
+"""CIFAR-10 and CIFAR-100 from their python or binary files, with the samples in any order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fedge.data.files import AnyOrder, Collection, Dir, Source, data_dir, is_pub
 from fedge.data.whole import SamplePool, Whole, without_samples
 
 _URL = "https://www.cs.toronto.edu/~kriz"
-_PIXELS = 3072  # bytes of an image: 1,024 red, green and blue ones each
-_PICKLED = b"\x80"  # what a pickle begins with; a record begins with a label, which is smaller
+_PIXELS = 3072  # bytes of an image: 1,024 each for red, green and blue
+_PICKLED = b"\x80"  # first byte of a pickle; a record begins with a label, which is smaller
 _OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _FINE_OBJECTS = (
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
@@ -35,7 +35,7 @@ _LABELS = {"cifar10": ("labels",), "cifar100": ("coarse_labels", "fine_labels")}
 
 
 def _files(name: str, archive: str, digests: dict[str, tuple[str, str]]) -> tuple[Source, ...]:
-    """Files of the python version with their MD5, or of the binary version; of both, a digest for any order."""
+    """Return the files: python version with MD5, or binary version, both with a digest for any order."""
     how = f"mkdir -p {{folder}} && curl -L {_URL}/{archive} | tar xz --strip-components 1 -C {{folder}}"
     return tuple(
         Source({file: checksum, f"{file}.bin": None}, how, AnyOrder(digest, partial(_records, name)))
@@ -53,7 +53,7 @@ def _records(name: str, content: bytes) -> np.ndarray:
             bytes_of = [np.asarray(column, np.uint8)[:, None] for column in columns]
             return np.concatenate([*bytes_of, np.asarray(_entry(batch, "data"), np.uint8)], axis=1)
         except (ValueError, TypeError, OverflowError, IndexError) as error:
-            raise DataError(f"expected a CIFAR batch with a row for each label: {error}; get it again") from error
+            raise DataError(f"expected a CIFAR batch with one row per label: {error}; get it again") from error
     size = len(labels) + _PIXELS
     if not content or len(content) % size:
         raise DataError(
@@ -153,7 +153,7 @@ class Cifar100(Divided, tag="cifar100"):
 
 
 def _read(files: Collection, dir: str | None, name: str, train: bool) -> list[np.ndarray]:
-    """The records of each file: as published, or else by their SHA-256, so that any other order gives the same."""
+    """Return the records of each file; if they are not as published, sorted by SHA-256 so that the order is unique."""
     if not train:
         files = files._replace(files=files.files[-1:])
     found = []
@@ -168,7 +168,7 @@ def _read(files: Collection, dir: str | None, name: str, train: bool) -> list[np
 
 
 def _pool(batches: list[np.ndarray]) -> SamplePool:
-    """The last label is the class."""
+    """Return samples of these records; the last label is the class."""
     records = np.concatenate(batches)
     x = np.ascontiguousarray(records[:, -_PIXELS:]).reshape(-1, 3, 32, 32)
     return SamplePool(torch.from_numpy(x), torch.from_numpy(records[:, -_PIXELS - 1].astype(np.int64)))
@@ -181,14 +181,14 @@ def _entry(batch: dict[str, Any], name: str) -> Any:
 
 
 class _Arrays(pickle.Unpickler):
-    """Reads arrays and plain values; a pickle that asks for anything else is refused."""
+    """Unpickles arrays and plain values only; raises an UnpicklingError for anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np.empty(0).__reduce__()[0]  # the same function, whatever this numpy calls its module
+            return np.empty(0).__reduce__()[0]  # the same function, whatever its module is called in this numpy
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        raise pickle.UnpicklingError(f"it refers to {module}.{name}")
 
 
 def _unpickle(content: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What clients have, counted."""
+"""Numbers of samples of clients, in total and by class."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedge.data.divided_dataset import DividedClients
 
 
 class ClientSize(NamedTuple):
-    """One client: how many samples it has, and how many of each class."""
+    """One client's number of samples, in total and by class."""
 
     client: int
     train: int
     test: int
-    classes: list[int] | None  # None: targets are values
+    classes: list[int] | None  # None if targets are values
 
 
 def measure(clients: Clients, which: Iterable[int], round: int = 1) -> Iterator[ClientSize]:
-    """The sizes of some clients in a round."""
+    """Yield the sizes of some clients in a round."""
     for client in which:
         if isinstance(clients, DividedClients):
             labels, num_test = clients.labels(client, round), clients.num_test(client)
@@ -37,6 +37,6 @@ def _count(labels: Tensor, clients: Clients) -> list[int] | None:
 
 
 def evenly(num_clients: int, most: int) -> list[int]:
-    """At most so many clients, evenly spaced."""
+    """Return at most `most` clients, evenly spaced."""
     count = min(num_clients, most)
     return [number * num_clients // count for number in range(count)]

@@ -1,4 +1,4 @@
-"""What the rest of the project sees of data: clients with samples."""
+"""The interface of data to the rest of the project: clients with samples."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ class Samples(NamedTuple):
 
 
 class Clients(Registered, Protocol):
-    """All clients' data. Samples are made or cut out when asked for, so that a million clients cost nothing.
+    """The data of all clients. Samples are generated or selected on request, so that a million clients cost nothing.
 
     Data may change from round to round; rounds count from 1.
     """
 
     def num_samples(self, client: int, round: int) -> int:
-        """Of its training set in a round: at least one, unless it never has any."""
+        """Return the size of the training set in a round: at least 1, unless the client never has samples."""
 
     def train(self, client: int, round: int) -> Samples: ...
     def test(self, client: int, round: int) -> Samples:
-        """The client's own test set; it may be empty."""
+        """Return the client's test set, which may be empty."""
 
     def validation(self, client: int, round: int) -> Samples:
-        """The samples that the client holds out of its training data; none without a validation split."""
+        """Return the samples that the client holds out of its training data; none without a validation split."""
 
     def pooled_test(self) -> Samples:
-        """What the global model is tested on: the same in every round."""
+        """Return the test set of the global model, which is the same in every round."""
 
 
 class ServerPart(NamedTuple):
-    """What a server has of a data set whose training samples are elsewhere."""
+    """The server's part of a data set whose training samples are on clients."""
 
-    plan: DataPlan  # what it tells its clients
-    test: Samples | None  # what the global model is tested on, as `pooled_test`; None: no sample
-    num_clients: int | None  # into which the data set is divided; None: as many as will join
+    plan: DataPlan  # sent to the clients
+    test: Samples | None  # test set of the global model, as `pooled_test`; None: no samples
+    num_clients: int | None  # clients over which the data set is divided; None: any number may join
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ class ServerPart(NamedTuple):
         return self.plan.task
 
     def scaled(self, scaling: Scaling) -> ServerPart:
-        """Return the same with inputs that are normalised: the test set's, and by the plan those of clients."""
+        """Return the same with normalised inputs: those of the test set and, through the plan, those of clients."""
         normaliser = scaling.normaliser(self.shape)
         test = Samples(normaliser(self.test.x), self.test.y) if self.test else None
         return self._replace(plan=replace(self.plan, scaling=scaling, sums=False), test=test)

@@ -1,4 +1,4 @@
-"""What a server tells its clients about the data that they should have. It travels, so it holds no path."""
+"""What a server tells its clients about their data. It is sent to other machines, so it contains no paths."""
 
 from __future__ import annotations
 
@@ -26,38 +26,41 @@ _MAX_INPUT = 1 << 27
 
 
 class DataPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Clients whose data is divided from one data set compare `settings`; data of a client's own fits all the rest."""
+    """The server's requirements for data.
+
+    Clients with parts of the server's data set compare `settings`; clients with their own data match the other fields.
+    """
 
     shape: Shape
     num_outputs: Outputs
     task: Task
-    seed: Size  # of the division, and of what is held out
-    settings: dict[str, Any] | None = None  # of the data set that all clients have parts of; None: each has its own
+    seed: Size  # of the partition and the validation split
+    settings: dict[str, Any] | None = None  # of the data set that is divided over clients; None: each has its own data
     words: bool = False  # inputs are integers
-    classes: tuple[str, ...] = ()  # names, in the order of the model's outputs; () if they go by number
-    columns: tuple[str, ...] = ()  # names of inputs, in the model's order; () if they go by place
+    classes: tuple[str, ...] = ()  # names, in the order of the model's outputs; () if matched by index
+    columns: tuple[str, ...] = ()  # names of inputs, in the model's order; () if matched by position
     target: str | None = None  # the column to predict
-    test_fraction: Share = 0.0  # of a client's own samples, held out for its test set where it has none
+    test_fraction: Share = 0.0  # share of a client's samples for its test set, if it has none
     validation: Share | None = None
-    scaling: Scaling | None = None  # by which inputs are normalised
-    sums: bool = False  # scaling comes from the clients' sums, before round 1
+    scaling: Scaling | None = None  # normalisation of inputs
+    sums: bool = False  # the scaling is computed from the clients' sums before round 1
 
     def __post_init__(self) -> None:
         check_shape(self.shape)
 
 
 def check_shape(shape: Iterable[int]) -> None:
-    """Raise a ValueError if one input would be too large for a client: the server may be hostile."""
+    """Raise a ValueError if an input would be too large for a client, since the server may be malicious."""
     if prod(shape) > _MAX_INPUT:
         raise ValueError(f"shape: expected at most {_MAX_INPUT} numbers in an input, got {list(shape)}")
 
 
 def travelling_settings(options: Struct) -> dict[str, Any]:
-    """Return the settings of a data set that decide what clients have, without paths: these differ between machines."""
+    """Return the settings of a data set that determine the clients' data, without paths, which differ by machine."""
     plain = omit(msgspec.to_builtins(options), paths_without_effect(options))
     found = {key: value for key, value in plain.items() if key not in PATHS}
     found = dict(map_texts(found, lambda text, key: short_name(text)))
-    if found.get("options"):  # of a user's function: nobody else knows what they hold
+    if found.get("options"):  # of a user's function: their content is private
         found["options"] = digest(found["options"])
     return found
 
@@ -67,13 +70,13 @@ def check_settings(server: Mapping[str, Any], own: Mapping[str, Any], whose: str
     try:
         theirs, ours = _flat(server, "data"), _flat(own, "data")
     except RecursionError:
-        raise DataError(f"{whose}: its data settings, or the server's, are nested too deep") from None
+        raise DataError(f"{whose}: its data settings or the server's are nested too deeply") from None
     for path in sorted(theirs.keys() | ours.keys(), key=lambda path: (path != "data.name", path)):
         if theirs.get(path) != ours.get(path):
             raise DataError(
                 printable(
                     f"{path}: the server has {show(theirs.get(path))}, {whose} has {show(ours.get(path))}; "
-                    "both must divide the same data set alike"
+                    "both must divide the same data set in the same way"
                 )
             )
 

@@ -32,14 +32,17 @@ Count = Annotated[int, Meta(ge=1)]
 class Noise(Options, tag=False, kw_only=True):
     """Gaussian noise on the training inputs of some clients, clipped to the range of the training data."""
 
-    fraction: Annotated[float, Meta(ge=0, le=1, description="Share of the clients that are noisy.")]
+    fraction: Annotated[float, Meta(ge=0, le=1, description="Share of clients that are noisy.")]
     std: Annotated[
-        float, Meta(ge=0, le=1e6, description="Standard deviation, in units of the inputs before they are normalised.")
+        float, Meta(ge=0, le=1e6, description="Standard deviation, in units of the inputs before normalisation.")
     ]
 
 
 class DividedClients:
-    """Clients whose samples are cut out of a whole data set. `held_out`: rows of the training set, for validation."""
+    """Clients whose samples are selected from a whole data set.
+
+    `held_out` has each client's rows of the training set for validation.
+    """
 
     def __init__(self, whole: Whole, split: Split, held_out: Hands, options: Divided, seed: int) -> None:
         self._whole, self._split, self._options, self._seed = whole, split, options, seed
@@ -57,7 +60,7 @@ class DividedClients:
         self._drift: Steady = options.drift or Steady()
         self._drift.check(self.task, tuple(whole.train.x.shape[1:]), whole.words, len(self.sizes))
         self._drawn = self._drift.draw(len(self.sizes), seed)
-        self._draws: tuple[int, np.ndarray] | None = None  # of the last round asked for: what augments its samples
+        self._draws: tuple[int, np.ndarray] | None = None  # of the last round requested: the draws of its augmentation
         self._low, self._high = self._preparation.extremes() if options.noise else (0.0, 0.0)
 
     def num_samples(self, client: int, round: int) -> int:
@@ -72,7 +75,7 @@ class DividedClients:
         return Samples(self._preparation.normalised(self._drifted(x, client, round)), y)
 
     def validation(self, client: int, round: int) -> Samples:
-        """Noisy as the client's training data, otherwise treated as its test data: not augmented, drifting alike."""
+        """Return held-out samples: noisy like the training data, otherwise treated like test data (no augmentation)."""
         rows = self._drift.test(self._held_out, client, round, self._seed, self._drawn)
         x, y = self._preparation.cut_unaugmented(self._whole.train, rows)
         x = self._noised(x, client, "validation noise")
@@ -85,15 +88,15 @@ class DividedClients:
         return Samples(self._preparation.normalised(self._drifted(x, client, round)), y)
 
     def pooled_test(self) -> Samples:
-        """The whole test set, which no drift changes."""
+        """Return the whole test set, which drift does not change."""
         return self._preparation.pooled_test()
 
     def num_test(self, client: int) -> int:
-        """The size of the client's own test set."""
+        """Return the size of the client's test set."""
         return len(self._split.test[client])
 
     def labels(self, client: int, round: int) -> Tensor:
-        """The targets of the client's training set."""
+        """Return the targets of the client's training set."""
         return self._whole.train.y[torch.from_numpy(self._train_rows(client, round))]
 
     def _train_rows(self, client: int, round: int) -> np.ndarray:
@@ -103,13 +106,13 @@ class DividedClients:
         return self._drift.inputs(x, client, round, self._seed, self._drawn)
 
     def _augmentation(self, round: int) -> np.ndarray:
-        """Return the draws of a round for all samples. Clients of one round share them, so the last ones are kept."""
+        """Return the draws of a round for all samples; cached for one round, because its clients share them."""
         if self._draws is None or self._draws[0] != round:
             self._draws = round, draw_augmentation(len(self._whole.train.y), self._seed, round)
         return self._draws[1]
 
     def _noised(self, x: Tensor, client: int, purpose: str) -> Tensor:
-        """The inputs, with noise if the client is noisy."""
+        """Return the inputs, with noise if the client is noisy."""
         if not (self._options.noise and client in self.noisy):
             return x
         noise = generator(self._seed, purpose, client).standard_normal(x.shape, dtype=np.float32)
@@ -117,30 +120,32 @@ class DividedClients:
 
 
 class Divided(Options):
-    """What every data set that is divided over clients can be told."""
+    """Common options of data sets that are divided over clients."""
 
     part = Part("data set", "fedge.datasets")
     clients: Annotated[
-        Count | None, Meta(description=f"Number of clients: {NUM_CLIENTS} if not given, all if they are natural.")
+        Count | None, Meta(description=f"Number of clients ({NUM_CLIENTS}; with partition natural, all).")
     ] = None
-    partition: Annotated[Partition, Meta(description="How samples are dealt to clients.")] = Iid()
+    partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Iid()
     noise: Annotated[Noise | None, Meta(description="Noise on the training inputs of some clients.")] = None
     augment: Annotated[Augment | None, Meta(description="Random changes of the training images.")] = None
     normalise: Annotated[
         bool | Scaling,
-        Meta(description="Shift and scale inputs to the training set's mean 0 and deviation 1, or by { mean, std }."),
+        Meta(
+            description="Normalise inputs to the training set's mean 0 and standard deviation 1, or by { mean, std }."
+        ),
     ] = False
     shared_fraction: Annotated[
-        float, Meta(ge=0, lt=1, description="Share of the training set that is given to all clients, not dealt.")
+        float, Meta(ge=0, lt=1, description="Share of the training set that all clients have.")
     ] = 0.0
     oversample: Annotated[
-        bool, Meta(description="Repeat a client's samples of its rarer classes until all its classes are as frequent.")
+        bool, Meta(description="Repeat samples of a client's rarer classes until its classes are equally frequent.")
     ] = False
-    drift: Annotated[DriftOptions | None, Meta(description="How the data changes by round.")] = None
+    drift: Annotated[DriftOptions | None, Meta(description="How the data changes from round to round.")] = None
     validation: ValidationShare = None
 
     def whole(self, train: bool = True) -> Whole:
-        """Read the data set; without `train`, the training samples may be missing, where nothing depends on them."""
+        """Return the data set; without `train`, training samples may be omitted where nothing depends on them."""
         raise NotImplementedError
 
     def build(self, seed: int) -> DividedClients:
@@ -148,7 +153,7 @@ class Divided(Options):
         return self.divide(self.whole(), seed)
 
     def server_part(self, seed: int) -> ServerPart:
-        """Return what a server has; training samples are read only where the test set or N depends on them."""
+        """Return the server's part; reads training samples only if the test set or the number of clients needs them."""
         counts_keys = isinstance(self.partition, Natural) and self.clients is None
         whole = self.whole(train=self.normalise is True or counts_keys)
         prepared = self.prepare(whole)
@@ -171,10 +176,10 @@ class Divided(Options):
         return ServerPart(plan, test if len(test) else None, num_clients)
 
     def prepare(self, whole: Whole) -> Preparation:
-        """Return what happens to the samples; a DataError if it cannot happen to such data."""
+        """Return the preparation of samples; a DataError if the options do not fit the data."""
         if whole.words and (self.noise or self.augment or self.normalise):
             raise DataError(
-                "data.noise, data.augment and data.normalise change numbers, but the inputs of this data set are "
+                "data.noise, data.augment and data.normalise apply to numbers, but the inputs of this data set are "
                 "words or characters; leave them out"
             )
         return Preparation(whole, self.augment, self.normalise)
@@ -183,13 +188,13 @@ class Divided(Options):
         split, held_out = self._split(*whole.labels(), generator(seed, "partition"), seed)
         if self.oversample:
             if whole.task != "classes":
-                raise DataError(f"data.oversample: repeats samples of rare classes, but targets here are {whole.task}")
+                raise DataError(f"data.oversample: expected classes, of which rare ones are repeated, got {whole.task}")
             labels = whole.train.y.numpy()
             split = split._replace(train=[_balanced(rows, labels[rows]) for rows in split.train])
         return DividedClients(whole, split, held_out, self, seed)
 
     def _split(self, train: Labels, test: Labels, rng: np.random.Generator, seed: int) -> tuple[Split, Hands]:
-        """What clients train and are tested on, and what they hold out of the samples that they were dealt."""
+        """Return the training and test samples of clients, and the samples that they hold out for validation."""
         num_shared = nearest_whole(self.shared_fraction * len(train.y))
         order = generator(seed, "shared samples").permutation(len(train.y)) if num_shared else np.arange(len(train.y))
         shared, dealt = order[:num_shared], np.sort(order[num_shared:])
@@ -212,6 +217,6 @@ class Divided(Options):
 
 
 def _balanced(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The samples, repeated in turn until every class has as many as the largest."""
+    """Return the samples, repeated in turn until every class is as large as the largest."""
     classes, counts = np.unique(labels, return_counts=True)
     return np.sort(np.concatenate([np.resize(rows[labels == label], counts.max()) for label in classes]))

@@ -1,4 +1,4 @@
-"""One file over HTTP: resumed where it stopped, bounded in size, and put in place once its SHA-256 is right."""
+"""Download of one file over HTTP: resumable, limited in size, and put in place after its SHA-256 was checked."""
 
 from __future__ import annotations
 
@@ -18,38 +18,39 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 from fedge.core.errors import DataError, NetworkError, StorageError
 
 TIMEOUT_S = 30.0
-"""Without a byte from the server."""
-_PATIENCE = 3  # attempts in a row that bring no byte
+"""Longest time without a byte from the server."""
+_PATIENCE = 3  # consecutive attempts without a new byte
 _CHUNK = 1 << 16
-_ZIP_OR_GZIP = 32 + zlib.MAX_WBITS  # zlib finds out which
+_ZIP_OR_GZIP = 32 + zlib.MAX_WBITS  # zlib detects which
 
 Progress = Callable[[int, int | None], None]
-"""Is told how many bytes there are, and of how many."""
+"""Called with the number of bytes downloaded, and the total if it is known."""
 
 
 class Download(NamedTuple):
-    """A file that can be had as it is."""
+    """A file that can be downloaded directly."""
 
     url: str
-    sha256: str  # of its content; of a name that ends in .gz, unzipped, since any program may have zipped it
-    max_bytes: int  # more is not what was published
+    sha256: str  # of the content, unzipped if the name ends in .gz, because zip programs differ
+    max_bytes: int  # a larger file is not the published one
 
 
-class _Restart(Exception):  # noqa: N818 - no error: what is there does not belong to what the server has
-    """What has been downloaded so far has to go."""
+class _Restart(Exception):  # noqa: N818 - not an error: the partial file does not belong to the server's file
+    """The partial download must be discarded."""
 
 
 def fetch(download: Download, target: Path, progress: Progress = lambda done, total: None) -> Path:
-    """Download a file to its place and return that; what a broken attempt left in `.part` is not asked for again.
+    """Download a file to `target` and return it; an interrupted download is resumed from its `.part` file.
 
-    Raises a NetworkError if the server cannot be reached or breaks off, and a DataError if it has another file.
+    Raises a NetworkError if the server cannot be reached or the connection breaks, and a DataError if it has another
+    file.
     """
     opener = build_opener(_SameScheme)
     with _open_part(target) as part:
         resumed = part.seek(0, 2) > 0
         _complete(opener, download, part, progress)
         problem = check_content(part, target.name, download.sha256)
-        if problem and resumed:  # the first half may be of another version of the file
+        if problem and resumed:  # the first part may be from another version of the file
             _truncate(part)
             _complete(opener, download, part, progress)
             problem = check_content(part, target.name, download.sha256)
@@ -64,21 +65,21 @@ def fetch(download: Download, target: Path, progress: Progress = lambda done, to
 
 
 def check_content(file: IO[bytes], name: str, expected: str) -> str | None:
-    """Return what is wrong with the content of a file, unzipped if its name ends in .gz; None if nothing is."""
+    """Return the problem with a file's content, unzipped if its name ends in .gz; None if it is correct."""
     file.seek(0)
     found, unzip = sha256(), zlib.decompressobj(_ZIP_OR_GZIP) if name.endswith(".gz") else None
     try:
         while chunk := file.read(_CHUNK):
             found.update(unzip.decompress(chunk) if unzip else chunk)
     except zlib.error as error:
-        return f"expected a gzip file, got another: {error}"
+        return f"expected a gzip file: {error}"
     if unzip and not unzip.eof:
-        return "the gzip file is cut short"
+        return "the gzip file is truncated"
     return None if found.hexdigest() == expected else f"expected SHA-256 {expected}, got {found.hexdigest()}"
 
 
 def _complete(opener: OpenerDirector, download: Download, part: IO[bytes], progress: Progress) -> None:
-    """Append to the part until it is complete."""
+    """Append to the partial file until it is complete."""
     failed = most = 0
     while True:
         most = max(most, part.seek(0, 2))
@@ -88,23 +89,23 @@ def _complete(opener: OpenerDirector, download: Download, part: IO[bytes], progr
             problem = "the connection ended early"
         except _Restart:
             _truncate(part)
-            problem = "the server's file changes while it is read"
+            problem = "the file on the server changed during the download"
         except HTTPError as error:
             error.close()
-            problem = f"the server answers {error.code} {error.reason}"
-            if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR:  # it will not change its mind
+            problem = f"the server answered {error.code} {error.reason}"
+            if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR:  # the client's fault: retrying will not help
                 raise NetworkError(f"{download.url}: {problem}; get the file elsewhere and use --from") from None
-        except (OSError, http.client.HTTPException) as error:  # of which URLError is one
+        except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
             problem = f"{getattr(error, 'reason', None) or error or type(error).__name__}"
         failed = 0 if part.seek(0, 2) > most else failed + 1
         if failed == _PATIENCE:
             raise NetworkError(
-                f"{download.url}: {problem}; {part.tell():,} bytes are there, run the command again to continue"
+                f"{download.url}: {problem}; got {part.tell():,} bytes so far, run the command again to continue"
             )
 
 
 def _continue(opener: OpenerDirector, download: Download, part: IO[bytes], progress: Progress) -> bool:
-    """Ask once for what is missing, and return whether that was all of it."""
+    """Request the missing bytes once, and return whether the file is complete."""
     done = part.tell()
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     try:
@@ -113,11 +114,11 @@ def _continue(opener: OpenerDirector, download: Download, part: IO[bytes], progr
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             error.close()
             if error.headers.get("Content-Range") == f"bytes */{done}":
-                return True  # all of it had come when the last attempt ended
+                return True  # the last attempt had received everything
             raise _Restart from None
         raise
     with response:
-        if done and response.status != http.HTTPStatus.PARTIAL_CONTENT:  # a server that knows no ranges
+        if done and response.status != http.HTTPStatus.PARTIAL_CONTENT:  # the server does not support ranges
             _truncate(part)
             done = 0
         total = _total(response, done)
@@ -134,7 +135,7 @@ def _continue(opener: OpenerDirector, download: Download, part: IO[bytes], progr
 
 
 def _total(response: Any, done: int) -> int | None:
-    """Return the size of the whole file, of which `done` bytes are there, as the server says; None if it does not."""
+    """Return the size of the whole file, of which `done` bytes are there, as the server reports; None if unknown."""
     if not done:
         length = response.headers.get("Content-Length", "")
         return int(length) if re.fullmatch(r"\d{1,15}", length) else None
@@ -145,7 +146,7 @@ def _total(response: Any, done: int) -> int | None:
 
 
 class _SameScheme(HTTPRedirectHandler):
-    """Follows a redirect to the same scheme or to https."""
+    """Follows redirects to the same scheme or to https only."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         scheme = urlsplit(newurl).scheme
@@ -156,7 +157,7 @@ class _SameScheme(HTTPRedirectHandler):
 
 @contextmanager
 def _open_part(target: Path) -> Iterator[IO[bytes]]:
-    """The file that holds what has come so far, which no other process may write meanwhile."""
+    """Open and lock the partial file."""
     path = target.with_name(f"{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +175,7 @@ def _open_part(target: Path) -> Iterator[IO[bytes]]:
 def _write(part: IO[bytes], chunk: bytes) -> None:
     try:
         part.write(chunk)
-        part.flush()  # what has come is kept, however the process ends
+        part.flush()  # keeps received bytes, however the process ends
     except OSError as error:
         raise _unwritable(Path(part.name), error) from error
 
@@ -185,7 +186,9 @@ def _truncate(part: IO[bytes]) -> None:
 
 
 def _too_large(download: Download, size: str) -> DataError:
-    return DataError(f"{download.url}: expected at most {download.max_bytes:,} bytes, got {size}; it is another file")
+    return DataError(
+        f"{download.url}: expected at most {download.max_bytes:,} bytes, got {size}; it is a different file"
+    )
 
 
 def _unwritable(path: Path, error: OSError) -> StorageError:

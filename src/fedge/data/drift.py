@@ -1,7 +1,7 @@
-"""Data that changes by round.
+"""Drift: data that changes from round to round.
 
-Rounds count from 1, where a drift begins; in round `until` it is complete, and stays so. What a client has depends on
-the seed, the client and the round alone, and is worked out when it is asked for.
+Rounds count from 1. A drift begins in round 1, is complete in round `until`, and then stays so. A client's data depends
+only on the seed, the client and the round, and is computed on request.
 """
 
 from __future__ import annotations
@@ -27,51 +27,50 @@ Hands = Sequence[np.ndarray]
 
 
 class Steady(Options):
-    """Data that does not change; a drift is other than this in some respect."""
+    """Data that does not change; kinds of drift override some of these methods."""
 
     def check(self, task: Task, shape: tuple[int, ...], words: bool, num_clients: int) -> None:
-        """A DataError if such data cannot change like this."""
+        """Raise a DataError if such data cannot have this drift."""
 
     def draw(self, num_clients: int, seed: int) -> np.ndarray:
-        """Return client numbers that are drawn once for a run; the methods below are given them as `drawn`."""
+        """Return client numbers that are drawn once per run; the methods below receive them as `drawn`."""
         return np.zeros(0, np.int64)
 
     def num_samples(self, size: int, round: int) -> int:
-        """How many training samples a client of this size has."""
+        """Return the number of training samples in a round, for a client of this size."""
         return size
 
     def train(self, hands: Hands, client: int, round: int, seed: int, drawn: np.ndarray) -> np.ndarray:
-        """The rows of the training set that a client has."""
+        """Return a client's rows of the training set."""
         return hands[client]
 
     def test(self, hands: Hands, client: int, round: int, seed: int, drawn: np.ndarray) -> np.ndarray:
-        """The rows of the test set that a client has."""
+        """Return a client's rows of the test set."""
         return hands[client]
 
     def inputs(self, x: Tensor, client: int, round: int, seed: int, drawn: np.ndarray) -> Tensor:
-        """What has become of a client's inputs, for training or for the test."""
+        """Return a client's inputs after the drift, for training or for the test."""
         return x
 
 
 class Drift(Steady):
-    """Data that changes evenly from round 1 to round `until`."""
+    """Data that changes linearly from round 1 to round `until`."""
 
-    until: Annotated[int, Meta(ge=2, description="The round in which the change is complete; it begins in round 1.")]
+    until: Annotated[int, Meta(ge=2, description="Round in which the change is complete; it begins in round 1.")]
 
     def progress(self, round: int) -> float:
-        """From 0 in round 1 to 1 in round `until`."""
+        """Return the progress of the drift: 0 in round 1, 1 in round `until` and later."""
         return min(max((round - 1) / (self.until - 1), 0.0), 1.0)
 
 
 class Arriving(Drift, tag="arriving"):
-    """Training samples that arrive: a client starts with some, and gets the others evenly until round `until`.
+    """Arriving training samples: a client starts with some of them, and gets the others at a constant rate.
 
-    They come in a random order of the client's own. What is there stays, in its place: the training set of a round is
-    the beginning of that of every later round.
+    Each client has its own random order. The training set of a round is a prefix of that of every later round.
     """
 
     start: Annotated[
-        float, Meta(ge=0, le=1, description="Share of its samples that a client has in round 1; at least one.")
+        float, Meta(ge=0, le=1, description="Share of a client's samples that it has in round 1; at least one sample.")
     ]
 
     def num_samples(self, size: int, round: int) -> int:
@@ -85,24 +84,23 @@ class Arriving(Drift, tag="arriving"):
 
 
 class LabelShift(Drift, tag="label_shift"):
-    """Class proportions that move from a client's own towards those of another client, its partner.
+    """Label shift: a client's class proportions move towards those of another client, its partner.
 
-    A random cycle through all clients makes each the partner of another. Of the n samples of a client, `strength` * n
-    in round `until`, and a share that grows evenly from none in round 1 before that, are replaced by random ones of
-    its partner, in places drawn once; what is replaced stays so. A partner with fewer samples lends them several
-    times. Training sets and the clients' own test sets shift alike, in size they stay the same; the common test set
-    does not shift, nor the own one of a client whose partner has none. Clients whose classes are alike, as with
-    `iid`, stay alike.
+    Partners are neighbours in a random cycle through all clients. Random samples of the partner replace a growing
+    share of a client's n samples: none in round 1, `strength` * n in round `until`, at positions drawn once; a replaced
+    sample stays replaced. If the partner has fewer samples, they are used several times. Training sets and the clients'
+    test sets shift in the same way and keep their sizes. The common test set does not shift, nor does the test set of a
+    client whose partner has none. Clients with equal class proportions, as with `iid`, keep them.
     """
 
     strength: Annotated[
-        float, Meta(gt=0, le=1, description="Share of its samples that a client has from its partner in the end.")
+        float, Meta(gt=0, le=1, description="Final share of a client's samples that come from its partner.")
     ] = 1.0
 
     def check(self, task: Task, shape: tuple[int, ...], words: bool, num_clients: int) -> None:
         if task == "values":
             raise DataError(
-                "data.drift: label_shift moves proportions of classes, but the targets here are values; "
+                "data.drift: label_shift changes class proportions, but the targets of this data set are values; "
                 "choose arriving or feature_shift"
             )
         if num_clients < 2:
@@ -130,27 +128,27 @@ class LabelShift(Drift, tag="label_shift"):
 
 
 class FeatureShift(Drift, tag="feature_shift"):
-    """Inputs of some clients that change, for training and in their own test sets; the common test set does not.
+    """Feature shift: the inputs of some clients change, in their training and test sets; the common test set does not.
 
-    Images are turned by an angle that grows evenly from 0 in round 1 to `degrees`, about their centre and
-    counter-clockwise; what comes from outside is black. To all kinds of numbers an offset is added that grows from 0
-    to `std` times a standard normal number, drawn for each client and each feature, or channel of images.
+    Images are rotated counter-clockwise about their centre by an angle that grows linearly from 0 in round 1 to
+    `degrees`; pixels from outside are black. An offset is added to numbers of any kind, which grows from 0 to `std`
+    times a standard normal number, drawn for each client and each feature (or channel of images).
     """
 
     fraction: Annotated[float, Meta(ge=0, le=1, description="Share of the clients whose inputs shift.")] = 1.0
-    degrees: Annotated[float, Meta(ge=-360, le=360, description="Angle that images are turned by in the end.")] = 0.0
+    degrees: Annotated[float, Meta(ge=-360, le=360, description="Final angle by which images are rotated.")] = 0.0
     std: Annotated[
         float,
         Meta(
             ge=0,
             le=1e6,
-            description="Deviation of the offset in the end, in units of the inputs before they are normalised.",
+            description="Final standard deviation of the offset, in units of the inputs before normalisation.",
         ),
     ] = 0.0
 
     def __post_init__(self) -> None:
         if not (self.degrees or self.std):
-            raise ValueError("expected degrees or std, by which inputs shift, got neither; give one of them or both")
+            raise ValueError("expected degrees, std or both, got neither")
 
     def check(self, task: Task, shape: tuple[int, ...], words: bool, num_clients: int) -> None:
         if words:
@@ -184,10 +182,10 @@ DriftOptions = Arriving | LabelShift | FeatureShift
 
 
 def rotate(x: Tensor, degrees: float) -> Tensor:
-    """Images turned counter-clockwise about their centre, bilinear; what comes from outside is zero."""
+    """Return images rotated counter-clockwise about their centre, with bilinear interpolation; outside pixels are 0."""
     height, width = x.shape[2:]
     c, s = cos(radians(degrees)), sin(radians(degrees))
-    # Where a pixel comes from, in coordinates that run from -1 to 1 over either side, downwards over the height.
+    # The source position of a pixel, in coordinates from -1 to 1 along either side, downwards along the height.
     source = torch.tensor([[[c, -s * height / width, 0], [s * width / height, c, 0]]], dtype=x.dtype)
     grid = affine_grid(source, [1, *x.shape[1:]], align_corners=False)
     return grid_sample(x, grid.expand(len(x), -1, -1, -1), align_corners=False)

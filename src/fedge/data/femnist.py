@@ -19,18 +19,18 @@ NUM_CLASSES = 62  # digits, upper and lower case letters
 
 
 class Femnist(Divided, tag="femnist"):
-    """Handwritten characters in 62 classes by some 3,500 writers, 1x28x28, values from 0 to 1; LEAF's JSON files."""
+    """Handwritten characters in 62 classes by about 3,500 writers, 1x28x28, values from 0 to 1; LEAF's JSON files."""
 
     sources: ClassVar[tuple[Collection, ...]] = (leaf_files("femnist"),)
 
-    partition: Annotated[Partition, Meta(description="How samples are dealt to clients.")] = Natural()
+    partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Natural()
     dir: Dir = None
     test_fraction: Annotated[
         float,
         Meta(
             ge=0,
             lt=1,
-            description="Share of a writer's last samples that is held out, if the files are not split already.",
+            description="Share of a writer's last samples that is held out, if the files are not already split.",
         ),
     ] = 0.2
 
@@ -47,12 +47,12 @@ class Femnist(Divided, tag="femnist"):
 
 
 def _pool(samples: Users) -> SamplePool:
-    """Images come as 784 numbers from 0 to 1, which are bytes divided by 255."""
+    """Return samples; LEAF's images are 784 numbers from 0 to 1, which are bytes divided by 255."""
     try:
         x = np.array(samples.x, np.float32).reshape(-1, 1, 28, 28)
         y = np.array(samples.y, np.int64).reshape(-1)
     except (ValueError, TypeError) as error:
-        raise DataError(f"femnist: expected 784 numbers for each image and a class, got others: {error}") from error
+        raise DataError(f"femnist: expected 784 numbers and a class for each image: {error}") from error
     if x.size and not (x.min() >= 0 and x.max() <= 1):
         raise DataError(f"femnist: expected pixels from 0 to 1, got values from {x.min()} to {x.max()}")
     if y.size and not (y.min() >= 0 and y.max() < NUM_CLASSES):

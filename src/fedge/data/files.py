@@ -1,4 +1,4 @@
-"""Data files: where they are looked for, whether they are what was published, and how to get them."""
+"""Data files: search paths, checksums, and how to get missing files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedge.data.download import Download
 Dir = Annotated[
     str | None,
     Meta(
-        description="Where data files are, as such or in a folder by name; else FEDGE_DATA, else the user's cache.",
+        description="Directory of data files, or of folders of them (FEDGE_DATA, else the user's cache directory).",
         extra=NO_EFFECT,
     ),
 ]
@@ -32,23 +32,23 @@ _BAD_ZIP = (OSError, EOFError, zlib.error)
 
 
 class AnyOrder(NamedTuple):
-    """Content that is right in any order: by a digest of the multiset of its records, in which duplicates count."""
+    """Content whose records may be in any order, identified by a digest of the multiset of records."""
 
     sha256: str  # of the sorted SHA-256 digests of all records
-    records: Callable[[bytes], np.ndarray]  # [n, bytes of a record]; a DataError if there are none in the content
+    records: Callable[[bytes], np.ndarray]  # returns [n, bytes of a record]; raises a DataError if it finds none
 
     def matches(self, content: bytes) -> bool:
-        """Whether these are the records, whatever their order."""
+        """Return whether the content has these records, in any order."""
         return sha256(b"".join(sorted(record_digests(self.records(content))))).hexdigest() == self.sha256
 
 
 class Source(NamedTuple):
     """One file of a data set, or one folder of files (`train/*.json`), in one of several forms."""
 
-    forms: Mapping[str, str | None]  # name -> published MD5, if there is one; the first is the one to get
-    how: str  # to get it; {path} stands for where it belongs, {folder} for the folder of all
-    any_order: AnyOrder | None = None  # what is accepted, whatever its MD5
-    download: Download | None = None  # for `fedge data get`, which else prints `how`
+    forms: Mapping[str, str | None]  # name -> published MD5, if there is one; the first is the preferred form
+    how: str  # how to get it; {path} stands for its path, {folder} for the folder of all files
+    any_order: AnyOrder | None = None  # content that is accepted with any MD5
+    download: Download | None = None  # for `fedge data get`, which otherwise prints `how`
 
     @property
     def name(self) -> str:
@@ -56,23 +56,23 @@ class Source(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What there is of a source in a data directory."""
+    """The state of a source in a data directory."""
 
     source: Source
     status: Literal["ok", "missing", "wrong"]
-    path: Path  # where it is, or belongs
+    path: Path  # where it is, or should be
     problem: str = ""
 
 
 class Collection(NamedTuple):
     """Files that a data set is read from."""
 
-    folders: tuple[str, ...]  # below the data directory, where they are looked for; the first is where they belong
+    folders: tuple[str, ...]  # searched below the data directory; new files go into the first
     files: tuple[Source, ...]
-    purpose: str = ""  # what they are for, if the data set can do without them
+    purpose: str = ""  # use of the files, if they are optional
 
     def find(self, root: Path, name: str) -> list[list[Path]]:
-        """The paths of each file; a DataError that says what is missing, where it goes and how to get it."""
+        """Return the paths of each file; a DataError that lists missing files, their folder and how to get them."""
         found = [self.matches(source, root) for source in self.files]
         missing = [source for source, paths in zip(self.files, found, strict=True) if not paths]
         if missing:
@@ -94,20 +94,20 @@ class Collection(NamedTuple):
         return [root / folder for folder in self.folders]
 
     def matches(self, source: Source, root: Path) -> list[Path]:
-        """The files of a source, in its first form that is there, the first folder first."""
+        """Return the files of a source in its first form that exists, searching folders in order."""
         for place, form in product(self.places(root), source.forms):
             if found := sorted(path for path in place.glob(form) if path.is_file()):
                 return found
         return []
 
     def how(self, source: Source, root: Path) -> str:
-        """What to do to get a file."""
+        """Return instructions to get a file."""
         folder = self.places(root)[0]
         return source.how.format(path=folder / source.name, folder=folder)
 
     def check(self, root: Path) -> Iterator[Finding]:
-        """Whether each file is there, and as published where that is known."""
-        found: dict[Path, Source] = {}  # a file may serve as several
+        """Yield the state of each file: missing, ok, or different from the published one where a checksum is known."""
+        found: dict[Path, Source] = {}  # several sources may share a file
         for source in self.files:
             paths = self.matches(source, root)
             found |= dict.fromkeys(paths or [self.places(root)[0] / source.name], source)
@@ -122,13 +122,13 @@ class Collection(NamedTuple):
                 yield Finding(source, "wrong", path, str(error))
 
     def downloads(self, root: Path) -> Iterator[tuple[Download, Path]]:
-        """Return missing files that can be downloaded, each with its place."""
+        """Yield missing files that can be downloaded, each with its path."""
         for source in self.files:
             if source.download and not self.matches(source, root):
                 yield source.download, self.places(root)[0] / source.name
 
     def copy(self, origin: Path, root: Path) -> Iterator[Path]:
-        """Bring missing files from another directory, each checked before it is put in place."""
+        """Copy missing files from another directory; each is checked before it is put in place."""
         elsewhere = self._replace(folders=(*self.folders, "."))
         for source in self.files:
             if self.matches(source, root):
@@ -140,7 +140,7 @@ class Collection(NamedTuple):
 
 
 def data_dir(option: str | None) -> Path:
-    """The option, else the environment variable FEDGE_DATA, else the user's cache directory."""
+    """Return the option, else the environment variable FEDGE_DATA, else the user's cache directory."""
     chosen = option or os.environ.get("FEDGE_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -148,18 +148,18 @@ def data_dir(option: str | None) -> Path:
 
 
 def curl(url: str) -> str:
-    """Return the command that gets a file as it is."""
+    """Return the command that downloads a file."""
     return f"curl -L --create-dirs -o {{path}} {url}"
 
 
 def checksums(source: Source, path: Path) -> list[str]:
-    """The MD5 that a file of this source should have, or else what is zipped in it: any program may have zipped it."""
+    """Return the accepted MD5s of a file: of the file itself, or of its unzipped content (zip programs differ)."""
     published = (source.forms.get(path.name), source.forms.get(path.stem))
     return [each for each in published if each is not None]
 
 
 def read_source(source: Source, path: Path) -> bytes:
-    """The bytes of a file, which are what was published, in another order where that is known to be the same."""
+    """Return the bytes of a file; a DataError if they differ from the published ones (in any order, if allowed)."""
     if source.any_order is None:
         return read_checked(path, checksums(source, path))
     content = read_checked(path)
@@ -170,12 +170,12 @@ def read_source(source: Source, path: Path) -> bytes:
         raise DataError(f"{path}: {error}") from error
     raise DataError(
         f"{path} is truncated or corrupt: expected the published file, or its {source.name!r} samples in another order "
-        f"(digest {source.any_order.sha256}), got {len(content)} bytes of others; delete it and get it again"
+        f"(digest {source.any_order.sha256}), got {len(content)} other bytes; delete it and get it again"
     )
 
 
 def is_published(source: Source, path: Path, content: bytes) -> bool:
-    """Whether a file is the published one, byte for byte."""
+    """Return whether a file is the published one, byte for byte."""
     return _md5(content) in checksums(source, path)
 
 
@@ -185,14 +185,14 @@ def record_digests(records: np.ndarray) -> list[bytes]:
 
 
 def read_files(collection: Collection, root: Path, name: str) -> list[bytes]:
-    """The contents of the files of a data set, checked and unzipped."""
+    """Return the contents of the files of a data set, checked and unzipped."""
     found = collection.find(root, name)
     pairs = zip(collection.files, found, strict=True)
     return [read_unzipped(paths[0], checksums(source, paths[0])) for source, paths in pairs]
 
 
 def read_unzipped(path: Path, expected: Sequence[str] = ()) -> bytes:
-    """The bytes of a file, checked, and unzipped if its name ends in .gz."""
+    """Return the bytes of a file, checked, and unzipped if its name ends in .gz."""
     content = read_checked(path, expected)
     if path.suffix != ".gz":
         return content
@@ -203,7 +203,7 @@ def read_unzipped(path: Path, expected: Sequence[str] = ()) -> bytes:
 
 
 def read_checked(path: Path, expected: Sequence[str] = ()) -> bytes:
-    """The bytes of a file which have one of these MD5s, as they are or unzipped, if any is given."""
+    """Return the bytes of a file; a DataError if neither they nor the unzipped content has an expected MD5."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -224,7 +224,7 @@ def _md5(content: bytes) -> str:
 
 
 def read_rows(path: Path, form: Sequence[str], expected: Sequence[str] = ()) -> Iterator[list[str]]:
-    """The fields of each line of a text whose columns, separated by tabs, are as `form` names them."""
+    """Yield the tab-separated fields of each line; a DataError if a line does not have the columns in `form`."""
     try:
         text = read_unzipped(path, expected).decode()
     except UnicodeDecodeError as error:
@@ -240,7 +240,7 @@ def read_rows(path: Path, form: Sequence[str], expected: Sequence[str] = ()) -> 
 def _place(path: Path, target: Path) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.part")  # a copy that is cut short must not look whole
+        partial = target.with_name(f"{target.name}.part")  # an interrupted copy must not look complete
         shutil.copyfile(path, partial)
         partial.replace(target)
     except OSError as error:

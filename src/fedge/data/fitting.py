@@ -1,4 +1,4 @@
-"""A client's labels and columns, put in the server's order by their names."""
+"""Matching of a client's classes and columns with the server's, by name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedge.core.registered import Task
 from fedge.data.clients import Samples
 from fedge.data.data_plan import DataPlan
 
-_MOST = 12  # names in an error
+_MOST = 12  # names listed in an error
 
 
 class DataForm(NamedTuple):
-    """Of what form some data is, and by which names it goes."""
+    """Shape, task and names of some data."""
 
     shape: tuple[int, ...]
     num_outputs: int
@@ -30,10 +30,10 @@ class DataForm(NamedTuple):
 
 
 class Fitting(NamedTuple):
-    """How samples are rearranged; None: they are as the server wants them."""
+    """How samples are rearranged for the server; None where no change is needed."""
 
-    columns: Tensor | None  # for each of the server's columns, which of the client's it is
-    classes: Tensor | None  # the server's number of each class; of labels, which of the client's each is
+    columns: Tensor | None  # for each of the server's columns the index of the client's column
+    classes: Tensor | None  # the server's index of each class; for labels, the client's index of each label
     task: Task
 
     def __call__(self, samples: Samples) -> Samples:
@@ -46,9 +46,9 @@ class Fitting(NamedTuple):
 
 
 def fit(form: DataForm, plan: DataPlan, whose: str) -> Fitting:
-    """Return how a client's data becomes what the server wants; a DataError, with names, if it cannot.
+    """Return how to rearrange a client's data for the server; a DataError that lists names if they do not match.
 
-    A client may lack some classes, but no column.
+    A client may lack some classes, but no columns.
     """
     if form.task != plan.task:
         raise DataError(f"{whose}: the server predicts {plan.task}, but the targets here are {form.task}")
@@ -62,7 +62,7 @@ def fit(form: DataForm, plan: DataPlan, whose: str) -> Fitting:
     else:
         classes = None
         if form.num_outputs != plan.num_outputs:
-            raise DataError(f"{whose}: expected {plan.num_outputs} targets a sample, got {form.num_outputs}")
+            raise DataError(f"{whose}: expected {plan.num_outputs} targets per sample, got {form.num_outputs}")
     return Fitting(columns, classes, plan.task)
 
 
@@ -71,7 +71,7 @@ def _match_columns(form: DataForm, plan: DataPlan, whose: str) -> Tensor | None:
         return None
     if not plan.columns:
         raise DataError(
-            f"{whose}: its columns have names, but the server gives none, so their order cannot be checked; "
+            f"{whose}: the columns have names, but the server has none, so their order cannot be checked; "
             "set data.columns on the server"
         )
     if not form.columns:
@@ -83,7 +83,7 @@ def _match_columns(form: DataForm, plan: DataPlan, whose: str) -> Tensor | None:
 
 
 def order_of(wanted: Sequence[str], found: Sequence[str], what: str) -> Tensor | None:
-    """Return the place of each wanted name among those found; None if they are the same."""
+    """Return the index of each wanted name among those found; None if the order is the same."""
     _check_distinct(found, what)
     places = {name: place for place, name in enumerate(found)}
     if missing := [name for name in wanted if name not in places]:
@@ -94,7 +94,7 @@ def order_of(wanted: Sequence[str], found: Sequence[str], what: str) -> Tensor |
 
 
 def _match_classes(form: DataForm, plan: DataPlan, whose: str) -> Tensor | None:
-    """Return the server's number for each of the client's; classes without names go by their numbers."""
+    """Return the server's index for each of the client's classes; classes without names are matched by index."""
     if not plan.classes and not form.classes:
         if form.num_outputs > plan.num_outputs:
             raise DataError(
@@ -117,7 +117,7 @@ def _number(name: str, num_outputs: int) -> int | None:
 
 def _check_distinct(names: Sequence[str], what: str) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1][:1]:
-        raise DataError(f"{what}: each must have its own name, got {_few(twice)} twice")
+        raise DataError(f"{what}: names must be unique, got {_few(twice)} twice")
 
 
 def _few(names: Sequence[str]) -> str:

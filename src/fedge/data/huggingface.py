@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face's `datasets`, from a folder or from the hub."""
+"""Data sets of Hugging Face's `datasets`, from a folder or from the Hub."""
 
 from __future__ import annotations
 
@@ -22,37 +22,41 @@ from fedge.data.whole import SamplePool, Whole, without_samples
 
 
 class HuggingFace(Divided, tag="huggingface", kw_only=True):
-    """A data set of Hugging Face's `datasets`, as `save_to_disk` wrote it or from the hub.
+    """A data set of Hugging Face's `datasets`, written by `save_to_disk` or from the Hub.
 
-    Inputs are columns of numbers side by side, or one column of images, arrays or lists of one length. A class label
-    keeps its names. With partition = "natural" a column says who the samples are from.
+    Inputs are columns of numbers, or one column of images, arrays or lists of equal length. A class label keeps its
+    names. With partition = "natural" a column has the owner of each sample.
     """
 
-    folder: Annotated[str | None, Meta(description="The folder that save_to_disk wrote.")] = None
-    hub: Annotated[str | None, Meta(description="Or the name on the hub, as owner/name.")] = None
-    config: Annotated[str | None, Meta(description="Of the data set on the hub: its configuration.")] = None
-    revision: Annotated[str | None, Meta(description="Of the data set on the hub: a commit or tag.")] = None
-    target: Annotated[str, Meta(description="The column to predict.")] = "label"
+    folder: Annotated[str | None, Meta(description="Folder written by save_to_disk.")] = None
+    hub: Annotated[str | None, Meta(description="Name on the Hub, as owner/name.")] = None
+    config: Annotated[str | None, Meta(description="Configuration of the data set on the Hub.")] = None
+    revision: Annotated[str | None, Meta(description="Commit or tag of the data set on the Hub.")] = None
+    target: Annotated[str, Meta(description="Column to predict.")] = "label"
     inputs: Annotated[
-        list[str], Meta(description="The columns to predict from; all others if not given, but those to ignore.")
+        list[str], Meta(description="Input columns; by default all except the target and those to ignore.")
     ] = field(default_factory=list)
-    ignore: Annotated[list[str], Meta(description="Columns that are no inputs.")] = field(default_factory=list)
+    ignore: Annotated[list[str], Meta(description="Columns that are not inputs.")] = field(default_factory=list)
     task: Annotated[
-        Literal["classes", "values"], Meta(description="Whether the target is a class, of any kind, or a number.")
+        Literal["classes", "values"], Meta(description="Whether the target is a class of any type, or a number.")
     ] = "classes"
-    train: Annotated[str, Meta(description="The split to train on.")] = "train"
-    test: Annotated[str, Meta(description="The split to test on, if there is one.")] = "test"
+    train: Annotated[str, Meta(description="Training split.")] = "train"
+    test: Annotated[str, Meta(description="Test split, if there is one.")] = "test"
     test_fraction: Annotated[
         float,
-        Meta(ge=0, lt=1, description="Without that split: the share of the last rows, by natural of each key."),
+        Meta(
+            ge=0,
+            lt=1,
+            description="Without a test split: share of the last rows, with natural of each key, for the test.",
+        ),
     ] = 0.2
     size: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Pixels a side that images are scaled to; as they are if not given."),
+        Meta(description="Side in pixels to which images are scaled; not scaled by default."),
     ] = None
-    colours: Annotated[Literal["rgb", "grey"], Meta(description="Of images: three channels or one.")] = "rgb"
+    colours: Annotated[Literal["rgb", "grey"], Meta(description="Images: three channels or one.")] = "rgb"
     words: Annotated[
-        bool, Meta(description="Inputs are numbers of words or characters, and stay integers for an embedding.")
+        bool, Meta(description="Inputs are indexes of words or characters and stay integers, for an embedding.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -63,7 +67,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
         return self.assemble(*self._load())
 
     def assemble(self, splits: Mapping[str, Any], source: str) -> Whole:
-        """Return the samples in splits by name; `source` is what errors call the data set."""
+        """Return the samples in named splits; errors call the data set `source`."""
         keys = [self.partition.column] if isinstance(self.partition, Natural) and self.partition.column else []
         found = splits[self.train]
         names = self.inputs or [name for name in found.column_names if name not in (self.target, *keys, *self.ignore)]
@@ -90,7 +94,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
         )
 
     def _load(self) -> tuple[Mapping[str, Any], str]:
-        """The splits by name, and what errors call the data set."""
+        """Return the splits by name, and the name of the data set in errors."""
         try:
             library: Any = import_module("datasets")
         except ImportError:
@@ -103,7 +107,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
                 found = library.load_from_disk(str(Path(self.folder).expanduser()))
             else:
                 found = library.load_dataset(self.hub, self.config, revision=self.revision)
-        except Exception as error:  # of many kinds: files, formats, the network, the hub
+        except Exception as error:  # many types: files, formats, the network, the Hub
             setting = "folder" if self.folder is not None else "hub"
             raise DataError(f"data.{setting}: {source} cannot be loaded: {error}") from error
         splits = found if isinstance(found, Mapping) else {self.train: found}
@@ -115,7 +119,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
         return splits, source
 
     def _targets(self, rows: TableColumns, test: TableColumns, feature: Any) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-        names = getattr(feature, "names", None)  # of a class label
+        names = getattr(feature, "names", None)  # set for a class label
         if self.task == "values" or names is None:
             return targets_of(rows, test, self.target, self.task)
         y = [torch.from_numpy(_labels(table, self.target, len(names))) for table in (rows, test)]
@@ -153,7 +157,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
 
 
 def _table(part: Any, names: Sequence[str], source: str) -> TableColumns:
-    """Columns of a split as arrays; those whose entries are lists or arrays have more than one dimension."""
+    """Return columns of a split as arrays; entries that are lists or arrays give more than one dimension."""
     missing = [name for name in names if name not in part.column_names]
     if missing:
         known = ", ".join(part.column_names)
@@ -166,12 +170,14 @@ def _table(part: Any, names: Sequence[str], source: str) -> TableColumns:
         try:
             columns[name] = _array(values)
         except ValueError as error:
-            raise DataError(f"{source}, column {name!r}: expected entries of one length: {error}; pad them") from error
+            raise DataError(
+                f"{source}, column {name!r}: expected entries of equal length: {error}; pad them"
+            ) from error
     return TableColumns(columns, source, np.arange(1, part.num_rows + 1))
 
 
 def _array(values: list[Any]) -> np.ndarray:
-    """Numbers, text or lists of one length as they are; anything else, or with a value missing, as objects."""
+    """Return an array of numbers, text or lists of equal length; of objects for other or missing values."""
     if values and all(isinstance(value, bool | int | float | str | list) for value in values):
         return np.array(values)
     found = np.empty(len(values), object)
@@ -180,7 +186,7 @@ def _array(values: list[Any]) -> np.ndarray:
 
 
 def _labels(table: TableColumns, name: str, num_classes: int) -> np.ndarray:
-    """Class numbers; a DataError with the row of one that is missing, which on the hub is -1."""
+    """Return class indexes; a DataError that names the row if one is missing, which is -1 on the Hub."""
     labels = table.classes(name)
     if labels.dtype.kind not in "iu" or len(bad := np.flatnonzero((labels < 0) | (labels >= num_classes))):
         row = bad[0] if labels.dtype.kind in "iu" else 0

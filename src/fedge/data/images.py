@@ -1,4 +1,4 @@
-"""Folders of images, one for each class."""
+"""Folders of images, one folder per class."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 
 
 class Images(Divided, tag="images", kw_only=True):
-    """Image files in a folder for each class, values from 0 to 1; classes are in alphabetical order.
+    """Image files in one folder per class, values from 0 to 1; classes are in alphabetical order.
 
-    With `train/CLASS/` and `test/CLASS/` these are the two sets. With `CLASS/` alone the last files of each class,
-    by name, are for the test.
+    Folders `train/CLASS/` and `test/CLASS/` are the two sets. With `CLASS/` only, the last files of each class, by
+    name, are for the test.
     """
 
-    folder: Annotated[str, Meta(description="The folder of folders.")]
-    size: Annotated[int, Meta(ge=1, description="Pixels a side that images are scaled to.")] = 32
+    folder: Annotated[str, Meta(description="Folder that has the folders of classes.")]
+    size: Annotated[int, Meta(ge=1, description="Side in pixels to which images are scaled.")] = 32
     colours: Annotated[Literal["rgb", "grey"], Meta(description="Three channels or one.")] = "rgb"
     test_fraction: Annotated[
-        float, Meta(ge=0, lt=1, description="Share of each class for the test, if there is no test/.")
+        float, Meta(ge=0, lt=1, description="Share of each class for the test, if there is no folder test/.")
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:
@@ -65,7 +65,7 @@ class Images(Divided, tag="images", kw_only=True):
 
 
 def pixels(image: Any, colours: str, size: int | None) -> np.ndarray:
-    """Return an image of Pillow as bytes [channels, height, width], scaled to `size` a side if that is given."""
+    """Return a Pillow image as bytes [channels, height, width], scaled to sides of `size` pixels if it is given."""
     converted = image.convert("RGB" if colours == "rgb" else "L")
     if size is not None:
         converted = converted.resize((size, size), import_module("PIL.Image").Resampling.BILINEAR)
@@ -75,13 +75,13 @@ def pixels(image: Any, colours: str, size: int | None) -> np.ndarray:
 def _folders(root: Path) -> list[str]:
     names = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     if not names:
-        raise DataError(f"data.folder: expected a folder with one folder for each class, got {root}")
+        raise DataError(f"data.folder: expected a folder with one folder per class, got {root}")
     return names
 
 
 def _files(root: Path, classes: list[str]) -> list[tuple[Path, int]]:
     if root.is_dir() and (unknown := sorted(set(_folders(root)) - set(classes))):
-        raise DataError(f"{root} has a class {unknown[0]!r} that the training set has not; remove its folder")
+        raise DataError(f"{root} has a class {unknown[0]!r} that is not in the training set; remove its folder")
     found = [
         (path, label)
         for label, name in enumerate(classes)

@@ -1,4 +1,4 @@
-"""Data sets that a program has in memory: arrays, PyTorch data sets, data frames, one data set per client."""
+"""In-memory data sets: arrays, PyTorch data sets, data frames, one data set per client."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from fedge.data.userdata import check_arrays, stack
 from fedge.data.whole import Whole
 
 CLIENT = "client"
-"""The column that says whose a sample is, where every client has its own data set."""
+"""Column with the client of each sample, where every client has its own data set."""
 TARGET = "target"
-"""The column of a data frame to predict, by default."""
+"""Default target column of a data frame."""
 
 LABEL = "label"
-"""The column of a Hugging Face data set to predict, by default."""
+"""Default target column of a Hugging Face data set."""
 
 
 class DivisionSettings(TypedDict, total=False):
-    """What any data set can be told, beside its clients and its partition: see `data` in experiment files."""
+    """Settings of any data set besides clients and partition: see `data` in experiment files."""
 
     noise: Noise | Mapping[str, Any]
     augment: Augment | Mapping[str, Any]
@@ -49,23 +49,23 @@ class InMemory(Protocol):
 
     @property
     def type(self) -> str:
-        """What it is, for people."""
+        """Type of the data set, for messages."""
 
     @property
     def divided(self) -> bool:
-        """Whether it says itself which client has which sample."""
+        """Whether the data set already assigns samples to clients."""
 
     def whole(self, keys: Sequence[str] = ()) -> Whole:
-        """Return all samples; a DataError says what is wrong with them. `keys` are columns to split by."""
+        """Return all samples; a DataError if they are invalid. `keys` are columns to split by."""
 
 
 class Arrays:
-    """Inputs `x` and targets `y` as arrays or tensors, a row for each sample.
+    """Inputs `x` and targets `y` as arrays or tensors, one row per sample.
 
-    Integer targets and texts are classes, floating ones `[n]` or `[n, k]` are values to predict. Without `x_test` and
-    `y_test` the last samples of each class, a share of `test_fraction`, are the test set. `columns` says more about
-    samples, such as whose they are, for `Natural`: `{"user": users}`, or with a test set
-    `{"user": (users, test_users)}`. With `words`, inputs are indices and stay integers for an embedding.
+    Integer targets and strings are classes, floating-point ones `[n]` or `[n, k]` are values to predict. Without
+    `x_test` and `y_test` the last samples of each class, a share of `test_fraction`, are the test set. `columns` has
+    further information about samples, such as their user, for `Natural`: `{"user": users}`, or with a test set
+    `{"user": (users, test_users)}`. With `words`, inputs are indexes and stay integers, for an embedding.
     """
 
     divided = False
@@ -83,7 +83,7 @@ class Arrays:
         **settings: Unpack[DivisionSettings],
     ) -> None:
         if (x_test is None) != (y_test is None):
-            raise DataError("data: expected both of x_test and y_test, or neither; got one of them")
+            raise DataError("data: expected both x_test and y_test or neither, got one of them")
         _check_fraction(test_fraction)
         self._arrays = [None if each is None else _array(each) for each in (x, y, x_test, y_test)]
         self._test_fraction, self._columns, self._words = test_fraction, dict(columns or {}), words
@@ -100,8 +100,7 @@ class Arrays:
         assert y is not None
         if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
             raise DataError(
-                f"data: expected x and y to have one entry for each sample, got shapes {list(x.shape)} and "
-                f"{list(y.shape)}"
+                f"data: expected x and y to have one entry per sample, got shapes {list(x.shape)} and {list(y.shape)}"
             )
         pairs = self._columns
         if x_test is None or y_test is None:
@@ -117,10 +116,10 @@ class Arrays:
 class FrameTable:
     """The rows of a pandas or polars data frame, a Hugging Face data set, or a CSV or Parquet file at a path.
 
-    `target` is the column to predict. Every other column is an input, but those to `ignore` and the one that
-    `Natural` splits by. `task` says whether the target is one of several "classes" or a number ("values"); without it,
-    floating targets are values. Without `test`, a frame of test rows, the last rows are the test set, a share of
-    `test_fraction`. Inputs are normalised unless `normalise=False`.
+    `target` is the column to predict. Every other column is an input, except those in `ignore` and the one that
+    `Natural` splits by. `task` is "classes" or, for numeric targets, "values"; by default floating-point targets are
+    values. `test` is a frame of test rows; without it the last rows, a share of `test_fraction`, are the test set.
+    Inputs are normalised unless `normalise=False`.
     """
 
     divided = False
@@ -149,7 +148,7 @@ class FrameTable:
 
     @property
     def file_settings(self) -> dict[str, Any] | None:
-        """The settings of the data set if it is in a file, which needs no program to be read; None if it is not."""
+        """The settings of the data set if it is a file, which can be read without the program; otherwise None."""
         if not isinstance(self._frame, str | Path):
             return None
         found: dict[str, Any] = {"name": "table", "file": str(self._frame), "target": self._target}
@@ -226,16 +225,18 @@ class ClientSets:
                 if part == "train" and not len(x):
                     raise DataError(f"data, client {number}: expected at least one training sample, got none")
                 sides[part].append((x, y))
-                owners[part].append(np.full(len(x), f"{number:08}"))  # in the order of their numbers
+                owners[part].append(np.full(len(x), f"{number:08}"))  # sorts by client number
         if not sum(len(x) for x, _ in sides["test"]):
-            raise DataError("data: no client has a test sample, so nothing can be measured; give some client one")
+            raise DataError(
+                "data: no client has test samples, so models cannot be evaluated; give at least one client a test set"
+            )
         x, y, x_test, y_test = (_joined([pair[side] for pair in sides[part]]) for part in sides for side in (0, 1))
         whose = (np.concatenate(owners["train"]), np.concatenate(owners["test"]))
         return _assemble(x, y, x_test, y_test, {CLIENT: whose}, self._words)
 
 
 def in_memory(data: Any) -> InMemory | None:
-    """Return a data set given as arrays, PyTorch data sets or a data frame; None if it is none of these."""
+    """Return the data set in arrays, PyTorch data sets or a data frame; None for other objects."""
     if isinstance(data, Arrays | FrameTable | ClientSets):
         return data
     if _is_hugging_face(data):
@@ -243,9 +244,7 @@ def in_memory(data: Any) -> InMemory | None:
     if _is_frame(data):
         if TARGET not in data.columns:
             names = ", ".join(map(str, data.columns))
-            raise DataError(
-                f"data: which column is to be predicted? It has {names}; pass fedge.Table(frame, target=...)"
-            )
+            raise DataError(f"data: expected a column {TARGET!r}, got {names}; pass fedge.Table(frame, target=...)")
         return FrameTable(data, TARGET)
     if isinstance(data, tuple | list):
         if len(data) == 2 and not _is_array(data[0]) and not _is_array(data[1]):
@@ -279,8 +278,8 @@ def _hold_out(y: np.ndarray, test_fraction: float) -> tuple[np.ndarray, np.ndarr
     train, test = hold_out(keys, test_fraction)
     if len(y) and not len(test):
         raise DataError(
-            f"data.test_fraction: {test_fraction:g} of the samples of each class is less than one; raise it, or give "
-            "x_test and y_test"
+            f"data.test_fraction: {test_fraction:g} of each class is less than one sample; raise it, or pass x_test "
+            "and y_test"
         )
     return train, test
 
@@ -311,7 +310,7 @@ def _both(samples: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(samples, tuple | list) and len(samples) == 2 and _is_array(samples[0]):
         x, y = (_array(side) for side in samples)
         if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-            raise DataError(f"{where}: x and y must have one entry for each sample, got {len(x)} and {len(y)}")
+            raise DataError(f"{where}: x and y must have one entry per sample, got {len(x)} and {len(y)}")
         return x, y
     return stack(samples, where)
 
@@ -320,17 +319,19 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     filled = [array for array in arrays if len(array)]
     shapes = {array.shape[1:] for array in filled}
     if len(shapes) > 1:
-        raise DataError(f"data: all clients' samples must have one shape, got {' and '.join(map(str, sorted(shapes)))}")
+        raise DataError(
+            f"data: all clients' samples must have the same shape, got {' and '.join(map(str, sorted(shapes)))}"
+        )
     return np.concatenate(filled)
 
 
 def _array(value: Any) -> np.ndarray:
-    """An array of whatever can be one; what it holds is checked later."""
+    """Return an array; its content is checked later."""
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
     try:
         return np.asarray(value)
-    except ValueError as error:  # rows of unequal lengths
+    except ValueError as error:  # rows of different lengths
         raise DataError(f"data: expected an array or a tensor, got {type(value).__name__} ({error})") from None
 
 

@@ -1,4 +1,4 @@
-"""The data sets that one machine can read: all but those that only clients have."""
+"""The data sets that one machine can read: all except `remote`, whose data only the clients have."""
 
 from fedge.data.cifar import Cifar10, Cifar100
 from fedge.data.digits import Digits

@@ -1,8 +1,8 @@
-"""JSON files as the LEAF benchmark writes them: samples by user.
+"""JSON files in the format of the LEAF benchmark: samples by user.
 
     {"users": ["u1", ...], "num_samples": [...], "user_data": {"u1": {"x": [...], "y": [...]}, ...}}
 
-They are in `train/` and `test/`, or all in `all_data/`; then the last samples of each user are held out.
+Files are in `train/` and `test/`, or all in `all_data/`; then the last samples of each user are held out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FLAGS = "-s niid --sf 1.0 -k 0 -t sample"
 
 
 def leaf_files(folder: str, instead: dict[str, str | None] | None = None, how: str = "") -> Collection:
-    """Where LEAF's files of a data set are looked for; `instead` of them may be others."""
+    """Return the LEAF files of a data set, and where to find them; `instead` lists alternative files."""
     leaf = (
         f"git clone https://github.com/TalwalkarLab/leaf && cd leaf/data/{folder} && ./preprocess.sh {_FLAGS} "
         "&& mkdir -p {folder} && cp -r data/train data/test {folder}"
@@ -39,7 +39,7 @@ def leaf_files(folder: str, instead: dict[str, str | None] | None = None, how: s
 
 
 class Users(NamedTuple):
-    """Samples with who they are from."""
+    """Samples with their users."""
 
     x: list[Any]
     y: list[Any]
@@ -50,12 +50,12 @@ class Users(NamedTuple):
         return Users([self.x[row] for row in rows], [self.y[row] for row in rows], self.users[rows])
 
     def where(self, keep: Callable[[Any], bool]) -> Users:
-        """Those whose input is worth keeping."""
+        """Return the samples whose inputs satisfy `keep`."""
         return self.take(row for row, x in enumerate(self.x) if keep(x))
 
 
 def read_leaf(paths: list[list[Path]], test_fraction: float) -> tuple[Users, Users]:
-    """The training and the test samples in these files; if they are the same, the last of each user are held out."""
+    """Return the training and the test samples; if both have the same files, the last of each user are held out."""
     train = _read(paths[0])
     if paths[0] != paths[1]:
         return train, _read(paths[1])
@@ -79,11 +79,11 @@ def _read(paths: list[Path]) -> Users:
         try:
             data = msgspec.json.decode(read_checked(path), type=_File).user_data
         except msgspec.DecodeError as error:
-            raise DataError(f"{path}: expected JSON as LEAF writes it: {error}; get it again") from error
+            raise DataError(f"{path}: expected JSON in LEAF's format: {error}; get it again") from error
         for user, samples in data.items():
             if len(samples.x) != len(samples.y):
                 counts = f"{len(samples.x)} inputs and {len(samples.y)} targets"
-                raise DataError(f"{path}: expected as many inputs as targets of user {user!r}, got {counts}")
+                raise DataError(f"{path}: expected equal numbers of inputs and targets for user {user!r}, got {counts}")
             found.x.extend(samples.x)
             found.y.extend(samples.y)
             users.append(np.repeat([user], len(samples.y)))

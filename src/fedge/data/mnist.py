@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST from their four canonical files, and MNIST by its writers."""
+"""MNIST and Fashion-MNIST from their four canonical files, and MNIST by writer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fedge.data.whole import SamplePool, Whole, without_samples
 
 _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _CLOTHES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
-_MAX_BYTES = 1 << 25  # of a zipped file; the largest has 26 million
+_MAX_BYTES = 1 << 25  # limit for a zipped file; the largest has 26 million bytes
 _WRITER = 2  # column of the extended labels
 
 
 def _source(url: str, name: str, sha256: str, zipped: str, plain: str | None = None) -> Source:
-    """`sha256` is of the content, which Debian's files and those that are published share; the others are MD5."""
+    """Return a source: SHA-256 of the unzipped content, which Debian's files share; MD5s of zipped and plain file."""
     address = f"{url}/{name}.gz"
     return Source({f"{name}.gz": zipped, name: plain}, curl(address), download=Download(address, sha256, _MAX_BYTES))
 
@@ -123,15 +123,15 @@ FASHION = Collection(
 class Mnist(Divided, tag="mnist"):
     """60,000 training and 10,000 test images of digits in 10 classes, 1x28x28, values from 0 to 1.
 
-    With partition = "natural" a client is one of 539 writers. The test set is by others, so the last digits of
-    each writer are held out as their own test set, and join the common one.
+    With partition = "natural" a client is one of 539 writers. The test set has other writers, so the last digits of
+    each writer are held out as the client's test set and added to the common one.
     """
 
     sources: ClassVar[tuple[Collection, ...]] = (MNIST, WRITERS)
 
     dir: Dir = None
     test_fraction: Annotated[
-        float, Meta(ge=0, lt=1, description="By writer: share of a writer's digits that is held out.")
+        float, Meta(ge=0, lt=1, description='For partition = "natural": share of a writer\'s digits that is held out.')
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:
@@ -145,7 +145,7 @@ class Mnist(Divided, tag="mnist"):
         pools = (whole.train, whole.test)
         for table, pool in zip(tables, pools, strict=True):
             if table.ndim != 2 or not np.array_equal(table[: len(pool.y), 0], pool.y.numpy()):
-                raise DataError("the labels of QMNIST are not those of these images; get both as published")
+                raise DataError("the labels of QMNIST do not match these images; get both as published")
         writers = [table[: len(pool.y), _WRITER].astype(np.int64) for table, pool in zip(tables, pools, strict=True)]
         x, y = (torch.cat([whole.train[side], whole.test[side]]) for side in range(2))  # type: ignore[list-item]
         train, held = hold_out(writers[0], self.test_fraction)
@@ -181,5 +181,5 @@ def _load(files: Collection, dir: str | None, name: str, train: bool = True) -> 
 def _pool(images: np.ndarray, labels: np.ndarray, name: str) -> SamplePool:
     if images.shape != (len(labels), 28, 28) or labels.ndim != 1 or labels.max(initial=0) > 9:
         shapes = f"{images.shape} and {labels.shape}"
-        raise DataError(f"{name}: expected images of 28x28 with a class from 0 to 9 each, got shapes {shapes}")
+        raise DataError(f"{name}: expected images of 28x28, each with a class from 0 to 9, got shapes {shapes}")
     return SamplePool(torch.from_numpy(images.copy())[:, None], torch.from_numpy(labels.astype(np.int64)))

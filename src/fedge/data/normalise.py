@@ -1,4 +1,4 @@
-"""Inputs that are shifted and scaled to mean 0 and deviation 1: of each channel of images, of each feature of rows."""
+"""Normalisation of inputs to mean 0 and standard deviation 1, per channel of images or per feature of rows."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Deviation = Annotated[float, Meta(gt=0)]
 
 
 class Scaling(Options, tag=False, kw_only=True):
-    """By what inputs are shifted and scaled: one number, or one for each channel of images or feature of rows."""
+    """Mean and standard deviation of inputs: one number, or one per channel of images or feature of rows."""
 
-    mean: Annotated[float | list[float], Meta(description="What is subtracted from inputs.")]
-    std: Annotated[Deviation | list[Deviation], Meta(description="What they are divided by then; above 0.")]
+    mean: Annotated[float | list[float], Meta(description="Subtracted from inputs.")]
+    std: Annotated[Deviation | list[Deviation], Meta(description="Divisor of the result; above 0.")]
 
     def normaliser(self, shape: tuple[int, ...]) -> Normaliser:
-        """Return it for inputs of this shape; a DataError if the numbers are not one for each channel or feature."""
+        """Return the normaliser for inputs of this shape; a DataError if the number of channels or features differs."""
         return Normaliser(_tensor(self.mean, shape, "mean"), _tensor(self.std, shape, "std"))
 
 
 class Normaliser(NamedTuple):
-    """Mean and deviation in float32, of a shape that inputs broadcast with."""
+    """Mean and standard deviation in float32, in a shape that broadcasts with inputs."""
 
     mean: Tensor
     std: Tensor
@@ -40,32 +40,32 @@ class Normaliser(NamedTuple):
         return (x - self.mean) / self.std
 
     def scaling(self) -> Scaling:
-        """Return the same as options: float32 numbers, which survive any text."""
+        """Return the same as options; float32 numbers survive the conversion to text."""
         return Scaling(mean=self.mean.flatten().tolist(), std=self.std.flatten().tolist())
 
 
 def moments_of(x: Inputs) -> Tree:
-    """Return count, sum and sum of squares of inputs in float64, by channel or feature. They may be added up."""
+    """Return count, sum and sum of squares of inputs in float64, per channel or feature; these can be added."""
     return combine(_moments(part) for part in chunks(x))
 
 
 def combine(parts: Iterable[Tree]) -> Tree:
-    """Return the sums over all parts, added in their order."""
+    """Return the sums over all parts, added in order."""
     return reduce(lambda a, b: {name: a[name] + b[name] for name in a}, parts)
 
 
 def normaliser_of(moments: Tree, shape: tuple[int, ...]) -> Normaliser:
-    """Return mean and deviation of inputs of this shape; a feature that is always the same becomes zero."""
+    """Return mean and standard deviation of inputs of this shape; constant features become zero."""
     mean = moments["sum"] / moments["count"]
     std = (moments["square"] / moments["count"] - mean * mean).clamp(min=0).sqrt()
-    std = torch.where(std > 1e-6, std, 1.0)  # what is always the same becomes zero, not infinite
+    std = torch.where(std > 1e-6, std, 1.0)  # constant features become zero, not infinite
     return Normaliser(*(side.view(_broadcast(shape)).to(torch.float32) for side in (mean, std)))
 
 
 def problem_of_moments(moments: Tree, shape: tuple[int, ...], num_samples: int) -> str | None:
-    """Return why the sums of a client with that many samples are impossible; None if they are not."""
+    """Return why the sums of a client with `num_samples` samples are impossible; None if they are valid."""
     if set(moments) != {"count", "sum", "square"}:
-        return f"expected count, sum and square, got {len(moments)} others"
+        return f"expected count, sum and square, got {len(moments)} other entries"
     for name, value in moments.items():
         expected = () if name == "count" else shape[:1]
         if value.dtype != torch.float64 or value.shape != expected:
@@ -75,7 +75,9 @@ def problem_of_moments(moments: Tree, shape: tuple[int, ...], num_samples: int) 
     count = num_samples * prod(shape[1:])
     if moments["count"] != count:
         return f"count: expected {count} by the samples registered, got {float(moments['count']):g}"
-    if (moments["square"] * (1 + 1e-9) * count < moments["sum"].square()).any():  # the mean of squares is larger
+    if (
+        moments["square"] * (1 + 1e-9) * count < moments["sum"].square()
+    ).any():  # the mean of squares is at least the squared mean
         return "square: is smaller than the squared sum allows"
     return None
 
@@ -93,7 +95,7 @@ def _tensor(numbers: float | list[float], shape: tuple[int, ...], name: str) -> 
     if len(numbers) != shape[0]:
         what = "channel" if len(shape) > 1 else "feature"
         raise DataError(
-            f"data.normalise.{name}: expected one number, or {shape[0]}, one for each {what}, got {len(numbers)}"
+            f"data.normalise.{name}: expected one number, or {shape[0]} (one per {what}), got {len(numbers)}"
         )
     return torch.tensor(numbers, dtype=torch.float32).view(_broadcast(shape))
 

@@ -1,4 +1,4 @@
-"""The data of one client, under the number that it has in a run."""
+"""The data of one client, under its number in a run."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ MAX_CLIENTS = 10_000_000
 
 
 class OwnFacts(NamedTuple):
-    """What a client registers of its data."""
+    """What a client registers about its data."""
 
     shape: tuple[int, ...]
     num_outputs: int
     task: Task
-    size: int  # training samples, the most that it will ever have
+    size: int  # largest number of training samples over all rounds
     test_size: int
     validation_size: int
     noisy: bool
 
 
 class FixedClient(NamedTuple):
-    """`Clients` of which there is one, number 0, whose samples never change."""
+    """`Clients` with a single client, number 0, whose samples never change."""
 
     shape: tuple[int, ...]
     num_outputs: int
     task: Task
-    samples: tuple[Samples, Samples, Samples]  # to train on, to test on, held out for validation
+    samples: tuple[Samples, Samples, Samples]  # training, test, validation
     is_noisy: bool = False
 
     @property
@@ -64,7 +64,7 @@ class FixedClient(NamedTuple):
 
 
 class OwnData:
-    """`Clients` of which one has data: `number`, which is number `place` of `source`. Others are an error."""
+    """`Clients` in which only client `number` has data, that of client `place` of `source`; others are an error."""
 
     def __init__(
         self, number: int, source: Clients, place: int, plan: DataPlan, fitting: Fitting, normalise: bool = True
@@ -81,7 +81,7 @@ class OwnData:
 
     @property
     def facts(self) -> OwnFacts:
-        """What the client registers: no sample is among it."""
+        """What the client registers; it includes no samples."""
         return OwnFacts(
             self.shape,
             self.num_outputs,
@@ -105,21 +105,21 @@ class OwnData:
         return self._treated(self._source.validation(self._checked(client), round))
 
     def pooled_test(self) -> Samples:
-        """The client's own test set: it knows no other."""
+        """Return the client's test set, the only one it has."""
         return self.test(self.number, 1)
 
     def moments(self) -> Tree:
-        """Return count, sum and sum of squares of the training inputs in round 1: all that a server hears of them."""
+        """Return count, sum and sum of squares of the training inputs in round 1, to send to the server."""
         return moments_of(self.train(self.number, 1).x)
 
     def scaled(self, scaling: Scaling) -> Self:
-        """Return the same data, normalised as the clients' sums say."""
+        """Return the same data, normalised with this scaling."""
         plan = replace(self._plan, scaling=scaling, sums=False)
         return type(self)(self.number, self._source, self._place, plan, self._fitting)
 
     def _checked(self, client: int) -> int:
         if client != self.number:
-            raise DataError(f"this is the data of client {self.number}, and client {client} was asked for")
+            raise DataError(f"expected client {self.number}, whose data this is, got client {client}")
         return self._place
 
     def _treated(self, samples: Samples) -> Samples:

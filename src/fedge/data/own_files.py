@@ -33,12 +33,12 @@ _OF_A_DIVISION = ("augment", "drift", "noise", "oversample", "shared_fraction")
 
 
 def read_own(spec: str, plan: DataPlan, number: int) -> OwnData:
-    """Return the data of client `number` in the files that it names; a DataError if they are not what the plan asks."""
+    """Return the data of client `number` in its own files; a DataError if they do not match the plan."""
     for name in _OF_A_DIVISION:
         if (plan.settings or {}).get(name):
             raise DataError(
-                f"{spec}: the server sets data.{name}, which only clients of its data set have; give the experiment "
-                "file with a number, or leave it out on the server"
+                f"{spec}: the server sets data.{name}, which applies only to parts of its own data set; give the "
+                "experiment file with a number, or remove the setting on the server"
             )
     whole = _read(spec, plan)
     form = DataForm(tuple(whole.train.x.shape[1:]), whole.num_outputs, whole.task, whole.classes, whole.features)
@@ -59,7 +59,7 @@ def read_own(spec: str, plan: DataPlan, number: int) -> OwnData:
 
 
 def is_own_file(spec: str) -> bool:
-    """Whether a SPEC is of a kind that `read_own` reads."""
+    """Return whether `read_own` can read a SPEC."""
     return ".py:" in spec or spec.endswith((*TABLES, ARRAYS)) or Path(spec).expanduser().is_dir()
 
 
@@ -86,13 +86,13 @@ def _read_table(path: Path, plan: DataPlan) -> Whole:
         if len(others) != 1:
             found = ", ".join(others) or "none"
             raise DataError(
-                f"{path}: expected one column beside the inputs, the one to predict, got {found}; set data.target on "
+                f"{path}: expected one column besides the inputs, the one to predict, got {found}; set data.target on "
                 "the server"
             )
         target = others[0]
-    if plan.columns:  # before the table finds fault with columns that do not belong here
+    if plan.columns:  # before the table reports problems in columns that do not belong here
         order_of(plan.columns, [name for name in rows.columns if name != target], f"{path}: columns")
-    remedy = "write it as numbers in this file, as the server's model takes them"
+    remedy = "write it as numbers in this file, as the server's model expects"
     return whole_of_tables(
         rows, rows.take(slice(0)), target=target, task=plan.task, input_remedy=remedy, target_remedy=remedy
     )
@@ -137,18 +137,18 @@ def _load_arrays(paths: list[Path]) -> dict[str, np.ndarray]:
             loaded = np.load(path, allow_pickle=False)
             found |= {path.stem: loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded}
         except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-            raise DataError(f"{path} cannot be read as arrays of numpy: {error}; write it again") from error
+            raise DataError(f"{path} cannot be read as NumPy arrays: {error}; write it again") from error
     return found
 
 
 def _from_arrays(arrays: Mapping[str, Any], plan: DataPlan, spec: str) -> Whole:
-    """The data set in x_train, y_train and perhaps x_test, y_test; `x` and `y` stand for the first two."""
+    """Return the data set in x_train, y_train and optionally x_test, y_test; `x` and `y` stand for the first two."""
     given = {{"x": "x_train", "y": "y_train"}.get(name, name): value for name, value in arrays.items()}
     known = {*NAMES, *_ORDERS}
     if unknown := sorted(set(map(str, given)) - known):
         raise DataError(f"{spec}: unknown array {unknown[0]!r}; expected {', '.join(sorted(known))}")
     if ("x_train" not in given) or ("y_train" not in given) or ("x_test" in given) != ("y_test" in given):
-        raise DataError(f"{spec}: expected x_train and y_train, perhaps x_test and y_test; got {', '.join(given)}")
+        raise DataError(f"{spec}: expected x_train and y_train, optionally x_test and y_test; got {', '.join(given)}")
     classes, columns = (_names(given.get(name, ()), f"{spec}: {name}") for name in _ORDERS)
     targets = {part: given[f"y_{part}"] for part in ("train", "test") if f"y_{part}" in given}
     if plan.task == "classes" and all(np.asarray(y).dtype.kind == "U" for y in targets.values()):
@@ -161,7 +161,7 @@ def _from_arrays(arrays: Mapping[str, Any], plan: DataPlan, spec: str) -> Whole:
     train = pools["train"]
     test = pools.get("test") or without_samples(train)
     if train.x.shape[1:] != test.x.shape[1:] or train.y.shape[1:] != test.y.shape[1:]:
-        raise DataError(f"{spec}: training and test samples must have one shape each")
+        raise DataError(f"{spec}: training and test samples must have the same shape")
     numbers = [int(pool.y.max()) + 1 for pool in pools.values()] if plan.task == "classes" else [train.y.shape[1]]
     num_outputs = max(numbers)
     if classes and num_outputs > len(classes):
@@ -180,7 +180,7 @@ def _from_arrays(arrays: Mapping[str, Any], plan: DataPlan, spec: str) -> Whole:
 def _pool(x: object, y: object, part: str, plan: DataPlan) -> SamplePool:
     targets = to_array(y, f"y_{part}")
     if plan.task != "classes":
-        targets = targets.astype(np.float64)  # whole numbers may be values and labels, too
+        targets = targets.astype(np.float64)  # integers may be values and labels too
     elif targets.dtype.kind == "f":
         raise DataError(f"y_{part}: the server predicts classes, which are integers or names, got {targets.dtype}")
     pool = sample_pool(to_array(x, f"x_{part}"), targets, part, plan.words)

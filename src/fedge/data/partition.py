@@ -1,7 +1,7 @@
-"""How samples are dealt to clients.
+"""Partitions: how samples are assigned to clients.
 
-Every training sample goes to exactly one client, but where `natural` is asked for fewer clients than there are.
-The test set follows: a client is tested on classes it has, or on samples of the same key.
+Every training sample goes to exactly one client, except where `natural` selects fewer clients than the data has.
+The test set follows: a client is tested on its own classes, or on samples of the same key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Rng = np.random.Generator
 
 
 class Labels(NamedTuple):
-    """What is known of samples when they are dealt: targets, and columns such as who wrote them."""
+    """What partitioners know about samples: targets, and columns such as the writer."""
 
     y: np.ndarray
     columns: Mapping[str, np.ndarray] = {}
@@ -50,17 +50,17 @@ class Split(NamedTuple):
 
     train: list[np.ndarray]
     test: list[np.ndarray]
-    names: tuple[str, ...] = ()  # of the clients, where they are somebody
+    names: tuple[str, ...] = ()  # names of the clients, where the data has them
 
 
 class Partitioner(Options):
-    """How samples are distributed over clients; each kind implements `split`."""
+    """How samples are assigned to clients; each kind implements `split`."""
 
     part = Part("partition", "fedge.partitions")
 
     def split(self, train: Labels, test: Labels, num_clients: Any, rng: Rng) -> Split:
-        """Deal samples to this number of clients; to as many as the data has, if it is None (`Natural` only)."""
-        raise TypeError(f"{type(self).__name__} does not say how it divides samples")
+        """Assign samples to `num_clients` clients; None means all that the data has (`Natural` only)."""
+        raise TypeError(f"{type(self).__name__} does not implement `split`")
 
 
 class Iid(Partitioner, tag="iid"):
@@ -73,15 +73,15 @@ class Iid(Partitioner, tag="iid"):
 
 
 class Shards(Partitioner, tag="shards"):
-    """Sorted by class, cut into equal shards and dealt: a client has about `per_client` classes.
+    """Sorted by class and cut into equal shards: a client gets `per_client` shards, so about as many classes.
 
-    The test set is sorted and cut alike, and a client gets the shards of the same numbers.
+    The test set is sorted and cut in the same way, and a client gets the test shards with the same numbers.
     """
 
-    per_client: Annotated[int, Meta(ge=1, description="Shards that each client is dealt.")] = 2
+    per_client: Annotated[int, Meta(ge=1, description="Shards of each client.")] = 2
     deal: Annotated[
         Literal["random", "strided"],
-        Meta(description="Which shards: any, or number i, i + clients, i + 2*clients ... for client i."),
+        Meta(description="Assignment of shards: random, or shards i, i + clients, i + 2*clients ... for client i."),
     ] = "random"
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
@@ -91,8 +91,8 @@ class Shards(Partitioner, tag="shards"):
         num_shards = self.per_client * num_clients
         if num_shards > num_samples:
             raise DataError(
-                f"data.partition.per_client: {self.per_client} shards for each of {num_clients} clients are "
-                f"{num_shards}, but there are only {num_samples} training samples; "
+                f"data.partition.per_client: {self.per_client} shards for each of {num_clients} clients need "
+                f"{num_shards} training samples, but there are only {num_samples}; "
                 f"at most {num_samples // num_clients} are possible with this data.clients"
             )
         cuts = np.arange(1, num_shards) * num_samples // num_shards
@@ -107,17 +107,17 @@ class Shards(Partitioner, tag="shards"):
 
 
 class Classes(Partitioner, tag="classes"):
-    """Exactly `k` classes for each client: every class is cut into equal parts, and a client is dealt k different ones.
+    """Exactly `k` classes for each client: every class is cut into equal parts, and a client gets parts of k classes.
 
-    There are k parts for each client in all, as many of one class as of another, as far as that is possible. Adjacent
-    classes are dealt together: 0 and 1, 2 and 3, ... for k = 2, each pair to as many clients as another, as far as that
-    is possible.
+    Classes have equal numbers of parts, as far as possible. With `pairs = "adjacent"` neighbouring classes go together,
+    such as 0 and 1, 2 and 3, ... for k = 2, and each group of k classes goes to equally many clients, as far as
+    possible.
     """
 
-    k: Annotated[int, Meta(ge=1, description="Classes that each client has.")] = 2
+    k: Annotated[int, Meta(ge=1, description="Classes of each client.")] = 2
     pairs: Annotated[
         Literal["random", "adjacent"],
-        Meta(description="Which classes a client has together: any, or neighbours such as 0 and 1, 2 and 3."),
+        Meta(description="Combinations of classes: random, or neighbours such as 0 and 1, 2 and 3."),
     ] = "random"
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
@@ -136,24 +136,24 @@ class Classes(Partitioner, tag="classes"):
         return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
 
     def _neighbours(self, totals: np.ndarray, num_clients: int, rng: Rng) -> np.ndarray:
-        """Which classes each client has, as truth values `[num_clients, num_classes]`."""
+        """Return the classes of each client as a mask `[num_clients, num_classes]`."""
         num_groups, rest = divmod(len(totals), self.k)
         if rest or num_groups > num_clients:
             raise DataError(
-                f"data.partition.pairs: adjacent classes are dealt in groups of k = {self.k}, so expected a multiple "
-                f"of k classes and a client for each group, got {len(totals)} classes and {num_clients} clients"
+                f"data.partition.pairs: adjacent classes form groups of k = {self.k}, so expected a multiple of k "
+                f"classes and at least one client per group, got {len(totals)} classes and {num_clients} clients"
             )
         groups = rng.permutation(np.arange(num_clients) % num_groups)
         chosen = np.repeat(groups[:, None] == np.arange(num_groups), self.k, axis=1)
         if (chosen.sum(0) > totals).any():
             raise DataError(
-                f"data.partition.pairs: {num_clients} clients of {self.k} adjacent classes need up to "
+                f"data.partition.pairs: {num_clients} clients with {self.k} adjacent classes each need up to "
                 f"{chosen.sum(0).max()} samples of a class, but one has {totals.min()}; lower data.clients"
             )
         return chosen
 
     def _parts(self, totals: np.ndarray, num_clients: int) -> np.ndarray:
-        """How many parts each class is cut into: none empty, and no more than there are clients."""
+        """Return the number of parts of each class: none is empty, and there are at most as many as clients."""
         num_classes, wanted = len(totals), self.k * num_clients
         if self.k > num_classes:
             raise DataError(
@@ -161,17 +161,17 @@ class Classes(Partitioner, tag="classes"):
             )
         if wanted < num_classes:
             raise DataError(
-                f"data.partition.k: {num_clients} clients of {self.k} classes leave some of the {num_classes} classes "
-                f"to nobody; at least {-(-num_classes // num_clients)} are needed with this data.clients"
+                f"data.partition.k: {num_clients} clients with {self.k} classes each cannot cover all {num_classes} "
+                f"classes; expected at least {-(-num_classes // num_clients)} with this data.clients"
             )
         most = np.minimum(totals, num_clients)
         if most.sum() < wanted:
             raise DataError(
-                f"data.partition.k: {num_clients} clients of {self.k} classes need {wanted} parts, but the samples "
-                f"of the classes make only {most.sum()}; lower data.partition.k or data.clients"
+                f"data.partition.k: {num_clients} clients with {self.k} classes each need {wanted} parts, but the "
+                f"classes have samples for only {most.sum()}; lower data.partition.k or data.clients"
             )
         parts = np.zeros(num_classes, int)
-        while wanted:  # the largest classes get what does not divide evenly
+        while wanted:  # the largest classes get the remainder
             open_classes = np.flatnonzero(parts < most)
             each = max(1, wanted // len(open_classes))
             largest = open_classes[np.argsort(-totals[open_classes], kind="stable")][:wanted]
@@ -186,9 +186,9 @@ class Dirichlet(Partitioner, tag="dirichlet"):
 
     alpha: Annotated[
         float,
-        Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="Concentration: small is skewed, large is even."),
+        Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="Concentration: small values are skewed, large ones even."),
     ] = 0.5
-    min_size: Annotated[int, Meta(ge=1, description="Training samples that each client has at least.")] = 1
+    min_size: Annotated[int, Meta(ge=1, description="Smallest number of training samples of a client.")] = 1
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
         _check_clients(num_clients, len(train.y))
@@ -202,9 +202,9 @@ class Dirichlet(Partitioner, tag="dirichlet"):
 
 
 class Sorted(Partitioner, tag="sorted"):
-    """Sorted by class and cut into equal parts, dealt in this order: a client has few classes, but at least two.
+    """Sorted by class and cut into one equal part per client: a client has few classes, but at least two.
 
-    One that would have a single class swaps a sample with another client.
+    A client that would have a single class swaps a sample with another client.
     """
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
@@ -213,22 +213,24 @@ class Sorted(Partitioner, tag="sorted"):
         _check_classes(train.y, "sorted")
         if num_samples < 2 * num_clients:
             raise DataError(
-                f"data.clients: two classes for each of {num_clients} clients need 2 training samples each, but there "
-                f"are only {num_samples}; at most {num_samples // 2} clients are possible"
+                f"data.clients: {num_clients} clients with two classes each need {2 * num_clients} training samples, "
+                f"but there are only {num_samples}; at most {num_samples // 2} clients are possible"
             )
         cuts = np.arange(1, num_clients) * num_samples // num_clients
         return _split_sorted(train, test, cuts, rng, "data.partition")
 
 
 class Unbalanced(Partitioner, tag="unbalanced"):
-    """Parts of random sizes: shuffled samples, or samples sorted by class, cut at random places.
+    """Parts of random sizes: samples are shuffled, or sorted by class, and cut at random positions.
 
-    Sorted, every client has two classes at least: one that would have a single class swaps a sample with another.
+    With `sorted` every client has at least two classes: one that would have a single class swaps a sample with another.
     """
 
-    sorted: Annotated[bool, Meta(description="Cut samples that are sorted by class, not shuffled.")] = False
+    sorted: Annotated[bool, Meta(description="Sort samples by class before cutting, instead of shuffling them.")] = (
+        False
+    )
     min_size: Annotated[
-        int, Meta(ge=1, description="Training samples that each client has at least; sorted, never under 2.")
+        int, Meta(ge=1, description="Smallest number of training samples of a client; at least 2 if sorted.")
     ] = 1
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
@@ -246,7 +248,7 @@ class Unbalanced(Partitioner, tag="unbalanced"):
 
 
 class Pachinko(Partitioner, tag="pachinko"):
-    """Pachinko allocation: a client draws coarse classes, and fine classes within them, until they are used up.
+    """Pachinko allocation: a client draws coarse classes, and fine classes within them, until these are used up.
 
     For classes that come in groups, such as those of CIFAR-100; all clients have the same number of samples.
     """
@@ -257,7 +259,7 @@ class Pachinko(Partitioner, tag="pachinko"):
     beta: Annotated[
         float, Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="Concentration of the fine classes within a coarse one.")
     ] = 10.0
-    column: Annotated[str, Meta(description="The data set's column with the coarse class.")] = "coarse"
+    column: Annotated[str, Meta(description="Column of the data set that has the coarse class.")] = "coarse"
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
         _check_clients(num_clients, len(train.y))
@@ -269,7 +271,7 @@ class Pachinko(Partitioner, tag="pachinko"):
         if not np.array_equal(group[np.searchsorted(classes, train.y)], groups):
             raise DataError(
                 f"data.partition.column: every class must belong to one coarse class, but in {self.column!r} "
-                "some have several; name another column"
+                "some belong to several; name another column"
             )
         counts = np.zeros((num_clients, len(classes)), int)
         for client, size in enumerate(np.diff(np.arange(num_clients + 1) * len(train.y) // num_clients)):
@@ -278,7 +280,7 @@ class Pachinko(Partitioner, tag="pachinko"):
         return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
 
     def _draw(self, size: int, left: np.ndarray, group: np.ndarray, rng: Rng) -> np.ndarray:
-        """How many samples of each class a client gets; a class or group that is used up leaves its share to others."""
+        """Return a client's number of samples of each class; others get the share of an exhausted class or group."""
         num_groups = int(group.max()) + 1
         theta = draw_proportions(self.alpha, num_groups, rng)
         phi = np.zeros(len(group))
@@ -295,37 +297,39 @@ class Pachinko(Partitioner, tag="pachinko"):
 
 
 class Spatial(Partitioner, tag="spatial"):
-    """By cells on a grid: the clients of a cell have the same few classes, near cells near ones.
+    """Spatially correlated: the clients of a cell have the same few classes, and nearby cells have similar classes.
 
-    Sorted by class, and cut into a part for each cell along a snake through the grid: the first row to the right, the
-    second to the left, and so on. The clients of a cell, the first ones in cell 0, share its part at random.
+    Samples are sorted by class and cut into one part per cell, along a snake through the grid: the first row to the
+    right, the second to the left, and so on. The clients of a cell, starting with client 0 in cell 0, share its part at
+    random.
     """
 
     cells: Annotated[
-        CellCount | None, Meta(description=f"Cells, on a grid as square as possible ({NUM_CELLS} if no grid is given).")
+        CellCount | None,
+        Meta(description=f"Number of cells, on a grid as square as possible ({NUM_CELLS} if no grid is given)."),
     ] = None
     grid: Annotated[Shape | None, Meta(description="Rows and columns of the grid, in place of cells.")] = None
     clients_per_cell: Annotated[
         Occupancy | None,
-        Meta(description="Clients of each cell, which are its share of the samples (balanced, more in the first)."),
+        Meta(description="Clients of each cell, in proportion to which it gets samples (balanced, more in the first)."),
     ] = None
 
     def __post_init__(self) -> None:
-        Grid.chosen(self.cells, self.grid)  # refuses two that disagree
+        Grid.chosen(self.cells, self.grid)  # raises if both are given and disagree
 
     @property
     def cell_grid(self) -> Grid:
         return Grid.chosen(self.cells, self.grid)
 
     def occupancy(self, num_clients: int) -> np.ndarray:
-        """How many clients each cell has; an error if that cannot be."""
+        """Return the number of clients of each cell; a DataError if the setting is impossible."""
         num_cells = self.cell_grid.num_cells
         if self.clients_per_cell is not None:
             return check_occupancy(self.clients_per_cell, num_clients, num_cells, "data.partition.clients_per_cell")
         if num_cells > num_clients:
             raise DataError(
-                f"data.partition.cells: {num_cells} cells for {num_clients} clients leave some without any; have at "
-                f"most {num_clients}, raise data.clients, or say in data.partition.clients_per_cell which are empty"
+                f"data.partition.cells: with {num_cells} cells for {num_clients} clients some cells are empty; use at "
+                f"most {num_clients} cells, raise data.clients, or list empty cells in data.partition.clients_per_cell"
             )
         return occupancy(num_clients, num_cells)
 
@@ -346,17 +350,20 @@ class Spatial(Partitioner, tag="spatial"):
 
 
 class Natural(Partitioner, tag="natural"):
-    """By whom the samples are from: a client is a writer, a speaker, a user. Its test set is by the same key.
+    """By origin of the samples: a client is a writer, a speaker or a user. Its test set has the same key.
 
-    With data.clients, that many are taken of those there are; without, all.
+    With data.clients, that number of keys is used; otherwise all of them.
     """
 
     column: Annotated[
-        str | None, Meta(description="The data set's column that says it; may be left out if there is only one.")
+        str | None, Meta(description="Column of the data set that has the key; optional if there is only one column.")
     ] = None
-    min_size: Annotated[int, Meta(ge=1, description="Keys with fewer training samples are left out.")] = 1
+    min_size: Annotated[
+        int, Meta(ge=1, description="Smallest number of training samples of a key; others are not used.")
+    ] = 1
     pick: Annotated[
-        Literal["random", "largest"], Meta(description="Which are taken if data.clients are fewer than there are.")
+        Literal["random", "largest"],
+        Meta(description="Which keys are used if data.clients is smaller than their number."),
     ] = "random"
 
     def split(self, train: Labels, test: Labels, num_clients: int | None, rng: Rng) -> Split:
@@ -369,7 +376,7 @@ class Natural(Partitioner, tag="natural"):
         num_clients = len(large) if num_clients is None else num_clients
         if not 0 < num_clients <= len(large):
             raise DataError(
-                f"data.clients: {num_clients} clients were asked for, but {name!r} has {len(large)} keys with at least "
+                f"data.clients: got {num_clients} clients, but {name!r} has {len(large)} keys with at least "
                 f"{self.min_size} training samples; lower data.clients or data.partition.min_size"
             )
         if self.pick == "largest":
@@ -408,8 +415,8 @@ def _check_clients(num_clients: int, num_samples: int) -> None:
 def _check_min_size(min_size: int, num_clients: int, num_samples: int) -> None:
     if min_size * num_clients > num_samples:
         raise DataError(
-            f"data.partition.min_size: {min_size} samples for each of {num_clients} clients are "
-            f"{min_size * num_clients}, but there are only {num_samples} training samples; "
+            f"data.partition.min_size: {min_size} samples for each of {num_clients} clients need "
+            f"{min_size * num_clients} training samples, but there are only {num_samples}; "
             f"at most {num_samples // num_clients} are possible with this data.clients"
         )
 
@@ -426,13 +433,13 @@ def _column(labels: Labels, name: str | None, partition: str) -> np.ndarray:
 
 
 def _split_sorted(train: Labels, test: Labels, cuts: np.ndarray, rng: Rng, setting: str) -> Split:
-    """Samples sorted by class and cut at these places, mixed until every client has two classes."""
+    """Return samples sorted by class and cut at these positions, mixed until every client has two classes."""
     classes, totals = np.unique(train.y, return_counts=True)
     num_clients, num_others = len(cuts) + 1, len(train.y) - totals.max()
     if num_others < num_clients:
         raise DataError(
-            f"{setting}: two classes for each of {num_clients} clients need as many samples outside "
-            f"the largest class, but there are {num_others}; lower data.clients"
+            f"{setting}: two classes for each of {num_clients} clients need {num_clients} samples outside the "
+            f"largest class, but there are {num_others}; lower data.clients"
         )
     counts = np.stack([count(part, classes) for part in np.split(np.sort(train.y), cuts)])
     mix(counts)
@@ -440,14 +447,14 @@ def _split_sorted(train: Labels, test: Labels, cuts: np.ndarray, rng: Rng, setti
 
 
 def _followed(parts: list[np.ndarray], train: Labels, test: Labels, rng: Rng) -> Split:
-    """A split whose test set follows the training set; values count as one class."""
+    """Return a split whose test set follows the training set; values count as one class."""
     if _is_classes(train.y):
         return Split(parts, follow(parts, train.y, test.y, rng))
     return Split(parts, follow(parts, np.zeros(len(train.y), int), np.zeros(len(test.y), int), rng))
 
 
 def _by_key(labels: Labels, name: str, keys: np.ndarray) -> list[np.ndarray]:
-    """The samples of each key; the keys are ascending."""
+    """Return the samples of each key; the keys must be ascending."""
     column = labels.columns[name]
     known = np.flatnonzero(np.isin(column, keys))
     ordered = known[np.argsort(column[known], kind="stable")]

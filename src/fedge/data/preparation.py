@@ -1,4 +1,4 @@
-"""What happens to samples of a whole data set before anybody sees them, whoever has them."""
+"""Preparation of the samples of a whole data set, equally on server and clients: scale, crop and normalise."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Preparation:
             self.normaliser = normaliser_of(sums, self.shape)
 
     def cut(self, pool: SamplePool, rows: np.ndarray) -> Samples:
-        """Return some samples, scaled."""
+        """Return the samples in these rows, scaled."""
         chosen = torch.from_numpy(rows)
-        # index_select copies rows whole, where indexing copies number by number
+        # index_select copies whole rows, indexing copies element by element
         x = pool.x.index_select(0, chosen) if isinstance(pool.x, Tensor) else pool.x[chosen]
         return Samples(self._scale(x), pool.y[chosen])
 
     def cut_unaugmented(self, pool: SamplePool, rows: np.ndarray) -> Samples:
-        """Return samples to test on: of the size that augmentation makes, without any other change."""
+        """Return samples for tests: cropped to the size that augmentation produces, and otherwise unchanged."""
         x, y = self.cut(pool, rows)
         return Samples(self._augment.test(x) if self._augment else x, y)
 
@@ -47,7 +47,7 @@ class Preparation:
         return Samples(self.normalised(x), y)
 
     def extremes(self) -> tuple[float, float]:
-        """Return the range of the training inputs."""
+        """Return minimum and maximum of the training inputs."""
         parts = [self._scale(part).aminmax() for part in chunks(self._whole.train.x)]
         return min(float(part.min) for part in parts), max(float(part.max) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Data that a Python program hands over as an object: arrays, a data set, a table."""
+"""Data that a Python program passes as an object: arrays, a data set, a table."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedge.data.whole import Whole, chunks
 
 
 class PythonData(Divided, tag=PYTHON, kw_only=True):
-    """Samples that a Python program gave to `fedge.Experiment`. Files cannot name them: only that program has them."""
+    """Samples that a Python program passed to `fedge.Experiment`; experiment files cannot name them."""
 
-    type: Annotated[str, Meta(description="What they are, such as Arrays or DataFrame.")]
+    type: Annotated[str, Meta(description="Type of the object, such as Arrays or DataFrame.")]
     digest: Annotated[str, Meta(description="SHA-256 of all samples.")]
 
     def whole(self, train: bool = True) -> Whole:
@@ -28,7 +28,7 @@ class PythonData(Divided, tag=PYTHON, kw_only=True):
 
 
 def digest_samples(whole: Whole) -> str:
-    """Return the SHA-256, in hex, of all that training and tests may depend on."""
+    """Return the SHA-256, in hex, of everything that training and evaluation depend on."""
     found = sha256(repr((whole.num_outputs, whole.task, whole.full_scale, whole.words)).encode())
     for pool in (whole.train, whole.test):
         found.update(f"{list(pool.x.shape)} {list(pool.y.shape)} {pool.y.dtype}".encode())

@@ -1,4 +1,4 @@
-"""Data that only the clients have: what a server is told of it."""
+"""Data that only the clients have, as described to the server."""
 
 from __future__ import annotations
 
@@ -22,36 +22,39 @@ Names = list[Annotated[str, Meta(min_length=1, max_length=200)]]
 
 
 class Remote(Options, tag="remote", kw_only=True):
-    """Data that the clients of `fedge server` have, each its own; simulations cannot use it.
+    """Data that only the clients of `fedge server` have; simulations cannot use it.
 
-    Clients put their classes and columns in the order given here, by name. Without names, classes go by number and
-    inputs by place.
+    Clients match their classes and columns with the names given here. Without names, classes are matched by index and
+    inputs by position.
     """
 
-    shape: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(min_length=1, max_length=8, description="Of one input.")]
-    outputs: Annotated[Outputs, Meta(description="Classes, labels, or values to predict.")]
+    shape: Annotated[
+        list[Annotated[int, Meta(ge=1)]], Meta(min_length=1, max_length=8, description="Shape of one input.")
+    ]
+    outputs: Annotated[Outputs, Meta(description="Number of classes, labels, or values to predict.")]
     task: Annotated[
-        Literal["classes", "labels", "values"], Meta(description="One class, any number of labels, or numbers.")
+        Literal["classes", "labels", "values"], Meta(description="One class, any number of labels, or numeric values.")
     ] = "classes"
     classes: Annotated[Names, Meta(description="Names of the classes, in the order of the model's outputs.")] = field(
         default_factory=list
     )
-    columns: Annotated[Names, Meta(description="Names of a table's inputs, in the model's order.")] = field(
+    columns: Annotated[Names, Meta(description="Names of a table's input columns, in the model's order.")] = field(
         default_factory=list
     )
     target: Annotated[
-        str | None, Meta(description="A table's column to predict; not needed if it has one column more than inputs.")
+        str | None,
+        Meta(description="A table's column to predict; optional if it has exactly one column besides the inputs."),
     ] = None
-    words: Annotated[bool, Meta(description="Inputs are numbers of words or characters, and stay integers.")] = False
-    test: Annotated[KnownData | None, Meta(description="The server's test set: any data set's, with its options.")] = (
-        None
-    )
+    words: Annotated[bool, Meta(description="Inputs are indexes of words or characters and stay integers.")] = False
+    test: Annotated[
+        KnownData | None, Meta(description="The server's test set: that of any data set, with its options.")
+    ] = None
     normalise: Annotated[
         bool | Scaling, Meta(description="Shift and scale inputs by { mean, std }, or by the clients' sums.")
     ] = False
     test_fraction: Annotated[
         float,
-        Meta(ge=0, lt=1, description="Share of a client's last samples that it tests on, if it has no test set."),
+        Meta(ge=0, lt=1, description="Share of a client's last samples for its test set, if it has none."),
     ] = 0.2
     validation: ValidationShare = None
 
@@ -61,16 +64,18 @@ class Remote(Options, tag="remote", kw_only=True):
             raise ValueError("classes: values to predict have no classes; leave them out")
         for name, names in (("classes", self.classes), ("columns", self.columns)):
             if len(set(names)) != len(names):
-                raise ValueError(f"{name}: must differ from each other, got {names}")
+                raise ValueError(f"{name}: must be unique, got {names}")
         if self.classes and len(self.classes) != self.outputs:
             raise ValueError(f"classes: expected {self.outputs} names, one for each output, got {len(self.classes)}")
         if self.columns and self.shape != [len(self.columns)]:
             raise ValueError(f"columns: {len(self.columns)} names need shape [{len(self.columns)}], got {self.shape}")
         if self.words and self.normalise:
-            raise ValueError("normalise: changes numbers, but the inputs are words or characters; leave it out")
+            raise ValueError("normalise: applies to numbers, but the inputs are words or characters; leave it out")
         scaling = getattr(self.test, "normalise", False)
-        if scaling and not (scaling is True and isinstance(self.test, Table)):  # true is what a table has by default
-            raise ValueError("test.normalise: is that of the clients; leave it out and set data.normalise")
+        if scaling and not (scaling is True and isinstance(self.test, Table)):  # true is the default of a table
+            raise ValueError(
+                "test.normalise: the test set is normalised like the clients' data; leave it out and set data.normalise"
+            )
 
     def build(self, seed: int) -> NoReturn:
         raise ConfigError(
@@ -78,7 +83,7 @@ class Remote(Options, tag="remote", kw_only=True):
         )
 
     def server_part(self, seed: int) -> ServerPart:
-        """Return what the server has; if inputs are normalised by the clients' sums, its test set is not yet."""
+        """Return the server's part; its test set is not normalised yet if that needs the clients' sums."""
         shape = tuple(self.shape)
         plan = DataPlan(
             shape=shape,
@@ -99,12 +104,12 @@ class Remote(Options, tag="remote", kw_only=True):
     def _test(self, plan: DataPlan) -> Samples | None:
         if self.test is None:
             return None
-        # As it is read: clients' data, and this with it, is normalised by data.normalise.
+        # Unscaled: data.normalise applies to the clients' data and to this test set.
         unscaled = replace(self.test, normalise=False) if isinstance(self.test, Divided) else self.test
         found = unscaled.server_part(plan.seed)
         if found.test is None:
             raise DataError("data.test: expected a data set with test samples, got one without")
         if found.plan.words != plan.words:
-            raise DataError(f"data.test: data.words is {plan.words}, but that of the test set is {found.plan.words}")
+            raise DataError(f"data.test: expected words = {plan.words} as in data.words, got {found.plan.words}")
         form = DataForm(found.shape, found.num_outputs, found.task, found.plan.classes, found.plan.columns)
         return fit(form, plan, "data.test")(found.test)

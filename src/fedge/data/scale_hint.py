@@ -1,4 +1,4 @@
-"""Inputs whose scale makes training slow or unstable."""
+"""A hint about inputs whose scale makes training slow or unstable."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 MAX_RATIO = 1000.0
-"""Of the deviations of two columns; with more, one step size cannot suit both."""
+"""Largest ratio of two columns' standard deviations; above it no step size suits both."""
 MAX_RMS = 20.0
-"""Root mean square of inputs: initial weights and common step sizes are made for about 1."""
-_NUM_ROWS = 1000  # that are looked at
+"""Largest root mean square of inputs; initial weights and common step sizes assume about 1."""
+_NUM_ROWS = 1000  # rows to examine
 
 
 def scale_hint(x: Tensor, features: Sequence[str] = ()) -> str | None:
-    """Return what is unusual about the scale of inputs `[n, ...]`, with what to do; None if nothing is."""
+    """Return a problem with the scale of inputs `[n, ...]` and its remedy; None if there is no problem."""
     if not x.is_floating_point():
         return None
     x = x[:_NUM_ROWS].to(torch.float64)
@@ -28,10 +28,10 @@ def scale_hint(x: Tensor, features: Sequence[str] = ()) -> str | None:
             if std[most] > MAX_RATIO * std[least]:
                 names = [repr(features[column]) if features else str(column) for column in (most, least)]
                 return (
-                    f"data: inputs have very different scales: column {names[0]} deviates by {float(std[most]):.3g}, "
-                    f"column {names[1]} by {float(std[least]):.3g}; set data.normalise = true"
+                    f"data: inputs have very different scales: column {names[0]} has standard deviation "
+                    f"{float(std[most]):.3g}, column {names[1]} has {float(std[least]):.3g}; set data.normalise = true"
                 )
     rms = float(x.square().mean().sqrt())
     if rms > MAX_RMS:
-        return f"data: inputs are large, {rms:.3g} in the root mean square; set data.normalise = true"
+        return f"data: inputs are large (root mean square {rms:.3g}); set data.normalise = true"
     return None

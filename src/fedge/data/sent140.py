@@ -1,4 +1,4 @@
-"""Sentiment 140: tweets by user as bags of words, from LEAF's files."""
+"""Sentiment140: tweets by user as bags of words, from LEAF's files."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fedge.data.partition import Natural, Partition
 from fedge.data.text import Bags, most_frequent, split_words
 from fedge.data.whole import SamplePool, Whole
 
-_TEXT = 4  # of the fields of a tweet: number, date, query, user, text
+_TEXT = 4  # index of the text in the fields of a tweet: number, date, query, user, text
 
 
 class Sent140(Divided, tag="sent140"):
     """Tweets by user, positive or negative, as bags of the most frequent words; LEAF's JSON files.
 
-    An input has an equal value for each word of the vocabulary that the tweet has, adding up to one. Tweets
-    without any are left out.
+    An input has equal values, which sum to one, for the words of the vocabulary in the tweet. Tweets without any known
+    word are omitted.
     """
 
     sources: ClassVar[tuple[Collection, ...]] = (leaf_files("sent140"),)
 
-    partition: Annotated[Partition, Meta(description="How samples are dealt to clients.")] = Natural(min_size=8)
+    partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Natural(min_size=8)
     dir: Dir = None
     words: Annotated[int, Meta(ge=1, description="Size of the vocabulary: the training set's most frequent.")] = 5000
     test_fraction: Annotated[
@@ -35,7 +35,7 @@ class Sent140(Divided, tag="sent140"):
         Meta(
             ge=0,
             lt=1,
-            description="Share of a user's last tweets that is held out, if the files are not split already.",
+            description="Share of a user's last tweets that is held out, if the files are not already split.",
         ),
     ] = 0.2
 
@@ -59,7 +59,9 @@ def _tokenised(samples: Users) -> Users:
 def _text(tweet: Any) -> str:
     text = tweet[_TEXT] if isinstance(tweet, list) and len(tweet) > _TEXT else tweet
     if not isinstance(text, str):
-        raise DataError(f"sent140: expected a tweet as text, or as a list with the text in fifth place, got {tweet!r}")
+        raise DataError(
+            f"sent140: expected a tweet as text, or as a list with the text as its fifth item, got {tweet!r}"
+        )
     return text
 
 

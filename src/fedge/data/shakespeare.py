@@ -19,34 +19,36 @@ from fedge.data.partition import Natural, Partition
 from fedge.data.text import CHARACTERS, Windows, encode
 from fedge.data.whole import SamplePool, Whole
 
-LENGTH = 80  # characters of a window
+LENGTH = 80  # characters in a window
 
 FILES = leaf_files(
     "shakespeare",
     {"speeches.tsv": None, "speeches.tsv.gz": None, "moby_speeches.tsv.gz": "6ac5dba39a895ce26072eb1863bd5a22"},
-    how="write {folder}/speeches.tsv, a line `play<TAB>speaker<TAB>verse / verse / ...` for each speech "
+    how="write {folder}/speeches.tsv, one line `play<TAB>speaker<TAB>verse / verse / ...` per speech "
     "(plays: https://github.com/TheMITTech/shakespeare)",
 )
 
 
 class Shakespeare(Divided, tag="shakespeare"):
-    """Plays by speaker: windows of 80 characters, of 79 different ones, predict the next.
+    """Plays by speaker: predict the next character from windows of 80 characters; there are 79 different ones.
 
     From a table of speeches, where the last verses of a speaker are the test set, or from LEAF's JSON files.
     """
 
     sources: ClassVar[tuple[Collection, ...]] = (FILES,)
 
-    partition: Annotated[Partition, Meta(description="How samples are dealt to clients.")] = Natural()
+    partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Natural()
     dir: Dir = None
-    stride: Annotated[int, Meta(ge=1, description="Speeches: characters from one training window to the next.")] = 1
-    test_stride: Annotated[int, Meta(ge=1, description="Speeches: the same of test windows.")] = LENGTH
+    stride: Annotated[int, Meta(ge=1, description="For speeches: characters from one training window to the next.")] = 1
+    test_stride: Annotated[
+        int, Meta(ge=1, description="For speeches: characters from one test window to the next.")
+    ] = LENGTH
     test_fraction: Annotated[
         float,
         Meta(
             ge=0,
             lt=1,
-            description="Share of a speaker's last verses that is held out, if the files are not split already.",
+            description="Share of a speaker's last verses that is held out, if the files are not already split.",
         ),
     ] = 0.2
 
@@ -63,12 +65,12 @@ class Shakespeare(Divided, tag="shakespeare"):
             parts = [_cut(part, stride) for part, stride in zip(texts, strides, strict=True)]
         (windows, keys), (test, test_keys) = parts
         if not len(windows.y):
-            raise DataError(f"{path}: no speaker has the {LENGTH + 1} characters that a training window takes")
+            raise DataError(f"{path}: no speaker has the {LENGTH + 1} characters of a training window")
         return Whole(windows, test, len(CHARACTERS), words=True, columns={"speaker": (keys, test_keys)})
 
 
 class _Texts(NamedTuple):
-    """What each speaker says."""
+    """The text of each speaker."""
 
     speakers: np.ndarray
     texts: list[str]
@@ -88,22 +90,22 @@ def _speeches(path: Path, expected: Sequence[str], test_fraction: float) -> tupl
 
 
 def _cut(spoken: _Texts, stride: int) -> tuple[SamplePool, np.ndarray]:
-    """Windows that do not reach from one speaker into the next, and the number of each one's speaker."""
+    """Return windows that do not cross speakers, and the speaker's index of each."""
     ends = np.cumsum([0, *map(len, spoken.texts)])
     starts = [np.arange(begin, end - LENGTH, stride) for begin, end in pairwise(ends)]
     text, places = encode("".join(spoken.texts)), np.concatenate(starts)
     y = torch.from_numpy(text[places + LENGTH].astype(np.int64))
-    # Numbers, not names: a name for each of millions of windows would take more memory than the text.
+    # Indexes, not names: a name for each of millions of windows would take more memory than the text.
     return SamplePool(Windows(text, places, LENGTH), y), np.repeat(
         np.arange(len(starts)), [len(part) for part in starts]
     )
 
 
 def _encode(samples: Users) -> tuple[SamplePool, np.ndarray]:
-    """LEAF's windows, each a string with the character after it."""
+    """Return LEAF's windows, each a string with the character that follows it."""
     if any(not isinstance(x, str) or len(x) != LENGTH for x in samples.x):
-        raise DataError(f"shakespeare: expected strings of {LENGTH} characters as inputs, got others")
+        raise DataError(f"shakespeare: expected strings of {LENGTH} characters as inputs")
     if any(not isinstance(y, str) or len(y) != 1 for y in samples.y):
-        raise DataError("shakespeare: expected single characters as targets, got others")
+        raise DataError("shakespeare: expected single characters as targets")
     x = encode("".join(samples.x)).reshape(-1, LENGTH)
     return SamplePool(torch.from_numpy(x), torch.from_numpy(encode("".join(samples.y)).astype(np.int64))), samples.users

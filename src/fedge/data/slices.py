@@ -1,4 +1,4 @@
-"""A client's part of a divided data set as a folder to hand out: `manifest.json` and `samples.safetensors`."""
+"""A client's part of a divided data set as a folder: `manifest.json` and `samples.safetensors`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_NAMES = 100_000
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a slice is a part of."""
+    """Description of a slice and of the data set that it belongs to."""
 
     format: Annotated[int, Meta(ge=1, le=1)] = 1
     number: Size
@@ -60,7 +60,7 @@ def write_slice(target: Path, clients: Clients, number: int, seed: int, settings
     for part, samples in zip(PARTS, parts, strict=True):
         tensors |= {f"x_{part}": samples.x.contiguous(), f"y_{part}": samples.y.contiguous()}
     folder = target / folder_name(number)
-    partial = folder.with_name(f"{folder.name}.part")  # a folder that is cut short must not look whole
+    partial = folder.with_name(f"{folder.name}.part")  # an incomplete folder must not look complete
     with _writing(folder):
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -87,7 +87,7 @@ def write_slice(target: Path, clients: Clients, number: int, seed: int, settings
 
 
 def read_slice(folder: Path, manifest: Manifest) -> FixedClient:
-    """Return the samples in a folder; a DataError that names file and tensor if they are not as `manifest` says."""
+    """Return the samples in a folder; a DataError that names file and tensor if they do not match `manifest`."""
     path = folder / SAMPLES
     try:
         if (found := _sha256(path)) != manifest.sha256:
@@ -96,7 +96,7 @@ def read_slice(folder: Path, manifest: Manifest) -> FixedClient:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}; ask for the folder again") from error
     except SafetensorError as error:
-        raise DataError(f"{path}: expected tensors as safetensors writes them: {error}") from error
+        raise DataError(f"{path}: expected a safetensors file: {error}") from error
     expected = {f"{side}_{part}" for part in PARTS for side in "xy"}
     if set(tensors) != expected:
         raise DataError(f"{path}: expected the tensors {', '.join(sorted(expected))}, got {_few(tensors)}")
@@ -105,7 +105,7 @@ def read_slice(folder: Path, manifest: Manifest) -> FixedClient:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return what a slice's folder says of it; a DataError that names file and field if that makes no sense."""
+    """Return the manifest in a slice's folder; a DataError that names file and field if it is invalid."""
     path = folder / MANIFEST
     try:
         with path.open("rb") as file:
@@ -117,7 +117,9 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {printable(str(error)[:300])}; expected what `fedge data split` writes") from None
+        raise DataError(
+            f"{path}: {printable(str(error)[:300])}; expected a manifest written by `fedge data split`"
+        ) from None
     if manifest.number >= manifest.num_clients:
         raise DataError(f"{path}: number must be below num_clients, {manifest.num_clients}, got {manifest.number}")
     if set(manifest.sizes) != set(PARTS):
@@ -132,7 +134,7 @@ def _samples(tensors: dict[str, Tensor], part: str, manifest: Manifest, path: Pa
     number = torch.int64 if manifest.words else torch.float32
     _check_form(x, f"{path}: x_{part}", (count, *manifest.shape), number)
     if manifest.words and count and x.min() < 0:
-        raise DataError(f"{path}: x_{part}: words count from 0, got {int(x.min())}")
+        raise DataError(f"{path}: x_{part}: indexes of words must be at least 0, got {int(x.min())}")
     if manifest.task != "classes":
         _check_form(y, f"{path}: y_{part}", (count, manifest.num_outputs), torch.float32)
         if manifest.task == "labels" and not torch.isin(y, torch.tensor([0.0, 1.0])).all():
@@ -149,7 +151,7 @@ def _check_form(found: Tensor, name: str, shape: tuple[int, ...], dtype: torch.d
     if found.shape != shape or found.dtype != dtype:
         raise DataError(f"{name}: expected {dtype} of shape {list(shape)}, got {found.dtype} of {list(found.shape)}")
     if found.is_floating_point() and not found.isfinite().all():
-        raise DataError(f"{name}: has numbers that are NaN or infinite")
+        raise DataError(f"{name}: expected finite numbers, got NaN or infinity")
 
 
 def _sha256(path: Path) -> str:

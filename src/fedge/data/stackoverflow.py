@@ -1,4 +1,4 @@
-"""Tags of Stack Overflow questions by user, from tables of text."""
+"""Stack Overflow questions by user, to predict their tags, from text tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedge.data.text import Bags, most_frequent, split_words
 from fedge.data.whole import SamplePool, Whole
 
 _HOW = (
-    "write {path}, a line `user<TAB>text<TAB>tag|tag|...` for each question "
+    "write {path}, one line `user<TAB>text<TAB>tag|tag|...` per question "
     "(from https://archive.org/details/stackexchange, or TensorFlow Federated's stackoverflow)"
 )
 FILES = Collection(
@@ -27,15 +27,15 @@ FILES = Collection(
 
 
 class StackOverflow(Divided, tag="stackoverflow"):
-    """Questions by user as bags of the most frequent words, with those of the most frequent tags that they have.
+    """Questions by user as bags of the most frequent words; targets are the most frequent tags.
 
-    From `train.tsv` and `test.tsv`, UTF-8, a line `user<TAB>text<TAB>tag|tag|...` for each question. A target has
-    the value 1 for each tag of the question, 0 for the others. Questions without any known word are left out.
+    From `train.tsv` and `test.tsv`, UTF-8, one line `user<TAB>text<TAB>tag|tag|...` per question. A target has the
+    value 1 for each tag of the question, 0 for the others. Questions without any known word are omitted.
     """
 
     sources: ClassVar[tuple[Collection, ...]] = (FILES,)
 
-    partition: Annotated[Partition, Meta(description="How samples are dealt to clients.")] = Natural()
+    partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Natural()
     dir: Dir = None
     words: Annotated[int, Meta(ge=1, description="Size of the vocabulary: the training set's most frequent.")] = 10_000
     tags: Annotated[int, Meta(ge=1, description="Number of tags: the training set's most frequent.")] = 500

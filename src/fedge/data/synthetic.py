@@ -1,4 +1,4 @@
-"""Clients whose samples are drawn when they are asked for: any number of them, and always the same."""
+"""Clients whose samples are generated on request, reproducibly, for any number of clients."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MAX_POOLED = 100
 
 
 class Synthetic(Options, tag="synthetic"):
-    """Generated clients that differ as much as they are told to."""
+    """Generated clients with a given heterogeneity."""
 
     kind: Annotated[
         Literal["mixture", "quadratic"],
         Meta(
             description="mixture: classify samples of Gaussian clusters. "
-            "quadratic: linear regression, with an optimum and a curvature of each client's own."
+            "quadratic: linear regression; each client has its own optimum and curvature."
         ),
     ] = "mixture"
     clients: Annotated[int, Meta(ge=1, le=10_000_000, description="Number of clients.")] = 100
-    features: Annotated[int, Meta(ge=1, le=100_000, description="Numbers in an input.")] = 20
+    features: Annotated[int, Meta(ge=1, le=100_000, description="Features of an input.")] = 20
     samples: Annotated[int, Meta(ge=1, le=10_000_000, description="Training samples of each client.")] = 100
     test_samples: Annotated[int, Meta(ge=1, le=10_000_000, description="Test samples of each client.")] = 20
     heterogeneity: Annotated[
@@ -47,7 +47,7 @@ class Synthetic(Options, tag="synthetic"):
         Meta(
             ge=0,
             le=1e6,
-            description="mixture: typical norm of a class mean; samples deviate by 1 in each feature.",
+            description="mixture: typical norm of a class mean; the standard deviation of samples is 1 per feature.",
         ),
     ] = 4.0
     alpha: Annotated[
@@ -67,7 +67,7 @@ class Synthetic(Options, tag="synthetic"):
         return GeneratedClients(self, seed)
 
     def server_part(self, seed: int) -> ServerPart:
-        """Return what a server has; no training sample is drawn."""
+        """Return the server's part of the data set; no training sample is drawn."""
         clients = self.build(seed)
         plan = DataPlan(
             shape=clients.shape,
@@ -81,7 +81,7 @@ class Synthetic(Options, tag="synthetic"):
 
 
 class GeneratedClients:
-    """Clients that hold no samples: train and test sets are drawn from the client's own distribution.
+    """Clients that store no samples: train and test sets are drawn from the client's distribution on request.
 
     They are the same in every round.
     """
@@ -113,7 +113,7 @@ class GeneratedClients:
         return self._source.draw(client, self._options.test_samples, rng)
 
     def _drawn(self, client: int, held_out: bool) -> Samples:
-        """The training samples that a client holds out, or the others."""
+        """Return the training samples that a client holds out, or the others."""
         options = self._options
         drawn = self._source.draw(client, options.samples, generator(self._seed, "synthetic train", client))
         if options.validation is None:
@@ -122,14 +122,14 @@ class GeneratedClients:
         return Samples(*(side[chosen == held_out] for side in drawn))
 
     def pooled_test(self) -> Samples:
-        """The test sets of at most 100 clients, evenly spaced."""
+        """Return the test sets of at most 100 evenly spaced clients."""
         count = min(len(self.sizes), MAX_POOLED)
         parts = [self.test(i * len(self.sizes) // count, round=1) for i in range(count)]
         return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
 
 
 class _Mixture:
-    """x = mean of its class + shift of the client + standard normal; class proportions differ by client."""
+    """x = class mean + client shift + standard normal noise; class proportions differ by client."""
 
     def __init__(self, options: Synthetic, seed: int) -> None:
         self._options, self._seed = options, seed
@@ -148,7 +148,7 @@ class _Mixture:
 class _Quadratic:
     """y = x.w + noise with E[x x'] = diag(h): squared error is a quadratic with optimum w and curvatures h.
 
-    Each client has its own w, around a common one, and its own h, log-uniform.
+    Each client has its own w, around a common one, and its own log-uniform h.
     """
 
     def __init__(self, options: Synthetic, seed: int) -> None:

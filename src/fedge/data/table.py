@@ -1,4 +1,4 @@
-"""Data in a table of one's own: CSV or Parquet."""
+"""Data in a user's table: CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -22,30 +22,32 @@ from fedge.data.whole import Whole
 
 
 class Table(Divided, tag="table", kw_only=True):
-    """Rows of a CSV file with a header, or of a Parquet file: numbers, a target, and perhaps who they are from.
+    """Rows of a CSV file with a header, or of a Parquet file: numeric inputs, a target, and optionally their owner.
 
-    Every column is an input but the target, those to ignore and the one that `natural` splits by. Inputs are
-    normalised unless `normalise` is false: columns of a table rarely have one scale.
+    Every column is an input, except the target, those to ignore and the one that `natural` splits by. Inputs are
+    normalised unless `normalise` is false, because columns of a table rarely have the same scale.
     """
 
-    file: Annotated[str, Meta(description="The training samples: .csv, .csv.gz or .parquet.")]
-    target: Annotated[str, Meta(description="The column to predict.")]
+    file: Annotated[str, Meta(description="File of training samples: .csv, .csv.gz or .parquet.")]
+    target: Annotated[str, Meta(description="Column to predict.")]
     task: Annotated[
-        Literal["classes", "values"], Meta(description="Whether the target is a class, of any kind, or a number.")
+        Literal["classes", "values"], Meta(description="Whether the target is a class of any type, or a number.")
     ] = "classes"
-    ignore: Annotated[list[str], Meta(description="Columns that are no inputs.")] = field(default_factory=list)
-    test_file: Annotated[str | None, Meta(description="The test samples, in the same form.")] = None
+    ignore: Annotated[list[str], Meta(description="Columns that are not inputs.")] = field(default_factory=list)
+    test_file: Annotated[str | None, Meta(description="File of test samples, with the same columns.")] = None
     test_fraction: Annotated[
         float,
         Meta(
             ge=0,
             lt=1,
-            description="Without test_file: the share of the last rows, by natural of each key, for the test.",
+            description="Without test_file: share of the last rows, with natural of each key, for the test.",
         ),
     ] = 0.2
     normalise: Annotated[
         bool | Scaling,
-        Meta(description="Shift and scale inputs to the training set's mean 0 and deviation 1, or by { mean, std }."),
+        Meta(
+            description="Normalise inputs to the training set's mean 0 and standard deviation 1, or by { mean, std }."
+        ),
     ] = True
 
     def whole(self, train: bool = True) -> Whole:
@@ -60,7 +62,7 @@ class Table(Divided, tag="table", kw_only=True):
 
 
 def read_table(path: Path) -> TableColumns:
-    """The columns of a file, each an array of numbers or of strings."""
+    """Return the columns of a file, each an array of numbers or of strings."""
     if path.suffix == ".parquet":
         table = _read_parquet(path)
     elif path.name.endswith((".csv", ".csv.gz")):
@@ -68,7 +70,7 @@ def read_table(path: Path) -> TableColumns:
     else:
         raise DataError(f"data.file: expected a name that ends in .csv, .csv.gz or .parquet, got {path}")
     if not table.columns or not table.num_rows:
-        raise DataError(f"{path}: expected a header and at least one row, got none")
+        raise DataError(f"{path}: expected a header and at least one row")
     return table
 
 
@@ -83,7 +85,7 @@ def _read_csv(path: Path) -> TableColumns:
         for row in reader:
             if row:
                 rows.append(row)
-                places.append(last + 1)  # a field in quotes may go over several lines: the first one counts
+                places.append(last + 1)  # a quoted field may span several lines: the first one counts
             last = reader.line_num
     except csv.Error as error:
         raise DataError(f"{path}, row {last + 1}: {error}; write it again") from error
@@ -104,7 +106,7 @@ def _read_parquet(path: Path) -> TableColumns:
     content = io.BytesIO(read_checked(path))
     try:
         table = parquet.read_table(content)
-    except Exception as error:  # pyarrow's own kinds, which need not be there
+    except Exception as error:  # pyarrow's own types, which may not be installed
         raise DataError(f"{path} cannot be read as Parquet: {error}; write it again") from error
     _check_header(table.column_names, path)
     columns = {name: table.column(name).to_numpy() for name in table.column_names}
@@ -114,11 +116,11 @@ def _read_parquet(path: Path) -> TableColumns:
 def _check_header(names: list[str], path: Path) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         places = ", ".join(str(place) for place, name in enumerate(names, 1) if name == twice[0])
-        raise DataError(f"{path}: two columns have the name {twice[0]!r}, numbers {places}; rename or remove one")
+        raise DataError(f"{path}: two columns have the name {twice[0]!r} (columns {places}); rename or remove one")
 
 
 def _typed(column: np.ndarray) -> np.ndarray:
-    """Numbers where all are, whole ones as integers."""
+    """Return a column as integers or floats if all values are numbers, else unchanged."""
     for kind in (np.int64, np.float64):
         try:
             return column.astype(kind)

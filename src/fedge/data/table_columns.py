@@ -1,4 +1,4 @@
-"""Columns of a table as samples: numbers to train on, a target, and errors that name the row and the column."""
+"""Samples from the columns of a table: numeric inputs and a target; errors name the row and the column."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from fedge.data.whole import SamplePool, Whole
 _SHOWN = 40  # characters of a cell in an error
 INPUT_REMEDY = "encode it as numbers, or list it in data.ignore"
 TARGET_REMEDY = 'name another data.target, or set data.task = "classes"'
-"""What to do about text where numbers are expected."""
+"""Advice in errors about text where numbers are expected."""
 
 
 class TableColumns(NamedTuple):
     """Columns of equal length by name: arrays of numbers, of text, or of objects with None where a value is missing."""
 
     columns: Mapping[str, np.ndarray]
-    source: str  # what errors call the table, such as its path
-    places: np.ndarray  # the number of each row, as the user sees it: of a file, the line in an editor
+    source: str  # name of the table in errors, such as its path
+    places: np.ndarray  # the number of each row as the user sees it: for a file, the line in an editor
 
     @property
     def num_rows(self) -> int:
         return len(self.places)
 
     def take(self, rows: np.ndarray | slice) -> TableColumns:
-        """Return some of the rows, under the numbers that they have."""
+        """Return some of the rows, with their original row numbers."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         return self._replace(columns=columns, places=self.places[rows])
 
     def split(self, key: str | None, test_fraction: float) -> tuple[TableColumns, TableColumns]:
-        """Return the rows to train on and the last ones, of each key if one is given, to test on."""
+        """Return the training rows and the test rows, which are the last ones (of each key, if `key` is given)."""
         keys = np.zeros(self.num_rows) if key is None else self.text(key)
         train, test = hold_out(keys, test_fraction)
         return self.take(train), self.take(test)
@@ -50,7 +50,7 @@ class TableColumns(NamedTuple):
                 raise DataError(f"{self.source} has no column {name!r}{nearest(name, self.columns)}; it has {known}")
 
     def numbers(self, name: str, remedy: str) -> np.ndarray:
-        """Return a column in float32; a DataError with the row if it has other than finite numbers."""
+        """Return a column as float32; a DataError that names the row if a value is not a finite number."""
         values = self.columns[name]
         if values.dtype.kind in "OU":
             values = self._parsed(name, values, remedy)
@@ -58,20 +58,20 @@ class TableColumns(NamedTuple):
             kind = "dates or times" if values.dtype.kind in "mM" else f"values of type {values.dtype}"
             raise DataError(f"{self.source}, column {name!r}: expected numbers, got {kind}; {remedy}")
         self._check_present(name, _missing(values))
-        with np.errstate(over="ignore"):  # what overflows becomes infinite, and is reported as such
+        with np.errstate(over="ignore"):  # overflow becomes infinite, and is reported as such
             numbers = values.astype(np.float32)
         if len(bad := np.flatnonzero(~np.isfinite(numbers))):
             self._refuse(name, bad, f"{values[bad[0]]} is infinite or beyond float32; correct it, or remove the row")
         return numbers
 
     def text(self, name: str) -> np.ndarray:
-        """Return a column as names, of classes or of groups; a DataError with the row if one is missing."""
+        """Return a column as strings; a DataError that names the row if a value is missing."""
         values = self.columns[name]
         self._check_present(name, _missing(values))
         return values.astype(str)
 
     def classes(self, name: str) -> np.ndarray:
-        """Return a column whose values can be sorted and compared; a DataError with the row if one is missing."""
+        """Return a column of sortable values; a DataError that names the row if a value is missing."""
         values = self.columns[name]
         return self.text(name) if values.dtype.kind not in "biuf" else self._check_present(name, _missing(values))
 
@@ -81,7 +81,7 @@ class TableColumns(NamedTuple):
         return self.columns[name]
 
     def _parsed(self, name: str, values: np.ndarray, remedy: str) -> np.ndarray:
-        """Return a column of text or objects as numbers, if all are; missing ones are NaN."""
+        """Return a column of text or objects as numbers, NaN where missing; a DataError if a value is no number."""
         missing = _missing(values)
         numbers = np.full(len(values), np.nan)
         bad = []
@@ -90,7 +90,7 @@ class TableColumns(NamedTuple):
                 numbers[row] = float(values[row])
             except (TypeError, ValueError, OverflowError):
                 bad.append(row)
-        if bad and len(bad) * 2 < len(values):  # a column of numbers with something else in it
+        if bad and len(bad) * 2 < len(values):  # a column of numbers with a few other values
             shown = printable(str(values[bad[0]])[:_SHOWN])
             self._refuse(name, np.array(bad), f"expected a number, got {shown!r}; correct it, or remove the row")
         if bad:
@@ -117,9 +117,9 @@ def whole_of_tables(
     input_remedy: str = INPUT_REMEDY,
     target_remedy: str = TARGET_REMEDY,
 ) -> Whole:
-    """Return the data set in these rows: every column is an input but the target, the keys to split by and `ignore`.
+    """Return the data set in these rows; all columns are inputs except the target, the keys to split by and `ignore`.
 
-    The remedies tell what to do about text where numbers are expected.
+    The remedies are advice in errors about text where numbers are expected.
     """
     train.require((target, *keys, *ignore))
     inputs = [name for name in train.columns if name not in (target, *keys, *ignore)]
@@ -142,7 +142,7 @@ def whole_of_tables(
 
 
 def inputs_of(table: TableColumns, names: Sequence[str], remedy: str = INPUT_REMEDY) -> Tensor:
-    """Return columns of numbers side by side, `[n, len(names)]`."""
+    """Return columns of numbers as one tensor `[n, len(names)]`."""
     return torch.from_numpy(np.stack([table.numbers(name, remedy) for name in names], axis=1))
 
 
@@ -153,7 +153,7 @@ def targets_of(
     task: Literal["classes", "values"],
     remedy: str = TARGET_REMEDY,
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-    """Return targets for training and for the test, and the names of classes."""
+    """Return the training targets, the test targets and the names of the classes."""
     if task == "values":
         y = [torch.from_numpy(table.numbers(target, remedy)[:, None]) for table in (train, test)]
         return y[0], y[1], ()
@@ -171,7 +171,7 @@ def targets_of(
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
-    """Return where a column has no value: NaN, NaT, None, or blank text."""
+    """Return a mask of the missing values in a column: NaN, NaT, None, or blank text."""
     if values.dtype.kind == "O":
         return np.array([_is_missing(value) for value in values], bool)
     if values.dtype.kind == "U":
@@ -181,7 +181,7 @@ def _missing(values: np.ndarray) -> np.ndarray:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a cell has no value; pandas' NA compares equal to nothing and is true of nothing."""
+    """Return whether a cell has no value; pandas' NA has no truth value and equals nothing, itself included."""
     if value is None or isinstance(value, str):
         return not (value or "").strip()
     same = value == value

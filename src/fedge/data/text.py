@@ -1,4 +1,4 @@
-"""Text as numbers: windows of characters, and bags of words. Both are made when they are asked for."""
+"""Text as numbers: windows of characters and bags of words, both computed on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz"
-"""The 79 characters that are told apart; any other reads as a space."""
+"""The 79 known characters; any other is read as a space."""
 
 _CODES = np.full(256, CHARACTERS.index(" "), np.uint8)
 _CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(len(CHARACTERS))
@@ -19,24 +19,24 @@ _WORD = re.compile(r"[\w']+|[^\w\s]")
 
 
 def encode(text: str) -> np.ndarray:
-    """The numbers of a text's characters."""
+    """Return the indexes of a text's characters."""
     return _CODES[np.frombuffer(text.encode("latin-1", "replace"), np.uint8)]
 
 
 def split_words(text: str) -> list[str]:
-    """Words in lower case, and punctuation marks."""
+    """Return words in lower case, and punctuation marks."""
     return _WORD.findall(text.lower())
 
 
 def most_frequent(words: Iterable[Iterable[str]], size: int) -> dict[str, int]:
-    """The most frequent of all words, numbered; of two that are as frequent, the first in the alphabet."""
+    """Return the `size` most frequent words with their indexes; ties are in alphabetical order."""
     counts = Counter(word for part in words for word in part)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     return {word: number for number, word in enumerate(ranked[:size])}
 
 
 class Windows:
-    """Stretches of a text, `[n, length]`: memory holds the text once, however much they overlap."""
+    """Windows of a text, `[n, length]`; the text is stored once, however much the windows overlap."""
 
     def __init__(self, text: np.ndarray, starts: np.ndarray, length: int) -> None:
         self._text, self._starts, self._places = torch.from_numpy(text), torch.from_numpy(starts), torch.arange(length)
@@ -50,7 +50,7 @@ class Windows:
 
 
 class Bags:
-    """Which words of a vocabulary a sample has, `[n, size]`: equal values that add up to one for each sample."""
+    """Words of a vocabulary in each sample, `[n, size]`: equal values for the words present, which sum to one."""
 
     def __init__(self, samples: Sequence[Iterable[int]], size: int) -> None:
         unique = [np.unique(np.fromiter(words, np.int64)) for words in samples]

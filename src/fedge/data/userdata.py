@@ -1,4 +1,4 @@
-"""A data set that a user's own function loads."""
+"""A data set that a user's function loads."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from fedge.data.divided_dataset import Divided
 from fedge.data.whole import SamplePool, Whole
 
 NUM_READ_AGAIN = 64
-"""Items of a PyTorch data set that are read twice, to see whether they are random."""
+"""Items of a PyTorch data set that are read twice, to detect random transforms."""
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
 class UserData(Divided, tag=False, kw_only=True):
-    """Arrays or tensors (x_train, y_train, x_test, y_test) that a function in a file of one's own returns.
+    """Arrays or tensors (x_train, y_train, x_test, y_test) that a function in a user's file returns.
 
-    Integer targets `[n]` are classes, counted from 0; floating ones `[n]` or `[n, k]` are values to predict.
-    The function may return map-style PyTorch data sets (train, test) of (input, target) instead, or one, of which the
-    last samples of each class are for the test. Their items are read once and must not be random: `data.augment` is.
-    Names in the attribute `classes` of such a data set are kept. A dictionary in fifth or third place names columns to
-    split by: `{"user": (train_users, test_users)}`.
+    Integer targets `[n]` are classes, counted from 0; floating-point ones `[n]` or `[n, k]` are values to predict.
+    Instead, the function may return two map-style PyTorch data sets (train, test) with items (input, target), or one,
+    of which the last samples of each class are for the test. Items are read once, so transforms must not be random; use
+    `data.augment` for random changes. Names in the attribute `classes` of such a data set are kept. A dictionary as the
+    last element has columns to split by: `{"user": (train_users, test_users)}`.
     """
 
     function: ClassVar[Callable[..., Any]]
-    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
+    options: Annotated[dict[str, Any], Meta(description="Keyword arguments of the function.")] = field(
         default_factory=dict
     )
     words: Annotated[
-        bool, Meta(description="Inputs are numbers of words or characters, and stay integers for an embedding.")
+        bool, Meta(description="Inputs are indexes of words or characters and stay integers, for an embedding.")
     ] = False
 
     test_fraction: Annotated[
-        float, Meta(ge=0, lt=1, description="Of one PyTorch data set: the share of each class for the test.")
+        float, Meta(ge=0, lt=1, description="For a single PyTorch data set: share of each class for the test.")
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:
@@ -56,7 +56,7 @@ class UserData(Divided, tag=False, kw_only=True):
 
 
 def check_arrays(loaded: object, words: bool = False, test_fraction: float = 0.2) -> Whole:
-    """The whole data set, if it is one that can be trained on; a DataError that says what is wrong."""
+    """Return the whole data set; a DataError that states the problem if it cannot be trained on."""
     loaded, columns = _without_columns(loaded)
     names: tuple[str, ...] = ()
     if isinstance(loaded, Dataset):
@@ -72,10 +72,10 @@ def check_arrays(loaded: object, words: bool = False, test_fraction: float = 0.2
     train, test = (sample_pool(arrays[f"x_{part}"], arrays[f"y_{part}"], part, words) for part in ("train", "test"))
     if train.x.shape[1:] != test.x.shape[1:]:
         shapes = f"{list(train.x.shape)} and {list(test.x.shape)}"
-        raise DataError(f"the inputs of x_train and x_test must have one shape, got {shapes}")
+        raise DataError(f"inputs in x_train and x_test must have the same shape, got {shapes}")
     if train.y.dtype != test.y.dtype or train.y.shape[1:] != test.y.shape[1:]:
         kinds = " and ".join(f"{array.dtype} {list(array.shape)}" for array in (arrays["y_train"], arrays["y_test"]))
-        raise DataError(f"y_train and y_test must both be classes, or values of one shape, got {kinds}")
+        raise DataError(f"y_train and y_test must both be classes, or values of the same shape, got {kinds}")
     for name, pair in columns.items():
         lengths = [len(column) for column in pair]
         if lengths != [len(train.y), len(test.y)]:
@@ -85,13 +85,13 @@ def check_arrays(loaded: object, words: bool = False, test_fraction: float = 0.2
     highest, highest_test = int(train.y.max()), int(test.y.max())
     if highest_test > highest:
         raise DataError(f"y_test has class {highest_test}, but the highest class of y_train is {highest}")
-    if len(names) <= highest:  # not names of these classes
+    if len(names) <= highest:  # names of something else
         names = ()
     return Whole(train, test, num_outputs=len(names) or highest + 1, words=words, columns=columns, classes=names)
 
 
 def _class_names(dataset: object) -> tuple[str, ...]:
-    """The names of classes where the data set has them, as those of torchvision do."""
+    """Return the names of classes if the data set has them, as those of torchvision do."""
     names = getattr(dataset, "classes", None)
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
         return ()
@@ -103,7 +103,7 @@ def _halves(x: np.ndarray, y: np.ndarray, test_fraction: float) -> list[np.ndarr
     train, test = hold_out(y if y.ndim == 1 and y.dtype.kind in "biu" else np.zeros(len(y)), test_fraction)
     if not len(test):
         raise DataError(
-            f"of {len(y)} samples none is left for the test; return (train, test), or raise data.test_fraction"
+            f"none of {len(y)} samples is left for the test; return (train, test), or raise data.test_fraction"
         )
     return [x[train], y[train], x[test], y[test]]
 
@@ -114,7 +114,7 @@ def _without_columns(loaded: object) -> tuple[object, dict[str, tuple[np.ndarray
     columns = {}
     for name, pair in loaded[-1].items():
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise DataError(f"column {name!r}: expected a pair, of the training and of the test samples")
+            raise DataError(f"column {name!r}: expected a pair (training, test) of columns, got {type(pair).__name__}")
         columns[str(name)] = (np.asarray(pair[0]), np.asarray(pair[1]))
     return loaded[:-1], columns
 
@@ -125,7 +125,7 @@ def stack_both(datasets: Sequence[Any]) -> list[np.ndarray]:
 
 
 def stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inputs and targets of a map-style data set, which is asked for its length and its items."""
+    """Return the inputs and targets of a map-style data set, which needs a length and items."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise DataError(f"{name}: expected a map-style data set with a length and items, got {type(dataset).__name__}")
     items = [dataset[row] for row in range(len(dataset))]
@@ -136,17 +136,19 @@ def stack(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
             np.asarray(a).tobytes() != np.asarray(b).tobytes() for a, b in zip(items[row], dataset[row], strict=True)
         ):
             raise DataError(
-                f"{name}: item {row} differs when it is read again, so a transform is random; each item is read once, "
-                "and would keep what chance gave it. Remove the transform, and set data.augment to flip and crop images"
+                f"{name}: item {row} differs when it is read again, so a transform is random, but each item is read "
+                "only once. Remove the transform, and set data.augment to flip and crop images"
             )
     try:
         return np.stack([np.asarray(x) for x, _ in items]), np.stack([np.asarray(y) for _, y in items])
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{name}: expected inputs and targets of one shape each, such as tensors: {error}") from error
+        raise DataError(
+            f"{name}: expected inputs of equal shape and targets of equal shape, such as tensors: {error}"
+        ) from error
 
 
 def to_array(value: object, name: str) -> np.ndarray:
-    """Return an array of numbers; a DataError if it is none."""
+    """Return an array of numbers; a DataError if the value is not one."""
     try:
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -157,25 +159,25 @@ def to_array(value: object, name: str) -> np.ndarray:
 
 
 def sample_pool(x: np.ndarray, y: np.ndarray, part: str, words: bool) -> SamplePool:
-    """Return the samples, if they can be trained on; a DataError that says what is wrong with x_part or y_part."""
+    """Return the samples; a DataError that states the problem with x_part or y_part if they cannot be trained on."""
     if x.ndim < 2:
-        raise DataError(f"x_{part}: expected one row for each sample, [n, ...], got shape {list(x.shape)}")
+        raise DataError(f"x_{part}: expected one row per sample, [n, ...], got shape {list(x.shape)}")
     if y.ndim == 0 or len(x) != len(y):
         shapes = f"{list(x.shape)} and {list(y.shape)}"
-        raise DataError(f"x_{part} and y_{part} must have one entry for each sample, got shapes {shapes}")
+        raise DataError(f"x_{part} and y_{part} must have one entry per sample, got shapes {shapes}")
     if 0 in x.shape:
         raise DataError(f"x_{part}: expected at least one sample and one feature, got shape {list(x.shape)}")
     return SamplePool(check_inputs(x, f"x_{part}", words), _targets(y, f"y_{part}"))
 
 
 def check_inputs(x: np.ndarray, name: str, words: bool) -> Tensor:
-    """Return inputs as float32, or as integers if they are words; a DataError if they cannot be."""
+    """Return inputs as float32, or as int64 if they are words; a DataError if they are invalid."""
     return _words(x, name) if words else _finite(x, name)
 
 
 def _words(x: np.ndarray, name: str) -> Tensor:
     if x.dtype.kind not in "iu" or x.min() < 0:
-        raise DataError(f"{name}: data.words expects integers from 0 on, got {x.dtype} from {x.min()}")
+        raise DataError(f"{name}: data.words expects integers of at least 0, got {x.dtype} with minimum {x.min()}")
     return torch.from_numpy(x.astype(np.int64))
 
 
@@ -188,12 +190,12 @@ def _targets(y: np.ndarray, name: str) -> Tensor:
         raise DataError(f"{name}: expected classes [n], got shape {list(y.shape)} of {y.dtype}")
     classes = y.astype(np.int64)
     if classes.min() < 0:
-        raise DataError(f"{name}: classes count from 0, got {classes.min()}")
+        raise DataError(f"{name}: classes must be at least 0, got {classes.min()}")
     return torch.from_numpy(classes)
 
 
 def _finite(array: np.ndarray, name: str) -> Tensor:
-    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is reported as such
+    with np.errstate(over="ignore"):  # overflow becomes infinite, and is reported as such
         numbers = np.array(array, np.float32, order="C")
     num_bad = numbers.size - np.count_nonzero(np.isfinite(numbers))
     if num_bad:

@@ -1,4 +1,4 @@
-"""A data set before it is divided: training and test samples, and what is known of them."""
+"""A data set before it is divided: training and test samples, and information about them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from fedge.core.registered import Task
 from fedge.data.partition import Labels
 
-_CHUNK = 4096  # samples that are looked at together
+_CHUNK = 4096  # samples that are processed together
 
 
 class Inputs(Protocol):
-    """Inputs of samples: a tensor, or what makes its rows when they are asked for."""
+    """Inputs of samples: a tensor, or an object that computes its rows on request."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -24,28 +24,30 @@ class Inputs(Protocol):
 
 
 class SamplePool(NamedTuple):
-    """Samples of which some are given out: inputs, and targets as a tensor."""
+    """Samples to select from: inputs, and targets as a tensor."""
 
     x: Inputs
     y: Tensor
 
 
 class Whole(NamedTuple):
-    """A data set before it is divided. Images may stay bytes, which take a quarter of the memory."""
+    """A data set before it is divided. Images may be stored as bytes, which take a quarter of the memory."""
 
     train: SamplePool
     test: SamplePool
     num_outputs: int
     task: Task = "classes"
-    full_scale: int = 1  # inputs are divided by it when they are given out
-    words: bool = False  # inputs are numbers of words or characters, and given out as integers
-    columns: Mapping[str, tuple[np.ndarray, np.ndarray]] = {}  # more about training and test samples: who wrote them
-    classes: tuple[str, ...] = ()  # names of the classes, where the data has them
-    described: tuple[str, ...] = ()  # names that are shown where data has numbers for classes: never matched
-    features: tuple[str, ...] = ()  # names of the inputs of rows, where the data has them
+    full_scale: int = 1  # inputs are divided by it when samples are selected
+    words: bool = False  # inputs are indexes of words or characters, and stay integers
+    columns: Mapping[
+        str, tuple[np.ndarray, np.ndarray]
+    ] = {}  # further columns of training and test samples, such as the writer
+    classes: tuple[str, ...] = ()  # names of the classes, if the data has them
+    described: tuple[str, ...] = ()  # names to show for classes that the data only numbers; never used for matching
+    features: tuple[str, ...] = ()  # names of the input columns, if the data has them
 
     def labels(self) -> tuple[Labels, Labels]:
-        """What partitioners know of the training and the test samples."""
+        """Return what partitioners know about the training and the test samples."""
         return (
             Labels(self.train.y.numpy(), {name: column[0] for name, column in self.columns.items()}),
             Labels(self.test.y.numpy(), {name: column[1] for name, column in self.columns.items()}),
@@ -53,11 +55,11 @@ class Whole(NamedTuple):
 
 
 def without_samples(pool: SamplePool) -> SamplePool:
-    """Return an empty pool of samples of the same kind: in place of those that nobody will ask for."""
+    """Return an empty pool of the same kind, for samples that are not needed."""
     none = torch.empty(0, dtype=torch.int64)
     return SamplePool(pool.x[none], pool.y[none])
 
 
 def chunks(x: Inputs) -> Iterator[Tensor]:
-    """Return the inputs of all samples, some at a time."""
+    """Return an iterator over the inputs of all samples, in chunks."""
     return (x[rows] for rows in torch.split(torch.arange(x.shape[0]), _CHUNK))
