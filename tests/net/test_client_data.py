@@ -84,7 +84,7 @@ def test_folder_of_a_split_has_the_clients_samples(tmp_path: Path, data: str) ->
 @pytest.mark.parametrize("data", CHANGING.values(), ids=CHANGING)
 def test_data_that_changes_by_round_is_not_split(tmp_path: Path, data: str) -> None:
     path = write(tmp_path, data)
-    with pytest.raises(ConfigError, match=r"data\.(drift|augment): changes samples by round"):
+    with pytest.raises(ConfigError, match=r"data\.(drift|augment): changes samples every round"):
         split(path, tmp_path)
 
 
