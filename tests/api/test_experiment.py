@@ -205,7 +205,7 @@ def test_data_of_each_client() -> None:
     assert [row["client"] for row in run.clients] == [0, 1, 2]
     with pytest.raises(fedge.ConfigError, match=r"clients: fedge\.Clients already defines the clients"):
         experiment(data=fedge.Clients(pairs), clients=3)
-    with pytest.raises(fedge.ConfigError, match=r"partition: fedge\.Clients says"):
+    with pytest.raises(fedge.ConfigError, match=r"partition: fedge\.Clients already defines"):
         experiment(data=fedge.Clients(pairs), clients=None, partition="iid")
 
 

@@ -28,7 +28,7 @@ def test_a_missing_run_is_an_error(tmp_path: Path) -> None:
 def test_directory_of_repeats_is_not_a_run(tmp_path: Path) -> None:
     experiment = fedge.Experiment(data="digits", clients=5, model="logistic", algorithm="fedavg", engine="loop")
     runs = experiment.run(1, seeds=[1, 2], runs=tmp_path, progress=False)
-    with pytest.raises(fedge.RunError, match=r"holds repeats, not one run; fedge\.find_runs\('"):
+    with pytest.raises(fedge.RunError, match=r"holds repeats, not one run; use fedge\.find_runs\('"):
         fedge.Run(tmp_path / "run")
     assert [each.path for each in fedge.find_runs(tmp_path)] == [each.path for each in runs]
     assert len(fedge.load([runs[0], tmp_path / "run" / "seed-2"], what="summary")) == 2

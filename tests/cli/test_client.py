@@ -29,7 +29,7 @@ class FakeNetwork:
 
     def join(self, options: ClientOptions, view: Any) -> None:
         self.joined.append(options)
-        view.notice("server unreachable, trying again")
+        view.notice("server unreachable, retrying")
         view.connected("5f3a", 3)
         view.task(OFFER)
         view.activity("working")
@@ -69,7 +69,7 @@ def test_client_prints_its_progress(fedge, networked, minimal, tmp_path):
     assert options.policy.decide(OFFER) is None
     assert result.stdout == f"model: {tmp_path / 'own' / 'model.safetensors'}\n"
     assert result.stderr.splitlines() == [
-        "server unreachable, trying again",
+        "server unreachable, retrying",
         "localhost:8443: joined as client 3 of run 5f3a",
         "round 4: received after 0:00",
         "localhost:8443: reconnected as client 3 of run 5f3a",
@@ -168,12 +168,12 @@ def test_windows_is_refused(fedge, networked, minimal, monkeypatch):
 
 def test_refused_client_exits_with_the_network_code(fedge, networked, minimal):
     def refuse() -> None:
-        raise NetworkError("the server refuses this client: revoked")
+        raise NetworkError("the server refused this client: revoked")
 
     networked.during = refuse
     result = fedge("client", *minimal)
     assert result.exit_code == 9
-    assert result.stderr.endswith("\nerror: the server refuses this client: revoked\n")
+    assert result.stderr.endswith("\nerror: the server refused this client: revoked\n")
 
 
 def test_client_shuts_down_cleanly_on_sigterm(fedge, networked, minimal, monkeypatch):

@@ -112,7 +112,7 @@ def test_mismatched_certificate_is_a_warning(fedge, folder):
     (folder / "cert" / "b.crt").write_text("no certificate")
     result = fedge("client", "request", "b")
     assert result.exit_code == 0
-    assert result.stderr.startswith("warning: cert/b.crt is no certificate")
+    assert result.stderr.startswith("warning: cert/b.crt is not a certificate")
     assert "Send cert/b.csr" in result.stdout
 
 
@@ -121,11 +121,11 @@ def test_mismatched_certificate_is_a_warning(fedge, folder):
     [
         (("pki", "init", "--host", "a:1"), 2, "error: --host: expected a host name"),
         (("pki", "sign", "none.csr"), 9, "error: expected a file none.csr, got: No such file"),
-        (("pki", "revoke", "b"), 9, "error: there is no authority in pki: name its directory with --pki"),
-        (("pki", "list", "--pki", "elsewhere"), 9, "error: there is no authority in elsewhere"),
+        (("pki", "revoke", "b"), 9, "error: no certificate authority in pki: pass its directory as --pki"),
+        (("pki", "list", "--pki", "elsewhere"), 9, "error: no certificate authority in elsewhere"),
         (("client", "request", "../b"), 2, "error: a client's name has"),
         (("client", "request", "b\x1b[2J"), 2, "got 'b\\u001b[2J'"),
-        (("client", "request", "server"), 2, "error: no client can be called server"),
+        (("client", "request", "server"), 2, "error: the client name server is reserved"),
     ],
 )
 def test_wrong_input(fedge, folder, args, code, problem):
