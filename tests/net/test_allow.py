@@ -57,7 +57,7 @@ def test_refusal_names_what_to_allow(model: Path) -> None:
 
 
 def test_other_function_of_the_file_is_refused(model: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"model\.py:build .*you allow other only.*--allow {model}$"):
+    with pytest.raises(ConfigError, match=rf"model\.py:build .*only other is allowed.*--allow {model}$"):
         AllowedParts([f"{model}:other"]).find(FileReference.of(model, "build"), "model.name")
 
 
@@ -100,7 +100,7 @@ def test_a_reference_with_a_bad_hash_is_not_read(digest: str) -> None:
         ("nowhere.py", r"--allow nowhere\.py: cannot read .*/nowhere\.py \(No such file"),
         ("nowhere.py:build", r"cannot read .*/nowhere\.py"),
         (".", r"cannot read .* \(Is a directory\)"),
-        ("model.py:not a name", "'not a name' for the name"),
+        ("model.py:not a name", "got the name 'not a name'"),
     ],
 )
 def test_invalid_allow_is_an_error_at_startup(

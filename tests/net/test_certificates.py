@@ -161,5 +161,5 @@ def test_encrypted_key_is_refused(tmp_path: Path) -> None:
         serialization.BestAvailableEncryption(b"secret"),
     )
     (tmp_path / "a.key").write_bytes(locked)
-    with pytest.raises(NetworkError, match="without a password"):
+    with pytest.raises(NetworkError, match="expected unencrypted PEM"):
         certificates.read_key(tmp_path / "a.key")

@@ -54,7 +54,7 @@ def test_request_for_a_deleted_key_is_replaced(tmp_path: Path) -> None:
 
 def test_directory_belongs_to_one_client(tmp_path: Path, authority: Path) -> None:
     request_certificate(tmp_path / "a", "a")
-    with pytest.raises(ConfigError, match="has the key of a; give b another directory"):
+    with pytest.raises(ConfigError, match="has the key of a; choose another directory for b"):
         request_certificate(tmp_path / "a", "b")
     with pytest.raises(ConfigError, match="has the keys of ca, server"):
         request_certificate(authority, "b")
@@ -109,7 +109,9 @@ def test_mismatched_certificates(tmp_path: Path, authority: Path, client: Path) 
 def test_expired_and_not_yet_valid(authority: Path, client: Path) -> None:
     with pytest.raises(NetworkError, match=r"a\.crt expired on 2031-05-01; send .*`fedge pki sign"):
         load_client(client, NOW + 366 * DAY)
-    with pytest.raises(NetworkError, match=r"server\.crt expired on 2031-05-01; `fedge pki init --pki"):
+    with pytest.raises(
+        NetworkError, match=r"server\.crt expired on 2031-05-01; create a new one with `fedge pki init --pki"
+    ):
         load_server(authority, NOW + 366 * DAY)
     with pytest.raises(NetworkError, match="this machine's clock shows 2030-04-29 12:00 UTC; set the clock"):
         load_client(client, NOW - 2 * DAY)

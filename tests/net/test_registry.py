@@ -188,7 +188,10 @@ def test_durable_settings(path: Path) -> None:
     ("make", "words"),
     [
         (lambda path: path.write_bytes(b"not a database" * 1000), "damaged: file is not a database"),
-        (lambda path: sqlite3.connect(path).executescript("CREATE TABLE t (a)").connection.close(), "no registry"),
+        (
+            lambda path: sqlite3.connect(path).executescript("CREATE TABLE t (a)").connection.close(),
+            "not a fedge registry",
+        ),
     ],
 )
 def test_files_that_are_not_a_registry(path: Path, make: object, words: str) -> None:
