@@ -181,7 +181,7 @@ def test_client_shuts_down_cleanly_on_sigterm(fedge, networked, minimal, monkeyp
     networked.during = lambda: signal.raise_signal(signal.SIGTERM)
     result = fedge("client", *minimal)
     assert result.exit_code == TERMINATED
-    assert result.stderr.splitlines()[-1] == f"terminated: fedge client {' '.join(minimal)} reconnects".replace(
+    assert result.stderr.splitlines()[-1] == f"terminated; to reconnect: fedge client {' '.join(minimal)}".replace(
         "first.toml#3", "'first.toml#3'"
     )
 

@@ -238,7 +238,7 @@ def test_interrupt_prints_how_to_resume(tmp_path, capsys, repeats):
         interrupt(str(folder / "seed-1"))
     # for repeats the command resumes all seeds, not only the current one
     expected = folder if repeats else folder / "seed-1"
-    assert capsys.readouterr().err == f"interrupted: fedge resume '{expected}'\n"
+    assert capsys.readouterr().err == f"interrupted; to resume: fedge resume '{expected}'\n"
 
 
 def test_interrupt_before_and_after_a_run_names_no_run(capsys):

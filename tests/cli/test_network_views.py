@@ -46,7 +46,7 @@ def drawn(console: Console) -> str:
     ("changes", "line"),
     [
         ({}, "round 3: open"),
-        ({"waiting_for": "waits for 2 more"}, "round 3: waits for 2 more"),
+        ({"waiting_for": "waiting for 2 more"}, "round 3: waiting for 2 more"),
         ({"exchange": 1, "asked": 5, "received": 2}, "round 3, exchange 2: open, 2 of 5 received"),
         ({"deadline_s": 83.0}, "round 3: open, 1:23 left"),
         ({"deadline_s": -1.0}, "round 3: open, 0:00 left"),
@@ -95,9 +95,9 @@ def test_repeated_failure_of_a_client_is_printed_once(capsys: pytest.CaptureFixt
 
 def test_reason_to_wait_is_printed_once_until_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
     watch = ServerWatch(ServerLines())
-    for reason in ("", "waits for 3 more", "waits for 3 more", "waits for 2 more", "", "waits for 2 more"):
+    for reason in ("", "waiting for 3 more", "waiting for 3 more", "waiting for 2 more", "", "waiting for 2 more"):
         watch.status(moment(waiting_for=reason))
-    waits = [f"round 3: waits for {number} more" for number in (3, 2, 2)]
+    waits = [f"round 3: waiting for {number} more" for number in (3, 2, 2)]
     assert capsys.readouterr().err.splitlines() == waits
 
 
@@ -114,8 +114,8 @@ def test_fast_rounds_each_have_a_line(capsys: pytest.CaptureFixture[str]) -> Non
 def test_terminal_shows_rounds_and_current_status() -> None:
     console = terminal()
     watch = ServerWatch(ServerPicture(console))
-    watch.status(moment(waiting_for="waits for 3 more"))  # before the first round
-    assert "waits for 3 more" in drawn(console)
+    watch.status(moment(waiting_for="waiting for 3 more"))  # before the first round
+    assert "waiting for 3 more" in drawn(console)
     watch.begin("runs/first", 1, 9)
     watch.status(moment(clients={"working": 2}))
     watch.round({"round": 1, "accuracy": 0.5})
@@ -203,7 +203,7 @@ def test_status_is_removed_from_the_terminal_at_the_end() -> None:
     screen = ServerPicture(console)
     watch = ServerWatch(screen)
     watch.begin("runs/first", 1, 3)
-    watch.status(moment(waiting_for="waits for 3 more"))
+    watch.status(moment(waiting_for="waiting for 3 more"))
     watch.end({})
     assert drawn(console).rstrip().splitlines()[-1].count("waits") == 0
 

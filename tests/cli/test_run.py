@@ -135,7 +135,7 @@ def test_interrupt(fedge, training, experiment_file, runs):
     training.error = KeyboardInterrupt()
     result = fedge("run", experiment_file, "--runs", runs)
     assert result.exit_code == 130
-    assert result.stderr.endswith(f"\ninterrupted: fedge resume {runs / 'tiny'}\n")
+    assert result.stderr.endswith(f"\ninterrupted; to resume: fedge resume {runs / 'tiny'}\n")
 
 
 def test_resume(fedge, training, write_run, runs):

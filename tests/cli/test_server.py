@@ -40,8 +40,8 @@ class FakeServer:
         on_port(8443)
         observer.event("join", client=0, name="clinic")
         observer.event("fetch", client=0, name="clinic")
-        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waits for 2 more clients"))
-        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waits for 2 more clients"))
+        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waiting for 2 more clients"))
+        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waiting for 2 more clients"))
         progress.begin(str(path), 1, config.rounds)
         for number in range(1, config.rounds + 1):
             progress.round({"round": number, "accuracy": 0.5})
@@ -78,7 +78,7 @@ def test_server_prints_rounds_and_results(fedge, networked, experiment_file, run
     assert result.stderr.splitlines()[:3] == [
         "listening on 127.0.0.1:8443",
         "client 0 (clinic) joined",
-        "round 1: waits for 2 more clients",
+        "round 1: waiting for 2 more clients",
     ]
     rounds = [line for line in result.stderr.splitlines() if line.startswith(f"{path}: round ")]
     assert [line.partition(",")[0] for line in rounds] == [f"{path}: round {n}/3" for n in (0, 1, 2, 3, 3)]
@@ -272,7 +272,7 @@ main()
     finally:
         process.kill()
     assert process.returncode == TERMINATED
-    assert said == f"closed\nterminated: fedge server {experiment_file} resumes\n"
+    assert said == f"closed\nterminated; to resume: fedge server {experiment_file}\n"
 
 
 def test_fake_server_writes_a_readable_configuration(experiment_file, networked, fedge, runs):

@@ -160,7 +160,7 @@ def test_interrupt_prints_how_to_resume_the_sweep(fedge, experiment_file, runs, 
     monkeypatch.setattr("sys.argv", ["fedge", "sweep", "my grid.toml"])
     result = fedge("sweep", experiment_file, *GRID, "--runs", runs)
     assert result.exit_code == 130
-    assert result.stderr == "interrupted: fedge sweep 'my grid.toml' resumes\n"
+    assert result.stderr == "interrupted; to resume: fedge sweep 'my grid.toml'\n"
 
 
 @pytest.fixture

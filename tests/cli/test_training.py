@@ -75,7 +75,7 @@ def test_interrupt_and_resume(fedge, fedge_process, experiment_file, tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert said.endswith("\ninterrupted: fedge resume runs/tiny\n")
+    assert said.endswith("\ninterrupted; to resume: fedge resume runs/tiny\n")
     assert "Traceback" not in said
 
     path = tmp_path / "runs" / "tiny"

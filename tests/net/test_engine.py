@@ -77,7 +77,7 @@ def test_remaining_wait_is_shown(folder: Path) -> None:
     hub = ScriptedHub(0, 1)
     engine, _ = restarted(folder, hub, [])
     engine.begin(2, lambda: 4)
-    assert (hub.heard, hub.left) == (["waits for net.min_clients = 2 clients"], 59.0)
+    assert (hub.heard, hub.left) == (["waiting for net.min_clients = 2 clients"], 59.0)
     assert (engine.waiting_for, engine.seconds_left) == ("", None)
 
 

@@ -64,7 +64,7 @@ def test_refusals_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> None:
         wait_until(lambda: (deployment.status() or ServerStatus(run="", state="")).state == "waiting")
         status = deployment.status()
         assert status is not None
-        assert status.waiting_for == "waits for net.min_clients = 3 clients"
+        assert status.waiting_for == "waiting for net.min_clients = 3 clients"
         assert status.deadline_s is not None
         assert 0 <= status.deadline_s <= 100
 
@@ -109,7 +109,7 @@ def test_too_few_clients(fedge: Fedge, tmp_path: Path) -> None:
         wait_until(lambda: "net.min_clients = 2" in getattr(deployment.status(), "waiting_for", ""))
         ended = deployment.server.wait()
         assert ended.code == 5, ended.err
-        assert "waits for net.min_clients = 2 clients, 0:0" in ended.err
+        assert "waiting for net.min_clients = 2 clients, 0:0" in ended.err
         assert "nobody answered in 3 rounds one after another, as many as edge.max_void_rounds allows" in ended.err
         assert " clients are connected, and a round needs net.min_clients = 2 within net.wait_s = 1.5" in ended.err
         assert [bool(record.get("void")) for record in deployment.records()] == [True] * 3

@@ -27,7 +27,7 @@ app = typer.Typer(
     Examples:
 
       fedge client --server a.org:8443 --cert cert --data my-data --state state
-      fedge client --server a.org:8443 --cert cert --data my.py:load --state state --policy ac --allow model.py
+      fedge client --server a.org:8443 --cert cert --data my.py:load --state s --policy ac
       fedge client --server localhost:8443 --insecure --name a --data first.toml#0 --state a
       fedge client request clinic-3
     """,
@@ -70,8 +70,8 @@ def client(
         typer.Option(
             "--allow",
             metavar="FILE",
-            help="Local code that the server may ask this client to run, matched by content: FILE or "
-            "FILE.py:FUNCTION. May be repeated.",
+            help="Local code or weights that the server may use, matched by content: FILE, FILE.py:NAME or an "
+            "installed package. May be repeated.",
         ),
     ] = None,
     threads: Annotated[
@@ -124,7 +124,7 @@ def _join(options: ClientOptions, quiet: bool) -> None:
     from fedge.cli.network import ending_in_order
     from fedge.experiment.joining import join
 
-    with ending_in_order("reconnects"), watching_client(options.server, quiet) as view:
+    with ending_in_order("reconnect"), watching_client(options.server, quiet) as view:
         join(options, view)
 
 

@@ -29,7 +29,7 @@ def clients(
         Path | None,
         typer.Argument(metavar="RUN", help="A run of fedge server; default: the newest.", autocompletion=complete_run),
     ] = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where to look for the newest run.")] = Path(
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory to search for the newest run.")] = Path(
         "runs"
     ),
     format: Format = "text",

@@ -61,7 +61,8 @@ def show(
 ) -> None:
     """Show how an experiment's data is partitioned across its clients.
 
-    Uses the experiment's first seed.
+    Lists each client's numbers of training and test samples and its most
+    frequent classes, for the experiment's first seed.
 
     Examples:
 

@@ -22,7 +22,7 @@ def split(
     changes: Changes = None,
     format: Format = "text",
 ) -> None:
-    """Write each client's share of an experiment's data to a folder of its own.
+    """Write each client's share of an experiment's data to a separate folder.
 
     Pass a folder to `fedge client --data` on another machine: that client then has exactly
     the samples and the number that it has in simulation. Existing folders are replaced.

@@ -25,7 +25,7 @@ def info(
     ] = None,
     format: Format = "text",
 ) -> None:
-    """List models, data sets, algorithms, partitioners, codecs, schedules, selections or metrics, or describe one.
+    """List the available models, data sets, algorithms and other parts, or describe one.
 
     Names and options are those of experiment files. Model sizes are for
     1x28x28 inputs and 10 outputs unless another input is shown. Codecs are

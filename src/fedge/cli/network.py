@@ -41,8 +41,8 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def ending_in_order(how_to_continue: str) -> Iterator[None]:
-    """Make SIGTERM end the block like Ctrl-C, and print how to continue after either.
+def ending_in_order(continuing: str) -> Iterator[None]:
+    """Make SIGTERM end the block like Ctrl-C; after either, print the command for `continuing`, such as "resume".
 
     A second SIGTERM kills the process at once, which is safe at any moment.
     """
@@ -58,7 +58,8 @@ def ending_in_order(how_to_continue: str) -> Iterator[None]:
         from fedge.cli.output import tell
 
         ended = isinstance(reason, Terminated)
-        tell(f"{'terminated' if ended else 'interrupted'}: {shlex.join(['fedge', *sys.argv[1:]])} {how_to_continue}")
+        command = shlex.join(["fedge", *sys.argv[1:]])
+        tell(f"{'terminated' if ended else 'interrupted'}; to {continuing}: {command}")
         if ended:
             raise typer.Exit(TERMINATED) from None
         raise

@@ -77,7 +77,7 @@ def _serve(config: Config, runs: Path, address: Address, pki: Path | None, notic
     from fedge.cli.server_view import watching_server
     from fedge.experiment.serving import serve
 
-    with ending_in_order("resumes"), watching_server(quiet) as watch:
+    with ending_in_order("resume"), watching_server(quiet) as watch:
         for text in notices:
             watch.notice(text)
         return serve(

@@ -167,7 +167,7 @@ def _watching(quiet: bool) -> Iterator[Listener]:
             screen.close()
         from fedge.cli.output import tell
 
-        tell(f"interrupted: {shlex.join(['fedge', *sys.argv[1:]])} resumes")
+        tell(f"interrupted; to resume: {shlex.join(['fedge', *sys.argv[1:]])}")
         raise
     finally:
         if isinstance(screen, SweepPicture):

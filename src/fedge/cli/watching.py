@@ -20,7 +20,7 @@ def watching(quiet: bool) -> Iterator[Watch]:
         yield watch
     except KeyboardInterrupt:
         screen.close()
-        how = f": fedge resume {shlex.quote(str(_experiment(watch.unfinished)))}" if watch.unfinished else ""
+        how = f"; to resume: fedge resume {shlex.quote(str(_experiment(watch.unfinished)))}" if watch.unfinished else ""
         tell(f"interrupted{how}")
         raise
     finally:

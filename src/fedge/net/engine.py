@@ -124,7 +124,7 @@ class NetEngine:
     @contextmanager
     def waiting(self, what: str, seconds: float) -> Iterator[None]:
         """Inside the block, show what the server waits for and for how long."""
-        self._waiting_until, self.waiting_for = self._clock() + seconds, f"waits for {what}"
+        self._waiting_until, self.waiting_for = self._clock() + seconds, f"waiting for {what}"
         try:
             yield
         finally:

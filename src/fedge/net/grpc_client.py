@@ -108,7 +108,7 @@ class GrpcSession(MessageStream):
     async def _read(self) -> bytes | None:
         data = await _read(self._line)
         if data is None:
-            self.snap("the server closed the session")
+            self.mark_broken("the server closed the session")
         return data
 
     async def _write(self, data: bytes) -> None:
@@ -120,12 +120,12 @@ class GrpcSession(MessageStream):
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 await self.send(END)
-                self.snap("the session was closed here")
+                self.mark_broken("the session was closed here")
                 await self._line.finish()
         except (LinkError, TimeoutError, grpc.aio.BaseError):
             pass
         finally:  # also if the caller is cancelled
-            self.snap("the session was closed here")
+            self.mark_broken("the session was closed here")
             for line in (self._line, *self._payloads):
                 await line.end()
 

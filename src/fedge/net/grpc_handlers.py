@@ -44,7 +44,7 @@ class _ServerStream(MessageStream):
     async def close(self) -> None:
         """End the stream, after messages in transit."""
         async with self._turn:
-            self.snap("the stream was closed here")
+            self.mark_broken("the stream was closed here")
             if not self.closed.done():
                 self.closed.set_result(None)
 
@@ -116,7 +116,7 @@ class ServiceHandlers:
             waiting: set[asyncio.Future[Any]] = {task, stream.closed}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:  # re-raise: grpcio leaks if a cancelled call is answered (issue 43360)
-            stream.snap("the client disconnected")
+            stream.mark_broken("the client disconnected")
             raise
         if not task.done():
             return None
@@ -129,7 +129,7 @@ class ServiceHandlers:
         except Exception:  # logged when the task ended
             reason, code = "internal error of the server; see its log", grpc.StatusCode.INTERNAL
         finally:
-            stream.snap("the stream has ended")
+            stream.mark_broken("the stream has ended")
         await context.abort(code, reason[:_LONGEST_REASON])
         return None  # abort raises
 

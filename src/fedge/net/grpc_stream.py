@@ -57,7 +57,7 @@ class MessageStream:
         """Write a message to the call."""
         raise NotImplementedError
 
-    def snap(self, reason: str) -> None:
+    def mark_broken(self, reason: str) -> None:
         """Mark the stream as broken: later calls raise LinkError. The first reason is kept."""
         self._broken = self._broken or reason
 
@@ -78,7 +78,7 @@ class MessageStream:
                 async with asyncio.timeout(stall_s):
                     chunk = await self.receive()
             except TimeoutError:
-                self.snap(f"nothing received for {stall_s:g} s")
+                self.mark_broken(f"nothing received for {stall_s:g} s")
                 raise LinkError(self._broken) from None
             if chunk is None:
                 return
@@ -98,17 +98,17 @@ class MessageStream:
                     raise LinkError(self._broken)
                 await self._guarded(self._write(data))
         except TimeoutError:
-            self.snap(f"the other side read nothing for {timeout_s:g} s")
+            self.mark_broken(f"the other side read nothing for {timeout_s:g} s")
             raise LinkError(self._broken) from None
 
     async def _guarded(self, work: Awaitable[Any]) -> Any:
         try:
             return await work
         except LinkError as error:
-            self.snap(str(error))
+            self.mark_broken(str(error))
             raise
         except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
-            self.snap(f"the stream ended: {error}"[:200])
+            self.mark_broken(f"the stream ended: {error}"[:200])
             raise LinkError(self._broken) from None
 
 

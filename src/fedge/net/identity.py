@@ -139,7 +139,7 @@ def request_certificate(folder: Path, name: str) -> RequestFiles:
     Raises a ConfigError if the name is invalid or the directory has another client's key.
     """
     check_name(name)
-    with alone(folder):
+    with locked(folder):
         owner = _owner(folder)
         if owner not in (None, name):
             raise ConfigError(f"{folder} has the key of {owner}; choose another directory for {name} with --cert")
@@ -152,7 +152,7 @@ def request_certificate(folder: Path, name: str) -> RequestFiles:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on a directory; a new directory is readable by its owner only."""
     with writing(folder, _AGAIN):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ from fedge.net.certificates import (
     utc_now,
 )
 from fedge.net.host_names import LOOPBACK, check_hosts, default_hosts
-from fedge.net.identity import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, alone
+from fedge.net.identity import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, locked
 from fedge.net.issued import ISSUED, Issued, State, mark_revoked, read_issued, state_by_age, write_issued
 
 CA_KEY = "ca.key"
@@ -82,7 +82,7 @@ def init(folder: Path, hosts: Sequence[str] = (), now: datetime | None = None) -
     are always included.
     """
     now, hosts = now or utc_now(), check_hosts(hosts)
-    with alone(folder):
+    with locked(folder):
         created = not (folder / CA_CERTIFICATE).exists()
         if created:
             _create(folder, now)
@@ -112,7 +112,7 @@ def sign(
     key = key_fingerprint(asked.key)
     path = output or request.with_name(f"{asked.name}.crt")
     _check_output(folder, path)
-    with alone(_existing(folder)):
+    with locked(_existing(folder)):
         ca, ca_key = _open(folder, now)
         issued = read_issued(folder)
         if any(each.key == key and each.revoked for each in issued):
@@ -143,7 +143,7 @@ def sign(
 
 def revoke(folder: Path, name: str, now: datetime | None = None) -> list[Issued]:
     """Revoke all certificates issued to a client so far; return those that were not revoked already."""
-    with alone(_existing(folder)):
+    with locked(_existing(folder)):
         issued = read_issued(folder)
         if not any(each.name == name for each in issued):
             if name.lower() in RESERVED:
