@@ -233,7 +233,7 @@ REFUSED: dict[Act, str] = {
     send_garbage: "control message: ",
     name_the_number_of_another_client: "names the number 1, which belongs to client 'c1'",
     name_a_number_out_of_range: "expected a number below data.clients = 3, got 3",
-    build_another_model: "the slots of the algorithm differ",
+    build_another_model: "differs from the server's in the slots of the algorithm",
     register_too_many_samples: "expected size up to net.max_samples = 1000000",
     register_another_shape: "expected data with shape (1, 28, 28), got (3, 32, 32)",
     join_twice: "the client has already joined",

@@ -74,7 +74,7 @@ def test_only_name_and_key_of_a_request_are_used(file: Path) -> None:
         (KEY, ("a\nb",), "a client's name has"),
         (KEY, ("a\x00b",), "a client's name has"),
         (KEY, ("é",), "a client's name has"),
-        (KEY, ("x" * 65,), "a client's name has|no signing request"),
+        (KEY, ("x" * 65,), "a client's name has|not a certificate request"),
         (KEY, ("server",), "client name .* is reserved"),
         (KEY, ("CA",), "client name .* is reserved"),
         (rsa.generate_private_key(65537, 2048), ("a",), "expected a P-256 key"),

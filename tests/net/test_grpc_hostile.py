@@ -256,7 +256,7 @@ async def test_streams_of_one_peer_are_limited_by_kind() -> None:
         fetches = [session.fetch("task.1") for _ in range(2)]
         for chunks in fetches:
             await anext(chunks)
-        with pytest.raises(LinkError, match="alice has 2 streams open for fetch"):
+        with pytest.raises(LinkError, match="alice already has 2 open streams for fetch"):
             await read_all(session.fetch("task.1"))
         async with connected(server, AUTHORITY.issue("bob")) as other:
             await anext(other.fetch("task.1"))

@@ -168,7 +168,7 @@ def test_a_newer_format_and_foreign_code_are_refused(path: Path) -> None:
     registry = Registry.open(path)
     registry._connection.execute("PRAGMA user_version = 2")
     registry.close()
-    with pytest.raises(RunError, match=f"{path} has format 2, and this fedge reads up to format 1"):
+    with pytest.raises(RunError, match=f"{path} has format 2, but this version of fedge reads up to format 1"):
         Registry.open(path)
     path.unlink()
     registry = Registry.open(path)
