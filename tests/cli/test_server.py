@@ -243,7 +243,7 @@ def test_signal_stops_a_waiting_server(fedge, networked, experiment_file, runs, 
     finally:
         signal.signal(signal.SIGINT, listening)
     assert result.exit_code == code
-    assert result.stderr.endswith(f"\n{word}: fedge server 'two words.toml' resumes\n")
+    assert result.stderr.endswith(f"\n{word}; to resume: fedge server 'two words.toml'\n")
     assert signal.getsignal(signal.SIGTERM) is before
 
 
