@@ -1,4 +1,4 @@
-"""Experiments that a program describes with objects."""
+"""Experiments described with Python objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
 
 
 class Net(nn.Module):
-    """A network of one's own."""
+    """A user-defined network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_settings_are_those_of_a_file() -> None:
+def test_settings_match_an_experiment_file() -> None:
     made = experiment(
         name="mine",
         partition=fedge.Dirichlet(alpha=0.5),
@@ -80,7 +80,7 @@ def test_settings_are_those_of_a_file() -> None:
     assert made.settings == plain(parse(file))
 
 
-def test_the_same_run_as_from_a_file(folder: Path) -> None:
+def test_run_matches_one_from_a_file(folder: Path) -> None:
     made = experiment().run(2, progress=False)
     (folder / "file.toml").write_text(
         'rounds = 2\nmodel = "logistic"\n[data]\nname = "digits"\nclients = 6\n'
@@ -112,25 +112,25 @@ def test_the_same_run_as_from_a_file(folder: Path) -> None:
         ({"model": nn.Sequential(nn.Flatten(), nn.Linear(784, 9))}, r"must give a tensor \[2, 10\], got \[2, 9\]"),
     ],
 )
-def test_what_is_wrong_is_said(changes: dict[str, Any], says: str, folder: Path) -> None:
+def test_invalid_arguments(changes: dict[str, Any], says: str, folder: Path) -> None:
     with pytest.raises(fedge.FedgeError, match=says):
         experiment(**changes).run(1, progress=False)
     assert not (folder / "runs").exists()
 
 
-def test_an_unknown_option_is_said_as_in_a_file() -> None:
+def test_unknown_option_suggests_the_nearest() -> None:
     with pytest.raises(fedge.ConfigError, match=r"FedAvg: algorithm\.lr: unknown key, did you mean 'learning_rate'\?"):
         fedge.FedAvg(lr=0.1)  # type: ignore[call-arg]
     with pytest.raises(fedge.ConfigError, match=r"Uniform: selection\.fractoin: unknown key, did you mean 'fraction'"):
         fedge.Uniform(fractoin=0.1)  # type: ignore[call-arg]
 
 
-def test_one_number_is_no_list_of_seeds() -> None:
+def test_seeds_must_be_a_list() -> None:
     with pytest.raises(fedge.ConfigError, match=r"seeds: expected .*got 3"):
         experiment().run(1, seeds=3)  # type: ignore[call-overload]
 
 
-def test_objects_are_called_by_their_type() -> None:
+def test_repr_names_objects_by_type() -> None:
     x, y = np.ones((100, 1, 28, 28)), np.arange(100) % 10
     made = experiment(data=fedge.Arrays(x, y), model=Net, algorithm="fedavg")
     assert repr(made) == "Experiment('run': Arrays, Net, fedavg)"
@@ -151,7 +151,7 @@ def test_a_module_is_copied() -> None:
     assert experiment(model=net).settings["model"]["digest"] != made.settings["model"]["digest"]
 
 
-def test_a_module_starts_every_seed_and_a_class_is_drawn_by_it() -> None:
+def test_module_starts_every_seed_and_class_is_drawn_per_seed() -> None:
     start = {}
     for name, model in {"module": Net(), "class": Net}.items():
         still = experiment(model=model, algorithm=fedge.FedAvg(learning_rate=1e-30, local_steps=1), name=name)
@@ -167,15 +167,15 @@ def test_a_module_starts_every_seed_and_a_class_is_drawn_by_it() -> None:
 
 def models() -> dict[str, Callable[..., nn.Module] | nn.Module]:
     class Local(Net):
-        """Not importable from anywhere."""
+        """Cannot be imported."""
 
     return {"local class": Local, "lambda": lambda shape, num_outputs: Local(), "module": Local()}
 
 
 @pytest.mark.parametrize("name", models())
-def test_what_only_this_program_has_works_in_every_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_objects_work_in_every_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda *_, **__: "spawn")
-    multiprocessing.set_start_method("spawn", force=True)  # pool forks all the same
+    multiprocessing.set_start_method("spawn", force=True)  # the pool forks anyway
     try:
         torch.manual_seed(1)
         rng = np.random.default_rng(1)
@@ -203,13 +203,13 @@ def test_data_of_each_client() -> None:
     assert clients.partition == fedge.Natural(column="client")  # type: ignore[union-attr]
     run = made.run(1, progress=False)
     assert [row["client"] for row in run.clients] == [0, 1, 2]
-    with pytest.raises(fedge.ConfigError, match=r"clients: fedge\.Clients says which clients there are"):
+    with pytest.raises(fedge.ConfigError, match=r"clients: fedge\.Clients already defines the clients"):
         experiment(data=fedge.Clients(pairs), clients=3)
-    with pytest.raises(fedge.ConfigError, match=r"partition: fedge\.Clients says"):
+    with pytest.raises(fedge.ConfigError, match=r"partition: fedge\.Clients already defines"):
         experiment(data=fedge.Clients(pairs), clients=None, partition="iid")
 
 
-def test_what_it_cannot_rebuild_is_recorded_and_refused(folder: Path) -> None:
+def test_run_that_cannot_be_rebuilt_is_recorded_and_rejected(folder: Path) -> None:
     experiment(model=Net, name="own").run(1, progress=False)
     code = "import sys; from fedge.cli import main; sys.argv[0] = 'fedge'; main()"
 
@@ -226,13 +226,13 @@ def test_what_it_cannot_rebuild_is_recorded_and_refused(folder: Path) -> None:
     assert shown.returncode == 0
     assert "model: Net, which only the Python program that started the run has" in shown.stdout
     assert fedge.load("runs", what="summary")["model.type"].tolist() == ["Net"]
-    with pytest.raises(fedge.ModelError, match=r"only that program has it; make the model and call run\.load_into"):
+    with pytest.raises(fedge.ModelError, match=r"only in that program; create the model and call run\.load_into"):
         fedge.Run("runs/own").model  # noqa: B018
     with pytest.raises(fedge.RunError, match="continue it there"):
         fedge.resume("runs/own", rounds=2, progress=False)
 
 
-def test_after_a_restart_weights_are_there_without_the_data(folder: Path) -> None:
+def test_weights_load_in_another_process_without_data(folder: Path) -> None:
     x, y = np.random.default_rng(1).random((60, 784)), np.arange(60) % 10
     run = experiment(model=Net, data=(x, y), name="own").run(1, progress=False)
     code = (
@@ -267,7 +267,7 @@ def test_resume_continues_the_newest_run_with_the_same_settings() -> None:
     assert new.path == Path("runs/parts-2")
     newest = made.run(2, resume=True, progress=False)
     assert (newest.path, len(newest.rounds)) == (new.path, 2)
-    again = made.run(2, resume=True, progress=False)  # complete already
+    again = made.run(2, resume=True, progress=False)  # already complete
     assert same(again.weights, newest.weights)
 
 
@@ -289,7 +289,7 @@ def test_resume_names_the_difference(changes: dict[str, Any], says: str) -> None
     assert experiment(**{**kept, **changes, "name": "new"}).run(1, resume=True, progress=False).path.name == "new"
 
 
-def test_changed_code_is_another_model() -> None:
+def test_changed_code_makes_a_different_model() -> None:
     def one() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 
@@ -333,7 +333,7 @@ def test_functions_take_an_experiment() -> None:
 
 
 class Halved(fedge.FedAvg, tag="halved"):
-    """FedAvg with half the learning rate, of a class that only this program has."""
+    """FedAvg with half the learning rate, in a class that exists only in this program."""
 
     factor: float = 0.5
 

@@ -1,4 +1,4 @@
-"""A run that goes on when it is asked to."""
+"""Runs that are advanced round by round, and their callbacks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_records_are_those_of_a_run() -> None:
 
 
 @pytest.mark.parametrize("engine", ["loop", "pool"])
-def test_left_by_break_it_leaves_no_lock_and_no_thread_setting(engine: str) -> None:
+def test_break_releases_the_lock_and_restores_threads(engine: str) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     torch.set_float32_matmul_precision("high")
@@ -59,7 +59,7 @@ def test_left_by_break_it_leaves_no_lock_and_no_thread_setting(engine: str) -> N
     assert run.state()["server.base.x"].shape == (7850,)  # the round is saved, to be resumed from
 
 
-def test_it_closes() -> None:
+def test_close() -> None:
     rounds = experiment().rounds(5)
     assert not Path("runs").exists()  # nothing is done before the first round
     next(rounds)
@@ -70,7 +70,7 @@ def test_it_closes() -> None:
     assert list(rounds) == []
 
 
-def test_an_error_in_with_closes_it() -> None:
+def test_error_in_with_block_closes() -> None:
     def fail() -> None:
         with experiment().rounds(5) as rounds:
             for record in rounds:
@@ -81,7 +81,7 @@ def test_an_error_in_with_closes_it() -> None:
     assert is_free("runs/run")
 
 
-def test_it_stops() -> None:
+def test_stop() -> None:
     with experiment().rounds(5) as rounds:
         rounds.stop()  # nothing to stop yet
         for record in rounds:
@@ -93,7 +93,7 @@ def test_it_stops() -> None:
 
 
 class Patience(fedge.Callback):
-    """Hears of everything, and ends the run in a round."""
+    """Records all calls, and ends the run in a given round."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -107,7 +107,7 @@ class Patience(fedge.Callback):
         self.heard.append(("evaluate", record["round"]))
 
 
-def test_callbacks_hear_of_rounds_and_stop() -> None:
+def test_callbacks_receive_rounds_and_can_stop() -> None:
     patience, heard = Patience(4), []
     run = experiment(evaluate={"every": 2}).run(
         9, callbacks=[patience, lambda record: heard.append(record["round"])], progress=False
@@ -127,12 +127,12 @@ def test_a_callback_may_raise_stop() -> None:
     assert (run.status, len(run.rounds)) == ("complete", 1)
 
 
-def test_a_stop_ends_one_seed() -> None:
+def test_stop_ends_one_seed_only() -> None:
     runs = experiment().run(9, seeds=[1, 2], callbacks=[Patience(2)], progress=False)
     assert [len(run.rounds) for run in runs] == [2, 2]
 
 
-def test_a_callback_that_fails_leaves_a_run_to_resume() -> None:
+def test_failing_callback_leaves_a_resumable_run() -> None:
     def fail(record: dict[str, Any]) -> None:
         raise ZeroDivisionError
 
@@ -150,14 +150,14 @@ def test_a_callback_that_fails_leaves_a_run_to_resume() -> None:
         (print, r"expected a list, got builtin_function_or_method; write callbacks=\[\.\.\.\]"),
     ],
 )
-def test_what_is_no_callback(given: Any, problem: str, folder: Path) -> None:
-    """Before anything is trained."""
+def test_invalid_callback(given: Any, problem: str, folder: Path) -> None:
+    """Rejected before anything is trained."""
     with pytest.raises(fedge.ConfigError, match=f"callbacks: .*{problem}"):
         experiment().run(1, callbacks=given, progress=False)
     assert not (folder / "runs").exists()
 
 
-def test_several_seeds_are_no_rounds(folder: Path) -> None:
+def test_rounds_reject_several_seeds(folder: Path) -> None:
     (folder / "a.toml").write_text('seeds = [1, 2]\ndata = "digits"\nmodel = "logistic"\nalgorithm = "fedavg"\n')
-    with pytest.raises(fedge.ConfigError, match=r"rounds\(\) goes through one run"):
+    with pytest.raises(fedge.ConfigError, match=r"rounds\(\) trains a single run"):
         fedge.Experiment.from_file("a.toml").rounds(3)

@@ -1,4 +1,4 @@
-"""A run on disk, as a program or a notebook uses it."""
+"""`fedge.Run`: a run on disk, in programs and notebooks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_a_missing_run_is_an_error(tmp_path: Path) -> None:
         fedge.Run(tmp_path / "nowhere")
 
 
-def test_repeats_are_no_run(tmp_path: Path) -> None:
+def test_directory_of_repeats_is_not_a_run(tmp_path: Path) -> None:
     experiment = fedge.Experiment(data="digits", clients=5, model="logistic", algorithm="fedavg", engine="loop")
     runs = experiment.run(1, seeds=[1, 2], runs=tmp_path, progress=False)
-    with pytest.raises(fedge.RunError, match=r"holds repeats, not one run; fedge\.find_runs\('"):
+    with pytest.raises(fedge.RunError, match=r"holds repeats, not one run; use fedge\.find_runs\('"):
         fedge.Run(tmp_path / "run")
     assert [each.path for each in fedge.find_runs(tmp_path)] == [each.path for each in runs]
     assert len(fedge.load([runs[0], tmp_path / "run" / "seed-2"], what="summary")) == 2
@@ -60,19 +60,19 @@ def test_statistics_of_normalisation_are_loaded_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "says"),
     [
-        (nn.Linear(784, 10), "'1.weight' was trained, but the module lacks it"),
+        (nn.Linear(784, 10), "the module has no trained tensor '1.weight'"),
         (nn.Sequential(nn.Flatten(), nn.Linear(784, 9)), r"expected '1\.weight' to have the shape \[10, 784\], got"),
         (nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Linear(10, 10)), r"'2\.weight' was not trained"),
     ],
 )
-def test_a_module_that_does_not_fit_stays_as_it_is(run: fedge.Run, module: nn.Module, says: str) -> None:
+def test_mismatched_module_is_not_modified(run: fedge.Run, module: nn.Module, says: str) -> None:
     before = [value.clone() for value in module.state_dict().values()]
     with pytest.raises(fedge.ModelError, match=says):
         run.load_into(module)
     assert all(torch.equal(a, b) for a, b in zip(before, module.state_dict().values(), strict=True))
 
 
-def test_costs_to_a_value(run: fedge.Run) -> None:
+def test_cost_to(run: fedge.Run) -> None:
     wanted = sorted(record["accuracy"] for record in run.rounds)[2]
     first = next(i for i, record in enumerate(run.rounds) if record["accuracy"] >= wanted)
     found = run.cost_to(accuracy=wanted)
@@ -112,7 +112,7 @@ def test_a_damaged_model_file(run: fedge.Run, tmp_path: Path) -> None:
 
 
 def test_weights_of_a_run_without_their_file(run: fedge.Run, tmp_path: Path) -> None:
-    """One that was killed, or is older than such files."""
+    """A run that was killed, or predates this file."""
     expected = run.weights
     (run.path / "model.safetensors").rename(tmp_path / "kept")
     try:
@@ -144,7 +144,7 @@ def test_progress_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all("&lt;runs&gt;" in page and "accuracy 50%" in page for page in shown)
 
 
-def test_progress_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_outside_a_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = fedge.Experiment(data="digits", clients=5, model="logistic", algorithm="fedavg", engine="loop")
     experiment.run(1, runs=tmp_path)
     assert "run: round 1/1, accuracy" in capsys.readouterr().err

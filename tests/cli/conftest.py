@@ -1,4 +1,4 @@
-"""A way to call the command, and runs to call it on."""
+"""Fixtures: calling the command, and runs to call it on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from fedge.cli import app
 
 UNSET = ("FEDGE_DEBUG", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")
-"""Variables that change what is printed; the last three colour even pipes."""
+"""Environment variables that affect output; the last three force colour even into pipes."""
 
 EXPERIMENT = """
 name = "tiny"
@@ -40,7 +40,7 @@ count = 2
 
 @pytest.fixture
 def fedge() -> Callable[..., Result]:
-    """Call `fedge` with these arguments; exceptions that are bugs come through."""
+    """Call `fedge` with these arguments; unexpected exceptions propagate."""
     runner = CliRunner(env={"NO_COLOR": "1", **dict.fromkeys(UNSET)})
 
     def call(*args: object) -> Result:
@@ -51,8 +51,8 @@ def fedge() -> Callable[..., Result]:
 
 @pytest.fixture
 def fedge_process() -> Callable[..., subprocess.Popen[str]]:
-    """Start `fedge` as a process of its own."""
-    # Tests that run in the background have Ctrl-C ignored, and so would their children.
+    """Start `fedge` as a separate process."""
+    # Tests in the background ignore Ctrl-C, and child processes would inherit that.
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{listen}; import sys; sys.path[:0] = {sys.path!r}; from fedge.cli import main; main()"
 
@@ -67,7 +67,7 @@ def fedge_process() -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture
 def experiment_file(tmp_path: Path) -> Path:
-    """A file that trains in no time."""
+    """An experiment file that trains almost instantly."""
     file = tmp_path / "tiny.toml"
     file.write_text(EXPERIMENT)
     return file
@@ -75,7 +75,7 @@ def experiment_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def write_run() -> Callable[..., Path]:
-    """Write a run directory by hand."""
+    """Write a run directory without training."""
 
     def write(
         path: Path,

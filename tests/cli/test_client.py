@@ -1,4 +1,4 @@
-"""`fedge client`, with a server that takes no time."""
+"""`fedge client`, with a fake network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OFFER = OfferFacts("work", 4, 0, 1000, 60.0)
 
 
 class FakeNetwork:
-    """Stands in for `fedge.experiment.joining`: notes what it is asked, takes part in one round."""
+    """Stands in for `fedge.experiment.joining`: records its arguments and reports one round."""
 
     def __init__(self) -> None:
         self.joined: list[ClientOptions] = []
@@ -29,7 +29,7 @@ class FakeNetwork:
 
     def join(self, options: ClientOptions, view: Any) -> None:
         self.joined.append(options)
-        view.notice("server unreachable, trying again")
+        view.notice("server unreachable, retrying")
         view.connected("5f3a", 3)
         view.task(OFFER)
         view.activity("working")
@@ -51,7 +51,7 @@ def networked(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
 
 @pytest.fixture
 def minimal(tmp_path: Path) -> list[str]:
-    """What a client cannot do without."""
+    """The required options of a client."""
     return ["--server", "localhost:8443", "--cert", "cert", "--data", "first.toml#3", "--state", str(tmp_path / "own")]
 
 
@@ -60,7 +60,7 @@ def without(options: list[str], name: str) -> list[str]:
     return options[:place] + options[place + 2 :]
 
 
-def test_a_client_takes_part_and_says_so(fedge, networked, minimal, tmp_path):
+def test_client_prints_its_progress(fedge, networked, minimal, tmp_path):
     result = fedge("client", *minimal)
     assert result.exit_code == 0, result.stderr
     (options,) = networked.joined
@@ -69,10 +69,10 @@ def test_a_client_takes_part_and_says_so(fedge, networked, minimal, tmp_path):
     assert options.policy.decide(OFFER) is None
     assert result.stdout == f"model: {tmp_path / 'own' / 'model.safetensors'}\n"
     assert result.stderr.splitlines() == [
-        "server unreachable, trying again",
+        "server unreachable, retrying",
         "localhost:8443: joined as client 3 of run 5f3a",
         "round 4: received after 0:00",
-        "localhost:8443: connected again as client 3 of run 5f3a",
+        "localhost:8443: reconnected as client 3 of run 5f3a",
         "round 4, exchange 2, evaluation: declined after 0:00 (on",
         "battery)",
         "localhost:8443: the run is complete",
@@ -106,10 +106,10 @@ def test_insecure_on_this_machine(fedge, networked, minimal):
 
 
 @pytest.mark.parametrize("name", ["--server", "--data", "--state", "--cert"])
-def test_what_is_missing_is_named(fedge, networked, minimal, name):
+def test_error_names_missing_options(fedge, networked, minimal, name):
     result = fedge("client", *without(minimal, name))
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: fedge client: expected {name}")
+    assert result.stderr.startswith(f"error: fedge client: missing {name}")
     assert networked.joined == []
 
 
@@ -117,7 +117,7 @@ def test_what_is_missing_is_named(fedge, networked, minimal, name):
     ("options", "message"),
     [
         (["--insecure", "--name", "a"], "--cert and --insecure exclude each other"),
-        (["--name", "a"], "--name: the certificate in --cert has the client's name"),
+        (["--name", "a"], "--name: the client's name is in its certificate"),
         (["--policy", "hours=6-6"], "--policy hours=6-6: both times are the same"),
         (["--policy", "sometimes"], "--policy sometimes: unknown"),
         (["--allow", "nowhere.py"], "--allow nowhere.py: "),
@@ -140,7 +140,7 @@ def test_bad_input(fedge, networked, minimal, options, message):
     ("options", "message"),
     [
         (["--name", "a", "--server", "192.0.2.1:8443"], "--server: --insecure works on this machine only"),
-        ([], "--insecure: expected --name"),
+        ([], "--insecure: missing --name"),
         (["--name", "../other"], "--name: expected up to 64 letters"),
         (["--name", "a" * 65], "--name: expected up to 64 letters"),
         (["--name", "a\n"], "--name: expected up to 64 letters"),
@@ -154,7 +154,7 @@ def test_bad_input_without_certificates(fedge, networked, minimal, options, mess
     assert networked.joined == []
 
 
-def test_threads_are_at_least_one(fedge, networked, minimal):
+def test_threads_must_be_positive(fedge, networked, minimal):
     assert fedge("client", *minimal, "--threads", "0").exit_code == 2
     assert networked.joined == []
 
@@ -166,27 +166,27 @@ def test_windows_is_refused(fedge, networked, minimal, monkeypatch):
     assert "on Windows run it in WSL 2" in result.stderr
 
 
-def test_a_refused_client_ends_with_the_code_of_the_network(fedge, networked, minimal):
+def test_refused_client_exits_with_the_network_code(fedge, networked, minimal):
     def refuse() -> None:
-        raise NetworkError("the server refuses this client: revoked")
+        raise NetworkError("the server refused this client: revoked")
 
     networked.during = refuse
     result = fedge("client", *minimal)
     assert result.exit_code == 9
-    assert result.stderr.endswith("\nerror: the server refuses this client: revoked\n")
+    assert result.stderr.endswith("\nerror: the server refused this client: revoked\n")
 
 
-def test_sigterm_ends_a_client_in_order(fedge, networked, minimal, monkeypatch):
+def test_client_shuts_down_cleanly_on_sigterm(fedge, networked, minimal, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fedge", "client", *minimal])
     networked.during = lambda: signal.raise_signal(signal.SIGTERM)
     result = fedge("client", *minimal)
     assert result.exit_code == TERMINATED
-    assert result.stderr.splitlines()[-1] == f"terminated: fedge client {' '.join(minimal)} takes part again".replace(
+    assert result.stderr.splitlines()[-1] == f"terminated; to reconnect: fedge client {' '.join(minimal)}".replace(
         "first.toml#3", "'first.toml#3'"
     )
 
 
-def test_without_arguments_it_explains_itself(fedge):
+def test_without_arguments_prints_help(fedge):
     result = fedge("client")
     assert "--server" in result.output
     assert "fedge client --server" in result.output

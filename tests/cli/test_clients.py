@@ -61,7 +61,7 @@ def test_json(fedge, server_run: Path) -> None:
 
 
 def test_why_clients_could_not_join(fedge, server_run: Path) -> None:
-    """Reasons come from clients: they must be safe to print."""
+    """Reasons come from clients, so they must be made safe to print."""
     why = {"pi2": "the client cannot take part: no file\x1b[2J", "pi3": "options differ"}
     StatusFile(server_run / "status.json").write(ServerStatus(run="ab", state="waiting", not_joined=why))
     *_, first, second = fedge("clients", server_run).stdout.splitlines()
@@ -70,7 +70,7 @@ def test_why_clients_could_not_join(fedge, server_run: Path) -> None:
     assert json.loads(fedge("clients", server_run, "--format", "json").stdout)["not_joined"] == why
 
 
-def test_newest_run_of_a_server(fedge, server_run: Path, write_run: Callable[..., Path]) -> None:
+def test_newest_server_run_is_the_default(fedge, server_run: Path, write_run: Callable[..., Path]) -> None:
     runs = server_run.parent
     write_run(runs / "simulated")
     older = write_run(runs / "older")
@@ -80,11 +80,11 @@ def test_newest_run_of_a_server(fedge, server_run: Path, write_run: Callable[...
     assert "no client has joined" in fedge("clients", older).stdout
 
 
-def test_no_run_of_a_server(fedge, write_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_no_server_run(fedge, write_run: Callable[..., Path], tmp_path: Path) -> None:
     simulated = write_run(tmp_path / "runs" / "simulated")
     result = fedge("clients", "--runs", tmp_path / "runs")
     assert result.exit_code == 6
-    assert "no run of a server" in result.stderr
+    assert "no server run" in result.stderr
     result = fedge("clients", simulated)
     assert result.exit_code == 6
     assert f"no registry at {simulated}/registry.sqlite" in result.stderr

@@ -6,7 +6,7 @@ import json
 import tomllib
 
 
-def test_prints_what_can_be_run_again(fedge, experiment_file, tmp_path):
+def test_output_is_a_valid_experiment_file(fedge, experiment_file, tmp_path):
     first = fedge("config", experiment_file)
     assert first.exit_code == 0
     assert tomllib.loads(first.stdout)["data"]["partition"] == {"name": "iid"}  # a default
@@ -15,7 +15,7 @@ def test_prints_what_can_be_run_again(fedge, experiment_file, tmp_path):
     assert fedge("config", again).stdout == first.stdout
 
 
-def test_json_and_toml_say_the_same(fedge, experiment_file):
+def test_json_and_toml_agree(fedge, experiment_file):
     def without_none(value):
         if not isinstance(value, dict):
             return value

@@ -13,7 +13,7 @@ def said(fedge, *args):
     return json.loads(fedge("costs", *args, "--format", "json").stdout)
 
 
-def test_says_what_the_run_will_record(fedge, experiment_file, tmp_path):
+def test_forecast_matches_the_recorded_costs(fedge, experiment_file, tmp_path):
     found = said(fedge, experiment_file)
     assert fedge("run", experiment_file, "--runs", tmp_path / "runs", "--quiet").exit_code == 0
     lines = (tmp_path / "runs" / "tiny" / "rounds.jsonl").read_text().splitlines()
@@ -25,7 +25,7 @@ def test_says_what_the_run_will_record(fedge, experiment_file, tmp_path):
         assert value == pytest.approx(sum(record[cost] for record in records))
 
 
-def test_numbers_by_hand(fedge, experiment_file):
+def test_costs_computed_by_hand(fedge, experiment_file):
     found = said(fedge, experiment_file)
     assert found["model"] == {"parameters": P, "tensors": 2, "statistics": 0, "flops_per_sample": 3 * 784 * 10}
     assert (found["clients"], found["cohort"]) == (10, 2)
@@ -41,19 +41,17 @@ def test_numbers_by_hand(fedge, experiment_file):
     assert found["notes"] == []
 
 
-def test_changes_are_made(fedge, experiment_file):
+def test_changes_apply(fedge, experiment_file):
     found = said(fedge, experiment_file, "--set", "algorithm.name=scaffold", "--set", "seeds=[4,5]")
     assert found["client"]["vectors_up"] == 2
     assert found["alternatives"][0]["algorithm"] == "scaffold"
 
 
-def test_table_for_people(fedge, experiment_file):
+def test_text_output(fedge, experiment_file):
     lines = fedge("costs", experiment_file).stdout.splitlines()
-    assert lines[0].startswith(
-        "tiny: 7,850 parameters in 2 tensors, 23,520 FLOPs for the gradient of a sample; 2 of 10"
-    )
+    assert lines[0].startswith("tiny: 7,850 parameters in 2 tensors, 23,520 FLOPs per sample gradient; 2 of 10")
     rows = [line.split() for line in lines]
-    assert ["a", "client", "the", "cohort", "3", "rounds"] in rows
+    assert ["per", "client", "per", "round", "3", "rounds"] in rows
     assert ["local", "steps", "2", "4", "12"] in rows
     (configured,) = (row for row in rows if row[:1] == [">"])
     assert configured[1:6] == ["fedavg", "1", "1", "1", "0"]
@@ -61,13 +59,13 @@ def test_table_for_people(fedge, experiment_file):
     assert scaffold[1:5] == ["2", "2", "2", "1"]
 
 
-def test_what_only_training_can_tell_is_said(fedge, experiment_file):
+def test_note_on_costs_known_only_after_training(fedge, experiment_file):
     output = fedge("costs", experiment_file, "--set", "algorithm.name=dynavg").stdout
     assert "\nnote: a round has the exchanges train, pull, renew at most" in output
     assert "dynavg, silent" in output
 
 
-def test_statistics_of_layers_are_named(fedge, experiment_file):
+def test_layer_statistics_are_counted(fedge, experiment_file):
     output = fedge("costs", experiment_file, "--set", "model.name=mtfl_2nn").stdout
     assert "199,610 parameters in 8 tensors and 400 statistics, " in output
 

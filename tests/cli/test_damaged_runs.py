@@ -1,4 +1,4 @@
-"""A run directory that is damaged, or of another program, is reported with file and field; runs beside it are shown."""
+"""A damaged or foreign run directory is reported with file and field; the runs next to it are still shown."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runs(trained: Path, tmp_path: Path) -> Path:
-    """A good run and one called `bad`, that is to be damaged."""
+    """A good run, and one called `bad` for tests to damage."""
     return Path(shutil.copytree(trained, tmp_path / "runs"))
 
 
 def corrupt(file: Path, rng: random.Random) -> None:
-    """Change bytes, or a value of the JSON that it holds."""
+    """Change bytes of a file, or a value in its JSON."""
     data = file.read_bytes()
     draw = rng.random()
     if file.suffix == ".safetensors" or draw < 0.3:
@@ -97,13 +97,13 @@ def test_corrupted_files(fedge: Callable[..., Any], trained: Path, runs: Path, n
             ["export", runs, "--to", "hfl-json", "-o", runs / "hfl"],
             ["resume", bad, "--set", "rounds=4", "--quiet"],
         ]
-        if case % 10 == 0:  # drawing takes longer
+        if case % 10 == 0:  # drawing is slow
             commands = [["plot", runs, "--kind", kind, "-o", runs / "c.svg"] for kind in ("curves", "users", "latency")]
             commands += [["plot", bad, "--kind", kind, "-o", runs / "c.svg"] for kind in ("grid", "timeline")]
             commands += [["show", runs, "--chart", runs / "c.svg"], ["show", bad, "--chart", runs / "c.svg"]]
         for command in rng.sample(commands, 2):
             with watched():
-                result = fedge(*command)  # an exception that is no error for people comes through
+                result = fedge(*command)  # unexpected exceptions propagate
             about_both = command[1] == runs
             assert result.exit_code in ((0,) if about_both else (0, 2, 3, 4, 5, 6)), (command, result.stderr)
             if about_both and command[0] in ("list", "show"):
@@ -145,7 +145,7 @@ def test_wrong_types(fedge: Callable[..., Any], runs: Path, name: str, field: st
 
 
 EARLY = [{"round": number, "filler": "x" * 100} for number in range(1, 301)]
-"""Records that are longer than the end of them that a look at a run reads."""
+"""Length of records that exceeds the tail which is read to inspect a run."""
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
@@ -166,13 +166,13 @@ EARLY = [{"round": number, "filler": "x" * 100} for number in range(1, 301)]
 def test_a_record_without_a_round(
     fedge: Callable[..., Any], runs: Path, monkeypatch: pytest.MonkeyPatch, place: str, command: tuple[str, ...]
 ) -> None:
-    """Whether or not the record is among those at the end, which alone are looked at to tell what a run is."""
+    """Both for a record in the tail that is read to inspect a run, and for one before it."""
     monkeypatch.chdir(runs.parent)
     file = runs / "bad" / "rounds.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     lines += [lines[-1] | record for record in EARLY[len(lines) :]]
     for line in lines:
-        line.pop("accuracy", None)  # `list` then looks for it in all of them
+        line.pop("accuracy", None)  # `list` then searches all records for it
     del lines[0 if place == "first" else -1]["round"]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     name, *options = command

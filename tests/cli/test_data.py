@@ -21,19 +21,19 @@ COMMANDS = [command.name for command in app.registered_commands]
 
 @pytest.fixture
 def files(monkeypatch):
-    """A data set of one file that is needed and one that is not."""
+    """A data set of one required and one optional file."""
     needed = Collection(("set",), (Source({"a.bin": md5(b"a").hexdigest()}, "fetch {path}"),))
     extra = Collection(("set",), (Source({"b.bin": None}, "make {path}"),), purpose="more")
     monkeypatch.setattr(FashionMnist, "sources", (needed, extra))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_with_an_example(fedge, name):
+def test_help_of_every_command_has_an_example(fedge, name):
     said = fedge("data", name, "--help").output
     assert any(line.strip().startswith(f"fedge data {name}") for line in said.partition("Examples:")[2].split("\n"))
 
 
-def test_missing_files_are_said_with_how_to_get_them(fedge, files, tmp_path):
+def test_missing_files_are_listed_with_commands_to_get_them(fedge, files, tmp_path):
     result = fedge("data", "get", "fashion_mnist", "--dir", tmp_path)
     assert result.exit_code == 3
     assert result.stdout.splitlines() == [
@@ -59,7 +59,7 @@ def test_files_are_copied_and_checked(fedge, files, tmp_path):
     assert result.stdout.startswith(f"copied {root}/set/a.bin\nok       {root}/set/a.bin\n")
     assert fedge("data", "check", "fashion_mnist", "--dir", root).exit_code == 0
     result = fedge("data", "get", "fashion_mnist", "--from", tmp_path / "none", "--dir", root)
-    assert "there is no directory" in result.stderr
+    assert "no such directory" in result.stderr
 
 
 def test_files_are_downloaded(fedge, tmp_path, monkeypatch):
@@ -84,18 +84,18 @@ def test_files_are_downloaded(fedge, tmp_path, monkeypatch):
         assert result.stderr == ""
         site.asked.clear()
         assert json.loads(fedge(*get, "--format", "json").stdout)[0]["status"] == "ok"
-        assert site.asked == []  # it is there already
+        assert site.asked == []  # already present
 
 
 def test_all_data_sets_are_checked(fedge, files, tmp_path):
     result = fedge("data", "check", "--dir", tmp_path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0] == f"data directory {tmp_path}"
-    assert "missing  mnist           `fedge data get mnist` gets it" in result.stdout
-    assert "missing  cifar10         `fedge data get cifar10` says how to get it" in result.stdout
+    assert "missing  mnist           `fedge data get mnist` downloads it" in result.stdout
+    assert "missing  cifar10         `fedge data get cifar10` explains how to get it" in result.stdout
     assert "digits" not in result.stdout
     (tmp_path / "set").mkdir()
-    (tmp_path / "set/a.bin").write_bytes(b"a")  # b.bin is not needed
+    (tmp_path / "set/a.bin").write_bytes(b"a")  # b.bin is optional
     result = fedge("data", "check", "--dir", tmp_path)
     assert (result.exit_code, "ok       fashion_mnist\n" in result.stdout) == (0, True)
     (tmp_path / "set/a.bin").write_bytes(b"b")
@@ -107,7 +107,7 @@ def test_all_data_sets_are_checked(fedge, files, tmp_path):
     assert [file["status"] for file in found["fashion_mnist"]["files"]] == ["wrong", "missing"]
 
 
-def test_a_wrong_file_is_found(fedge, files, tmp_path):
+def test_wrong_file_is_reported(fedge, files, tmp_path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set/a.bin").write_bytes(b"wrong")
     result = fedge("data", "check", "fashion_mnist", "--dir", tmp_path, "--format", "json")
@@ -118,18 +118,18 @@ def test_a_wrong_file_is_found(fedge, files, tmp_path):
     assert (second["status"], second["purpose"]) == ("missing", "more")
 
 
-def test_unknown_names_and_those_without_files(fedge):
+def test_unknown_data_sets_and_those_without_files(fedge):
     result = fedge("data", "check", "mnits")
     assert result.exit_code == 2
     assert "did you mean 'mnist'?" in result.stderr
     result = fedge("data", "get", "digits")
     assert result.exit_code == 2
-    assert "digits has no files of its own" in result.stderr
+    assert "digits is not read from published files" in result.stderr
 
 
 def test_the_data_of_an_experiment_is_checked(fedge, experiment_file):
     assert fedge("data", "check", experiment_file).stdout == (
-        "10 clients with 1438 training samples of shape 1x28x28: all is there\n"
+        "ok: 10 clients with 1438 training samples of shape 1x28x28\n"
     )
     found = json.loads(fedge("data", "check", experiment_file, "--format", "json").stdout)
     assert found == {"clients": 10, "samples": 1438, "shape": [1, 28, 28]}
@@ -150,7 +150,7 @@ def test_clients_are_listed(fedge, experiment_file):
     assert said[-1].startswith("10 clients, 1,438 training samples of shape 1x28x28;")
 
 
-def test_classes_and_clients_go_by_their_names(fedge, tmp_path):
+def test_named_classes_and_clients_are_shown_by_name(fedge, tmp_path):
     (tmp_path / "t.csv").write_text("ward,a,kind\n" + "north,1,ill\nsouth,2,healthy\n" * 5)
     (tmp_path / "e.toml").write_text(
         'name = "x"\nrounds = 1\nseed = 1\n[data]\nname = "table"\nfile = "t.csv"\ntarget = "kind"\n'
@@ -166,7 +166,7 @@ def test_classes_and_clients_go_by_their_names(fedge, tmp_path):
     assert (found["class_names"], found["client_names"]) == (["healthy", "ill"], ["north", "south"])
 
 
-def test_clients_for_programs(fedge, experiment_file):
+def test_clients_as_json(fedge, experiment_file):
     found = json.loads(fedge("data", "show", experiment_file, "--format", "json", "--limit", 0).stdout)
     assert (found["clients"], found["samples"], found["outputs"]) == (10, 1438, 10)
     assert len(found["shown"]) == 10
@@ -174,7 +174,7 @@ def test_clients_for_programs(fedge, experiment_file):
     assert all(sum(client["classes"]) == client["train"] for client in found["shown"])
 
 
-def test_the_division_is_that_of_the_experiment(fedge, experiment_file):
+def test_partition_is_that_of_the_experiment(fedge, experiment_file):
     from fedge.config import parse
 
     given = fedge("data", "show", experiment_file, "--set", "seeds=[7, 8]", "--format", "json", "--limit", 1)
@@ -193,7 +193,7 @@ def test_a_regression_has_no_classes(fedge, tmp_path):
     assert said.splitlines()[2].split() == ["0", "100", "20", "–", "–"]
 
 
-def test_the_picture_is_saved(fedge, experiment_file, tmp_path):
+def test_chart_is_saved(fedge, experiment_file, tmp_path):
     pytest.importorskip("vl_convert")
     assert fedge("data", "show", experiment_file, "--chart", tmp_path / "division.svg").exit_code == 0
     drawn = Path(tmp_path / "division.svg").read_text()
@@ -203,7 +203,7 @@ def test_the_picture_is_saved(fedge, experiment_file, tmp_path):
 
 
 def test_data_of_a_later_round(fedge, tmp_path):
-    """Half of the samples arrive from the second round on, until all are there in the eleventh."""
+    """Half of the samples arrive from the second round on; in the eleventh all have arrived."""
     file = tmp_path / "drift.toml"
     file.write_text(
         'model = "logistic"\nalgorithm = "fedavg"\n[data]\nname = "digits"\nclients = 1\n'

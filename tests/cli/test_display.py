@@ -1,4 +1,4 @@
-"""What is seen of a run while it trains."""
+"""The progress display of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORD = {
 
 
 class FakeClock:
-    """Time that passes when told to."""
+    """A clock that tests advance."""
 
     now = 100.0
 
@@ -34,7 +34,7 @@ class FakeClock:
 
 
 class Recorder(RunLines):
-    """Remembers what it would have printed, and when."""
+    """Records lines and their times instead of printing them."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.said: list[str] = []
@@ -62,7 +62,7 @@ def test_a_line_adds_up_costs_and_shows_the_last_metrics():
     assert tally.line() == "accuracy 50.00%, user 75.00%, train loss 0.5, 2.5 MB up, 10 s edge"
 
 
-def test_time_left_is_that_of_the_rounds_so_far():
+def test_time_left_is_extrapolated_from_rounds_so_far():
     tally = Tally(num_rounds=10, started_s=100.0)
     tally.add({"round": 1}, timed=False)  # before this process
     tally.add({"round": 2})
@@ -72,13 +72,13 @@ def test_time_left_is_that_of_the_rounds_so_far():
     assert tally.took(now_s=120.0) == "done in 0:20"
 
 
-def test_units_grow_with_what_they_count():
+def test_units_scale_with_the_value():
     tally = Tally(num_rounds=1, started_s=0.0)
     tally.add({"round": 1, "bytes_up": 3_210_000_000, "sim_seconds": 9000.0})
     assert tally.line() == "3.21 GB up, 2.5 h edge"
 
 
-def test_what_was_not_measured_is_not_shown():
+def test_unmeasured_fields_are_not_shown():
     tally = Tally(num_rounds=1, started_s=0.0)
     tally.add({"round": 1, "accuracy": None})
     assert tally.line() == ""
@@ -95,7 +95,7 @@ def test_lines_come_at_most_every_two_seconds_with_the_first_and_the_last():
     clock = FakeClock()
     screen = Recorder(clock)
     train(Watch(screen, clock), clock, num_rounds=8, seconds=0.75)
-    # at the start, then when 2 s have passed, which is after 2.25 and 4.5 s, and at the end
+    # at the start, then after at least 2 s each, which is at 2.25 and 4.5 s, and at the end
     assert [line.partition(",")[0] for line in screen.said] == [
         f"runs/first: round {number}/8" for number in (0, 3, 6, 8)
     ]
@@ -119,7 +119,7 @@ def test_lines_between_the_first_and_the_last_are_two_seconds_apart(durations):
     assert all(after - before >= 2.0 for before, after in pairwise([first, *between]))
 
 
-def test_every_run_of_several_has_its_first_line():
+def test_every_run_prints_its_first_line():
     clock = FakeClock()
     screen = Recorder(clock)
     watch = Watch(screen, clock)
@@ -128,7 +128,7 @@ def test_every_run_of_several_has_its_first_line():
     assert [line.partition(",")[0][-3:] for line in screen.said] == ["0/3", "3/3", "0/3", "3/3"]
 
 
-def test_a_resumed_run_counts_what_it_had_cost_before(tmp_path):
+def test_resumed_run_includes_earlier_costs(tmp_path):
     records = [{"round": number, "bytes_up": 2_000_000} for number in (1, 2)]
     (tmp_path / "config.json").write_text('{"format": 2}')
     (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -144,7 +144,7 @@ def test_a_resumed_run_counts_what_it_had_cost_before(tmp_path):
     ]
 
 
-def test_lines_are_plain(capsys):
+def test_lines_have_no_control_characters(capsys):
     lines = RunLines()
     lines.notice("a notice")
     lines.show(RunPicture("runs/first", 1, 2, "0:03 left", "accuracy 50.0%"))
@@ -179,7 +179,7 @@ def test_a_bar_shows_the_run_and_keeps_notices_above():
     *_, head, line = said.splitlines()[:-1]
     assert head.partition("runs/[first] ")[2].endswith("round 3/3 done in 0:03")
     assert "4.5 MB up, 27 s edge" in line
-    assert said.endswith("\x1b[?25h")  # the cursor is back
+    assert said.endswith("\x1b[?25h")  # shows the cursor again
 
 
 def test_a_bar_that_was_never_opened_can_be_closed():
@@ -190,7 +190,7 @@ def test_a_bar_that_was_never_opened_can_be_closed():
     assert "before the run" in file.getvalue()
 
 
-def test_a_pipe_gets_lines_whatever_colour_it_is_promised(monkeypatch, capsys):
+def test_pipe_gets_lines_even_if_colour_is_forced(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with watching(quiet=False) as watch:
         train(watch, FakeClock(), num_rounds=2, seconds=3.0)
@@ -200,7 +200,7 @@ def test_a_pipe_gets_lines_whatever_colour_it_is_promised(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("terminal", "moves"), [("xterm", True), ("dumb", False)])
-def test_a_terminal_gets_a_bar_if_it_can_move_its_cursor(monkeypatch, terminal, moves):
+def test_terminal_that_can_move_its_cursor_gets_a_bar(monkeypatch, terminal, moves):
     screen = io.StringIO()
     monkeypatch.setenv("TERM", terminal)
     monkeypatch.setattr(screen, "isatty", lambda: True)
@@ -211,7 +211,7 @@ def test_a_terminal_gets_a_bar_if_it_can_move_its_cursor(monkeypatch, terminal, 
     assert "round 2/2" in screen.getvalue()
 
 
-def test_quiet_says_nothing(capsys):
+def test_quiet_prints_nothing(capsys):
     with watching(quiet=True) as watch:
         train(watch, FakeClock(), num_rounds=3, seconds=1.0)
         watch.notice("a notice")
@@ -219,7 +219,7 @@ def test_quiet_says_nothing(capsys):
 
 
 def interrupt(*titles: str, ended: bool = False) -> None:
-    """Press Ctrl-C while a run trains, or right after it."""
+    """Raise KeyboardInterrupt while a run trains, or right after it."""
     with watching(quiet=True) as watch:
         for title in titles:
             watch.begin(title, 1, 10)
@@ -229,19 +229,19 @@ def interrupt(*titles: str, ended: bool = False) -> None:
 
 
 @pytest.mark.parametrize("repeats", [False, True])
-def test_interrupt_says_how_to_go_on(tmp_path, capsys, repeats):
+def test_interrupt_prints_how_to_resume(tmp_path, capsys, repeats):
     folder = tmp_path / "two words"
     (folder / "seed-1").mkdir(parents=True)
     if repeats:
         (folder / "config.json").touch()
     with pytest.raises(KeyboardInterrupt):
         interrupt(str(folder / "seed-1"))
-    # of repeats all seeds are resumed, not only the one under way
+    # for repeats the command resumes all seeds, not only the current one
     expected = folder if repeats else folder / "seed-1"
-    assert capsys.readouterr().err == f"interrupted: fedge resume '{expected}'\n"
+    assert capsys.readouterr().err == f"interrupted; to resume: fedge resume '{expected}'\n"
 
 
-def test_interrupt_before_and_after_a_run_names_none(capsys):
+def test_interrupt_before_and_after_a_run_names_no_run(capsys):
     with pytest.raises(KeyboardInterrupt):
         interrupt()
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what it was asked."""
+"""Error messages and exit codes of commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_several_problems_as_a_list():
 
 
 @pytest.mark.parametrize("kind", [FedgeError, *FedgeError.__subclasses__()])
-def test_exit_code_is_that_of_the_error(fedge, monkeypatch, kind):
+def test_exit_code_matches_the_error(fedge, monkeypatch, kind):
     def fail(path: object) -> None:
         raise kind("this broke")
 
@@ -65,9 +65,9 @@ main()
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_reader_that_leaves_is_no_error(fedge_process):
+def test_closed_pipe_is_not_an_error(fedge_process):
     process = fedge_process("--help")
-    process.stdout.close()  # before anything was written
+    process.stdout.close()  # before the command writes anything
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert said == ""
@@ -75,16 +75,16 @@ def test_reader_that_leaves_is_no_error(fedge_process):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_disk_that_is_full(fedge_process, write_run, tmp_path, format):
+def test_full_disk(fedge_process, write_run, tmp_path, format):
     write_run(tmp_path / "a")
     with open("/dev/full", "w") as full:
         process = fedge_process("list", tmp_path, "--format", format, stdout=full)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 7
-    assert said == "error: the result cannot be written: No space left on device; send it elsewhere\n"
+    assert said == "error: cannot write the result: No space left on device; redirect it elsewhere\n"
 
 
-def test_file_name_that_is_no_text_can_be_printed(fedge_process, tmp_path):
+def test_file_name_that_is_not_utf8_can_be_printed(fedge_process, tmp_path):
     name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.toml")
     process = fedge_process("config", name)
     _, said = process.communicate(timeout=60)

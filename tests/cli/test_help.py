@@ -1,4 +1,4 @@
-"""What one is told before anything runs, and that it comes at once."""
+"""Help, version and completion, and that they load nothing heavy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_help_lists_commands_and_exit_codes(fedge):
         assert f"{code}  {meaning}" in said
 
 
-def test_exit_codes_are_those_of_the_exceptions():
+def test_exit_codes_match_the_exceptions():
     kinds = [errors.FedgeError, *errors.FedgeError.__subclasses__()]
     assert {kind.exit_code for kind in kinds} | {0, 130, 143} == set(EXIT_CODES)
     assert errors.__doc__ is not None
@@ -67,9 +67,9 @@ def test_exit_codes_are_those_of_the_exceptions():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_with_an_example(fedge, name):
-    said = fedge(name, "--help").output
-    examples = said.partition("Examples:")[2].partition("╭")[0].split("\n")
+def test_help_of_every_command_has_an_example(fedge, name):
+    output = fedge(name, "--help").output
+    examples = output.partition("Examples:")[2].partition("╭")[0].split("\n")
     assert any(line.strip().startswith(f"fedge {name}") for line in examples)
 
 

@@ -1,4 +1,4 @@
-"""Names of runs and folders are data: they control no terminal, no browser, no renderer of Markdown, no drawing."""
+"""Names of runs and folders are data: they cannot inject code into a terminal, a browser, Markdown or a chart."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ BYTES_THAT_ARE_NO_TEXT = "caf\udce9"
 
 @pytest.fixture
 def runs(write_run: Callable[..., Path], tmp_path: Path) -> Path:
-    """A run for every label, twice; and folders with names that are not text, or control a terminal."""
+    """Two runs for every label; also folders whose names are not UTF-8 or contain control sequences."""
     folder = tmp_path / "runs"
     for i, label in enumerate(LABELS):
         target = {"metric": "accuracy", "value": 0.6}
@@ -48,7 +48,7 @@ def test_printable(label: str) -> None:
         assert json.loads(f'"{printable(json.dumps(label, ensure_ascii=False)[1:-1])}"') == label
 
 
-def test_what_is_safe_stays() -> None:
+def test_safe_text_is_unchanged() -> None:
     assert printable("fedavg+learning_rate-0.1 é漢 <b>") == "fedavg+learning_rate-0.1 é漢 <b>"
     assert printable("a\nb\x1b", "\n") == "a\nb\\u001b"
 
@@ -87,7 +87,7 @@ def test_errors(fedge, tmp_path: Path) -> None:
 
 
 class Tags(HTMLParser):
-    """What a browser would take for elements and attributes."""
+    """Collects the elements and attributes that a browser would see."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def test_reports(fedge, runs: Path, tmp_path: Path) -> None:
     page = Tags((tmp_path / "report.html").read_text(encoding="utf-8")).found
     assert not {"script", "img", "b", "onerror"} & set(page)
     assert "svg" in page
-    outside = list(_outside_of_fences((tmp_path / "report.md").read_text(encoding="utf-8")))
+    outside = list(_outside_fences((tmp_path / "report.md").read_text(encoding="utf-8")))
     assert any("alert(1)" in line for line in outside)
     for line in outside:
         assert "<" not in line
@@ -116,7 +116,7 @@ def test_reports(fedge, runs: Path, tmp_path: Path) -> None:
     assert "\\input" not in table
 
 
-def _outside_of_fences(text: str) -> Iterator[str]:
+def _outside_fences(text: str) -> Iterator[str]:
     fence = None
     for line in text.splitlines():
         found = re.match("`{3,}$", line)
@@ -179,7 +179,7 @@ def test_closed_streams(runs: Path, fedge_process) -> None:
 
     code, err = start("1")
     assert code == 7
-    assert err.splitlines()[-1].startswith("error: the result cannot be written: Bad file descriptor")
+    assert err.splitlines()[-1].startswith("error: cannot write the result: Bad file descriptor")
     assert "Traceback" not in err
     assert start("2")[0] == 0
     assert start("1 2")[0] == 7

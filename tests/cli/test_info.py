@@ -25,7 +25,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_lists_all_with_a_description(fedge, part):
+def test_every_entry_has_a_description(fedge, part):
     lines = fedge("info", part).stdout.splitlines()[2:]
     found = json.loads(fedge("info", part, "--format", "json").stdout)
     assert [entry["name"] for entry in found] == [tag(kind) or "FILE.py:FUNCTION" for kind in PARTS[part]]
@@ -46,7 +46,7 @@ def test_every_option_has_a_meaning(fedge, part, name):
         assert "typing" not in option["type"], option
 
 
-def test_models_are_measured(fedge):
+def test_models_show_their_parameter_count(fedge):
     found = json.loads(fedge("info", "models", "mnist_2nn", "--format", "json").stdout)
     # 784 inputs, two hidden layers of 200, 10 outputs, each with its biases
     assert found["num_params"] == 784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10
@@ -54,12 +54,12 @@ def test_models_are_measured(fedge):
     assert "199,210 trainable parameters for inputs 1x28x28" in fedge("info", "models", "mnist_2nn").stdout
 
 
-def test_models_for_other_inputs_name_them(fedge, monkeypatch):
+def test_models_for_other_inputs_show_the_input_shape(fedge, monkeypatch):
     monkeypatch.setattr("fedge.cli.catalogue.SHAPES", ((5,), (3, 32, 32)))
     (found,) = (
         entry for entry in json.loads(fedge("info", "models", "--format", "json").stdout) if entry["name"] == "mtfl_cnn"
     )
-    assert found["shape"] == [3, 32, 32]  # as it takes no vectors
+    assert found["shape"] == [3, 32, 32]  # since it does not accept vectors
 
 
 def test_options_of_an_algorithm(fedge):
@@ -70,7 +70,7 @@ def test_options_of_an_algorithm(fedge):
     assert rate[1:5] == ["number", ">", "0", "0.1"]
 
 
-def test_what_has_no_options_says_so(fedge):
+def test_kind_without_options(fedge):
     assert fedge("info", "partitioners", "iid").stdout.endswith("\nno options\n")
 
 
@@ -81,7 +81,7 @@ def test_a_users_own_function(fedge, tmp_path):
     assert "What the function is called with" in said
 
 
-def test_codecs_are_listed_as_they_are_written(fedge):
+def test_codecs_are_listed_with_their_syntax(fedge):
     found = json.loads(fedge("info", "codecs", "--format", "json").stdout)
     assert [entry["name"].partition("(")[0] for entry in found] == list(CODECS)
     (sparsify,) = (entry for entry in found if entry["name"] == "sparsify(s)")
@@ -112,7 +112,7 @@ def test_unknown_part(fedge):
     assert "partitioners" in result.stderr
 
 
-def test_what_packages_offer_is_listed_with_its_error(fedge, tmp_path, monkeypatch):
+def test_entry_points_are_listed_with_their_errors(fedge, tmp_path, monkeypatch):
     code = "from fedge.algorithm import FedAvg\nclass Mine(FedAvg):\n    '''A new one.'''\n"
     (tmp_path / "offered.py").write_text(code)
     info = tmp_path / "offered-2.0.dist-info"
@@ -125,7 +125,7 @@ def test_what_packages_offer_is_listed_with_its_error(fedge, tmp_path, monkeypat
     assert {entry["name"]: entry["description"] for entry in found} == {
         "broken": "error: algorithms: 'broken' of the package offered 2.0 cannot be imported from offered:Gone: "
         "AttributeError: module 'offered' has no attribute 'Gone'",
-        "fedavg": "not used: fedge has one of this name, and so has offered 2.0",
+        "fedavg": "ignored: offered 2.0 uses the name of a built-in",
         "new": "A new one. (offered 2.0)",
     }
     assert fedge("info", "algorithms", "new").stdout.startswith("new\nA new one.\n")

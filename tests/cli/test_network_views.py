@@ -1,4 +1,4 @@
-"""What is seen of servers and clients while they run."""
+"""Progress displays of servers and clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OFFER = OfferFacts("work", 4, 0, 1000, 60.0)
 
 
 class FakeClock:
-    """Time that passes when told to."""
+    """A clock that tests advance."""
 
     now = 100.0
 
@@ -46,7 +46,7 @@ def drawn(console: Console) -> str:
     ("changes", "line"),
     [
         ({}, "round 3: open"),
-        ({"waiting_for": "waits for 2 more"}, "round 3: waits for 2 more"),
+        ({"waiting_for": "waiting for 2 more"}, "round 3: waiting for 2 more"),
         ({"exchange": 1, "asked": 5, "received": 2}, "round 3, exchange 2: open, 2 of 5 received"),
         ({"deadline_s": 83.0}, "round 3: open, 1:23 left"),
         ({"deadline_s": -1.0}, "round 3: open, 0:00 left"),
@@ -54,7 +54,7 @@ def drawn(console: Console) -> str:
         ({"bytes_down": 12_500_000, "bytes_up": 3_000_000}, "round 3: open; 12.5 MB down, 3 MB up"),
     ],
 )
-def test_a_moment_of_a_server(changes: dict[str, Any], line: str) -> None:
+def test_status_line_of_a_server(changes: dict[str, Any], line: str) -> None:
     assert describe_status(moment(**changes)) == line
 
 
@@ -69,7 +69,7 @@ def test_a_moment_of_a_server(changes: dict[str, Any], line: str) -> None:
             "was rejected in round 4: not finite\n",
         ),
         ("refuse", {"name": "who", "reason": "revoked"}, "a client (who) was refused: revoked\n"),
-        ("drop", {"client": 0, "name": None, "round": 1}, "client 0 was given up in round 1\n"),
+        ("drop", {"client": 0, "name": None, "round": 1}, "client 0 was dropped in round 1\n"),
         ("join", {"client": 3, "name": "\x1b[31mred"}, "client 3 (\\u001b[31mred) joined\n"),
         ("fetch", {"client": 3}, ""),
         ("offer", {"client": 3}, ""),
@@ -82,26 +82,26 @@ def test_events_of_a_server(capsys: pytest.CaptureFixture[str], event: str, fiel
     assert bool(said) == bool(line)
 
 
-def test_a_client_that_fails_at_every_round_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeated_failure_of_a_client_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     watch = ServerWatch(ServerLines())
     for client, reason in ((3, "state missing"), (3, "state missing"), (4, "state missing"), (3, "disk full")):
         watch.event("fail", client=client, round=2, reason=reason)
     assert capsys.readouterr().err.splitlines() == [
-        "client 3 could not do its task in round 2: state missing",
-        "client 4 could not do its task in round 2: state missing",
-        "client 3 could not do its task in round 2: disk full",
+        "client 3 failed at its task in round 2: state missing",
+        "client 4 failed at its task in round 2: state missing",
+        "client 3 failed at its task in round 2: disk full",
     ]
 
 
-def test_lines_say_a_reason_to_wait_once_until_it_is_another(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reason_to_wait_is_printed_once_until_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
     watch = ServerWatch(ServerLines())
-    for reason in ("", "waits for 3 more", "waits for 3 more", "waits for 2 more", "", "waits for 2 more"):
+    for reason in ("", "waiting for 3 more", "waiting for 3 more", "waiting for 2 more", "", "waiting for 2 more"):
         watch.status(moment(waiting_for=reason))
-    waits = [f"round 3: waits for {number} more" for number in (3, 2, 2)]
+    waits = [f"round 3: waiting for {number} more" for number in (3, 2, 2)]
     assert capsys.readouterr().err.splitlines() == waits
 
 
-def test_every_round_has_a_line_however_fast_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fast_rounds_each_have_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     watch = ServerWatch(ServerLines(), FakeClock())
     watch.begin("runs/first", 1, 3)
     for number in (1, 2, 3):
@@ -111,18 +111,18 @@ def test_every_round_has_a_line_however_fast_it_is(capsys: pytest.CaptureFixture
     assert said == [f"runs/first: round {number}/3" for number in (0, 1, 2, 3, 3)]
 
 
-def test_a_terminal_shows_the_rounds_and_the_moment() -> None:
+def test_terminal_shows_rounds_and_current_status() -> None:
     console = terminal()
     watch = ServerWatch(ServerPicture(console))
-    watch.status(moment(waiting_for="waits for 3 more"))  # before the first round
-    assert "waits for 3 more" in drawn(console)
+    watch.status(moment(waiting_for="waiting for 3 more"))  # before the first round
+    assert "waiting for 3 more" in drawn(console)
     watch.begin("runs/first", 1, 9)
     watch.status(moment(clients={"working": 2}))
     watch.round({"round": 1, "accuracy": 0.5})
     watch.event("join", client=1, name="clinic")
     watch.end({})
     before = len(drawn(console))
-    watch.status(moment(state="done"))  # while it stays for clients that have to hear of the end
+    watch.status(moment(state="done"))  # while it waits for clients to learn that the run ended
     shown = drawn(console)
     assert "round 1/9" in shown
     assert "2 working" in shown
@@ -161,7 +161,7 @@ def test_the_line_of_a_client() -> None:
     assert view.line() == "a.org:8443: client 3 of run 5f: idle; 2 received, 1 declined"
 
 
-def test_a_client_on_a_terminal_says_what_matters_above_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_client_on_a_terminal_prints_important_outcomes_above_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     console = terminal()
     view = ClientPicture("a.org:8443", console)
     view.connected("5f", 3)
@@ -173,7 +173,7 @@ def test_a_client_on_a_terminal_says_what_matters_above_its_line(capsys: pytest.
     shown = drawn(console)
     assert "joined as client 3 of run 5f" in shown
     assert "the certificate ends in 3 days" in shown
-    assert "round 4: received" not in shown  # it is counted in the line
+    assert "round 4: received" not in shown  # the line counts it
     assert capsys.readouterr().out == "model: own/model.safetensors\n"
 
 
@@ -186,7 +186,7 @@ def test_a_client_that_reconnects_while_it_works() -> None:
     assert view.line() == "a.org:8443: client 3 of run 5f: round 4, working, 0:00"
 
 
-def test_a_client_on_a_terminal_says_once_why_it_fails() -> None:
+def test_client_on_a_terminal_prints_a_repeated_failure_once() -> None:
     console = terminal()
     view = ClientPicture("a.org:8443", console)
     for verdict, reason in (("failed", "no state"), ("failed", "no state"), ("declined", "on battery")):
@@ -198,19 +198,19 @@ def test_a_client_on_a_terminal_says_once_why_it_fails() -> None:
     assert "on battery" not in shown
 
 
-def test_the_moment_is_not_left_on_the_terminal() -> None:
+def test_status_is_removed_from_the_terminal_at_the_end() -> None:
     console = terminal()
     screen = ServerPicture(console)
     watch = ServerWatch(screen)
     watch.begin("runs/first", 1, 3)
-    watch.status(moment(waiting_for="waits for 3 more"))
+    watch.status(moment(waiting_for="waiting for 3 more"))
     watch.end({})
     assert drawn(console).rstrip().splitlines()[-1].count("waits") == 0
 
 
 @pytest.mark.parametrize("side", ["server", "client"])
-def test_several_threads_may_tell_at_once(side: str) -> None:
-    """Rich draws in a thread of its own with its own lock: none may wait for the other."""
+def test_views_are_thread_safe(side: str) -> None:
+    """Rich draws in its own thread with its own lock: the two locks must not deadlock."""
     console = terminal()
     tells: list[Callable[[], None]]
     if side == "client":

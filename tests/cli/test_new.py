@@ -15,7 +15,7 @@ from fedge.core.schema import tag
 
 
 @pytest.mark.full
-def test_an_algorithm_that_works_with_its_test(fedge, tmp_path, monkeypatch):
+def test_new_algorithm_passes_its_test(fedge, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = fedge("new", "algorithm", "half_step")
     assert said.stdout.splitlines() == [
@@ -38,7 +38,7 @@ def test_an_algorithm_that_works_with_its_test(fedge, tmp_path, monkeypatch):
     assert "step" in [option["name"] for option in listed["options"]]
 
 
-def test_an_experiment_that_runs_with_it(fedge, tmp_path):
+def test_new_experiment_runs_the_new_algorithm(fedge, tmp_path):
     said = json.loads(fedge("new", "experiment", "first", "--dir", tmp_path, "--format", "json").stdout)
     assert said == {"files": [f"{tmp_path}/first.toml"], "next": f"fedge run {tmp_path}/first.toml"}
     fedge("new", "algorithm", "half_step", "--dir", tmp_path)
@@ -49,11 +49,11 @@ def test_an_experiment_that_runs_with_it(fedge, tmp_path):
     assert found.status == "complete"
 
 
-def test_nothing_is_overwritten(fedge, tmp_path):
+def test_existing_files_are_not_overwritten(fedge, tmp_path):
     (tmp_path / "test_mine.py").write_text("mine")
     result = fedge("new", "algorithm", "mine", "--dir", tmp_path)
     assert result.exit_code == 2
-    assert f"{tmp_path}/test_mine.py: exists already and is not overwritten" in result.stderr
+    assert f"{tmp_path}/test_mine.py: already exists" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["test_mine.py"]
     assert (tmp_path / "test_mine.py").read_text() == "mine"
 
@@ -61,14 +61,14 @@ def test_nothing_is_overwritten(fedge, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "name", "expected"),
     [
-        ("algorithm", "half-step", "expected a lower-case name of a Python module"),
-        ("algorithm", "../x", "expected a lower-case name"),
-        ("algorithm", "HalfStep", "expected a lower-case name"),
+        ("algorithm", "half-step", "expected a lower-case Python module name"),
+        ("algorithm", "../x", "expected a lower-case Python module name"),
+        ("algorithm", "HalfStep", "expected a lower-case Python module name"),
         ("experiment", "../x", "name: "),
         ("experiment", "", "name: "),
     ],
 )
-def test_a_name_that_cannot_be_one(fedge, tmp_path, kind, name, expected):
+def test_invalid_name(fedge, tmp_path, kind, name, expected):
     result = fedge("new", kind, name, "--dir", tmp_path / "new")
     assert result.exit_code == 2
     assert expected in result.stderr

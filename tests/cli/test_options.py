@@ -1,4 +1,4 @@
-"""Options in the words of an experiment file."""
+"""Options of components, described in the terms of an experiment file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Blue(Options, tag="blue"):
 
 
 class Own(Options, tag=False, kw_only=True):
-    """What a user made."""
+    """A user-defined part."""
 
     name: str
 

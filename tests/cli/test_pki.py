@@ -31,15 +31,15 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_with_an_example(fedge, command):
+def test_help_of_every_command_has_an_example(fedge, command):
     said = fedge(*command.split(), "--help").output
     examples = said.partition("Examples:")[2].partition("╭")[0].split("\n")
     assert any(line.strip().startswith(f"fedge {command}") for line in examples)
     assert "--format" in said
 
 
-def test_a_reader_of_the_page_gets_through(fedge, folder):
-    """All commands of docs/certificates.md in order; a request travels before it is signed."""
+def test_commands_of_the_certificates_page_work(fedge, folder):
+    """Run all commands of docs/certificates.md in order; a request is copied to the server before it is signed."""
     blocks = re.findall(r"^```console\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     calls = [shlex.split(line) for block in blocks for line in block.splitlines()]
     assert len(calls) >= 9
@@ -60,7 +60,7 @@ def test_a_reader_of_the_page_gets_through(fedge, folder):
     assert load_server(folder / "pki").hosts[0] == "fl.example.org"
 
 
-def test_fingerprints_can_be_compared(fedge):
+def test_commands_print_matching_fingerprints(fedge):
     made = fedge("pki", "init", "--host", "a").stdout
     asked = fedge("client", "request", "b").stdout
     signed = fedge("pki", "sign", "cert/b.csr").stdout
@@ -70,7 +70,7 @@ def test_fingerprints_can_be_compared(fedge):
     assert re.search("key +([0-9a-f]{64})", signed)[1] == key
     assert re.search("authority +([0-9a-f]{64})", signed)[1] == authority
     assert re.search("authority +([0-9a-f]{64})", arrived)[1] == authority
-    assert "Send" not in signed  # it is beside the key already
+    assert "Send" not in signed  # already next to the key
 
 
 def test_as_json(fedge, folder):
@@ -97,7 +97,7 @@ def test_as_json(fedge, folder):
     assert found[2]["fingerprint"] == signed["fingerprint"]
 
 
-def test_list_warns_of_what_must_be_renewed(fedge, folder):
+def test_list_warns_about_expiring_certificates(fedge, folder):
     pki.init(folder / "pki", ["a"], utc_now() - timedelta(days=340))
     result = fedge("pki", "list")
     (row,) = [line.split() for line in result.stdout.splitlines() if line.strip().startswith("server")]
@@ -107,12 +107,12 @@ def test_list_warns_of_what_must_be_renewed(fedge, folder):
     assert fedge("pki", "list").stderr == ""
 
 
-def test_a_certificate_that_does_not_fit_is_a_warning(fedge, folder):
+def test_mismatched_certificate_is_a_warning(fedge, folder):
     fedge("client", "request", "b")
     (folder / "cert" / "b.crt").write_text("no certificate")
     result = fedge("client", "request", "b")
     assert result.exit_code == 0
-    assert result.stderr.startswith("warning: cert/b.crt is no certificate")
+    assert result.stderr.startswith("warning: cert/b.crt is not a certificate")
     assert "Send cert/b.csr" in result.stdout
 
 
@@ -121,11 +121,11 @@ def test_a_certificate_that_does_not_fit_is_a_warning(fedge, folder):
     [
         (("pki", "init", "--host", "a:1"), 2, "error: --host: expected a host name"),
         (("pki", "sign", "none.csr"), 9, "error: expected a file none.csr, got: No such file"),
-        (("pki", "revoke", "b"), 9, "error: there is no authority in pki: name its directory with --pki"),
-        (("pki", "list", "--pki", "elsewhere"), 9, "error: there is no authority in elsewhere"),
+        (("pki", "revoke", "b"), 9, "error: no certificate authority in pki: pass its directory as --pki"),
+        (("pki", "list", "--pki", "elsewhere"), 9, "error: no certificate authority in elsewhere"),
         (("client", "request", "../b"), 2, "error: a client's name has"),
         (("client", "request", "b\x1b[2J"), 2, "got 'b\\u001b[2J'"),
-        (("client", "request", "server"), 2, "error: no client can be called server"),
+        (("client", "request", "server"), 2, "error: the client name server is reserved"),
     ],
 )
 def test_wrong_input(fedge, folder, args, code, problem):
@@ -150,7 +150,7 @@ def test_a_hostile_name_in_a_request_does_not_reach_the_terminal(fedge, folder):
     assert "\x1b" not in result.output
 
 
-def test_without_the_extra_the_remedy_is_named(folder):
+def test_missing_extra_is_named(folder):
     code = (
         f"import sys; sys.path[:0] = {sys.path!r}; sys.modules['cryptography'] = None; "
         "from fedge.cli import main; sys.argv = ['fedge', 'pki', 'init']; main()"

@@ -1,4 +1,4 @@
-"""`fedge run` and `fedge resume`, with training that takes no time."""
+"""`fedge run` and `fedge resume`, with fake training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 class FakeTraining:
-    """Stands in for `fedge.experiment`: notes what it is asked, leaves a finished run."""
+    """Stands in for `fedge.experiment`: records its arguments and writes a finished run."""
 
     def __init__(self, write_run: Callable[..., Path]) -> None:
         self.write_run = write_run
@@ -48,7 +48,7 @@ def runs(tmp_path):
     return tmp_path / "kept"
 
 
-def test_ends_with_the_comparison_and_where_the_runs_are(fedge, training, experiment_file, runs):
+def test_prints_the_comparison_and_the_run_directories(fedge, training, experiment_file, runs):
     result = fedge("run", experiment_file, "--runs", runs)
     assert result.exit_code == 0
     assert "tiny" in result.stdout
@@ -69,7 +69,7 @@ def test_quiet(fedge, training, experiment_file, runs):
 
 
 @pytest.mark.parametrize("quiet", [["--quiet"], []])
-def test_json_is_alone_on_stdout(fedge, training, experiment_file, runs, quiet):
+def test_stdout_has_only_json(fedge, training, experiment_file, runs, quiet):
     found = json.loads(fedge("run", experiment_file, "--runs", runs, "--format", "json", *quiet).stdout)
     assert [row["label"] for row in found["comparison"]] == ["tiny"]
     assert [entry["path"] for entry in found["runs"]] == [str(runs / "tiny")]
@@ -95,7 +95,7 @@ def test_all_files_are_checked_before_the_first_trains(fedge, training, experime
     assert result.stderr.count(f"{tmp_path / 'absent.toml'}: ") == 1
 
 
-def test_changes_are_made_to_every_file(fedge, training, experiment_file, runs):
+def test_changes_apply_to_every_file(fedge, training, experiment_file, runs):
     fedge("run", experiment_file, "--runs", runs, "--set", "name=changed")
     assert training.started == ["changed"]
 
@@ -108,21 +108,21 @@ def test_chart(fedge, training, experiment_file, runs, tmp_path):
 
 
 @pytest.mark.parametrize(("suffix", "starts"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("html", b"<!DOCTYPE html>")])
-def test_chart_in_every_form_that_plot_has(fedge, training, experiment_file, runs, tmp_path, suffix, starts):
+def test_chart_in_every_format(fedge, training, experiment_file, runs, tmp_path, suffix, starts):
     pytest.importorskip("vl_convert")
     chart = tmp_path / f"chart.{suffix}"
     assert fedge("run", experiment_file, "--runs", runs, "--chart", chart).exit_code == 0
     assert chart.read_bytes().lstrip().startswith(starts)
 
 
-def test_chart_that_cannot_be_saved_is_refused_before_training(fedge, training, experiment_file, runs):
+def test_unsupported_chart_format_is_rejected_before_training(fedge, training, experiment_file, runs):
     result = fedge("run", experiment_file, "--runs", runs, "--chart", "chart.gif")
     assert result.exit_code == 2
     assert "chart.gif: a chart is saved as .svg, .png, .pdf or .html, got .gif" in result.stderr
     assert training.started == []
 
 
-def test_a_sweep_is_sent_to_its_own_command(fedge, training, experiment_file, runs):
+def test_sweep_file_is_rejected_with_the_right_command(fedge, training, experiment_file, runs):
     experiment_file.write_text(experiment_file.read_text() + "[sweep]\nworkers = 2\n")
     for command in (("run", experiment_file, "--runs", runs), ("config", experiment_file)):
         result = fedge(*command)
@@ -135,7 +135,7 @@ def test_interrupt(fedge, training, experiment_file, runs):
     training.error = KeyboardInterrupt()
     result = fedge("run", experiment_file, "--runs", runs)
     assert result.exit_code == 130
-    assert result.stderr.endswith(f"\ninterrupted: fedge resume {runs / 'tiny'}\n")
+    assert result.stderr.endswith(f"\ninterrupted; to resume: fedge resume {runs / 'tiny'}\n")
 
 
 def test_resume(fedge, training, write_run, runs):
@@ -161,16 +161,14 @@ def test_resume_as_json_and_quiet(fedge, training, write_run, runs):
         ("f1", "--y: no round has 'f1'"),
     ],
 )
-def test_a_metric_that_no_round_will_have_is_refused_before_training(
-    fedge, training, experiment_file, runs, tmp_path, y, problem
-):
+def test_unknown_chart_metric_is_rejected_before_training(fedge, training, experiment_file, runs, tmp_path, y, problem):
     result = fedge("run", experiment_file, "--runs", runs, "--chart", tmp_path / "chart.svg", "--y", y)
     assert result.exit_code == 2
     assert problem in result.stderr
     assert training.started == []
 
 
-def test_a_metric_of_the_file_may_be_charted(fedge, training, experiment_file, runs, tmp_path):
+def test_metric_declared_in_the_file_can_be_charted(fedge, training, experiment_file, runs, tmp_path):
     chart = ["--chart", tmp_path / "chart.svg", "--y", "f1", "--set", 'evaluate.metrics=["f1"]']
     fedge("run", experiment_file, "--runs", runs, *chart)
     assert training.started == ["tiny"]

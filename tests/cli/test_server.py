@@ -1,4 +1,4 @@
-"""`fedge server`, and `fedge resume` of its runs, with a server that takes no time."""
+"""`fedge server`, and `fedge resume` of its runs, with a fake server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedge.runs import files
 
 
 class FakeServer:
-    """Stands in for `fedge.experiment.serving`: notes what it is asked, leaves a run."""
+    """Stands in for `fedge.experiment.serving`: records its arguments and writes a run."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -40,8 +40,8 @@ class FakeServer:
         on_port(8443)
         observer.event("join", client=0, name="clinic")
         observer.event("fetch", client=0, name="clinic")
-        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waits for 2 more clients"))
-        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waits for 2 more clients"))
+        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waiting for 2 more clients"))
+        observer.status(ServerStatus(run="5f", state="waiting", round=1, waiting_for="waiting for 2 more clients"))
         progress.begin(str(path), 1, config.rounds)
         for number in range(1, config.rounds + 1):
             progress.round({"round": number, "accuracy": 0.5})
@@ -67,7 +67,7 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
-def test_a_server_begins_shows_its_rounds_and_ends_with_the_results(fedge, networked, experiment_file, runs):
+def test_server_prints_rounds_and_results(fedge, networked, experiment_file, runs):
     result = fedge("server", experiment_file, "--runs", runs, "--set", "net.min_clients=3")
     assert result.exit_code == 0, result.stderr
     (call,) = networked.calls
@@ -78,7 +78,7 @@ def test_a_server_begins_shows_its_rounds_and_ends_with_the_results(fedge, netwo
     assert result.stderr.splitlines()[:3] == [
         "listening on 127.0.0.1:8443",
         "client 0 (clinic) joined",
-        "round 1: waits for 2 more clients",
+        "round 1: waiting for 2 more clients",
     ]
     rounds = [line for line in result.stderr.splitlines() if line.startswith(f"{path}: round ")]
     assert [line.partition(",")[0] for line in rounds] == [f"{path}: round {n}/3" for n in (0, 1, 2, 3, 3)]
@@ -90,11 +90,11 @@ def test_json(fedge, networked, experiment_file, runs):
     assert result.stderr == ""
 
 
-def test_where_it_listens_and_with_which_certificates(fedge, networked, experiment_file, runs, tmp_path):
+def test_listen_and_pki_options(fedge, networked, experiment_file, runs, tmp_path):
     fedge("server", experiment_file, "--runs", runs, "--listen", "0.0.0.0:9000", "--pki", tmp_path / "ours")
     (call,) = networked.calls
     assert (call["listen"], call["pki"]) == ("0.0.0.0:9000", tmp_path / "ours")
-    assert call["config"].net.listen == "0.0.0.0:9000"  # so that a resumed run listens there too
+    assert call["config"].net.listen == "0.0.0.0:9000"  # a resumed run listens there too
 
 
 def test_insecure_on_this_machine(fedge, networked, experiment_file, runs):
@@ -125,7 +125,7 @@ def test_bad_input(fedge, networked, experiment_file, runs, options, message):
     assert not runs.exists()
 
 
-def test_what_is_ignored_is_noticed(fedge, networked, experiment_file, runs):
+def test_ignored_settings_are_reported(fedge, networked, experiment_file, runs):
     result = fedge("server", experiment_file, "--runs", runs, "--set", "engine.name=loop")
     assert result.stderr.startswith("engine.name: ignored under fedge server")
     assert len(networked.calls) == 1
@@ -135,11 +135,11 @@ def test_windows_is_refused(fedge, networked, experiment_file, monkeypatch):
     monkeypatch.setattr("fedge.cli.network.sys", SimpleNamespace(platform="win32"))
     result = fedge("server", experiment_file)
     assert result.exit_code == 2
-    assert "Linux and macOS; on Windows run it in WSL 2" in result.stderr
+    assert "Linux or macOS; on Windows run it in WSL 2" in result.stderr
     assert networked.calls == []
 
 
-def test_the_same_command_resumes_and_then_reports_that_all_is_done(fedge, networked, experiment_file, runs):
+def test_same_command_resumes_then_reports_completion(fedge, networked, experiment_file, runs):
     networked.complete = False
     for _ in range(2):
         assert fedge("server", experiment_file, "--runs", runs).exit_code == 0
@@ -152,7 +152,7 @@ def test_the_same_command_resumes_and_then_reports_that_all_is_done(fedge, netwo
     assert len(networked.calls) == 2
 
 
-def test_a_file_that_differs_in_what_must_stay_is_refused(fedge, networked, experiment_file, runs):
+def test_changed_fixed_setting_is_rejected(fedge, networked, experiment_file, runs):
     fedge("server", experiment_file, "--runs", runs)
     result = fedge("server", experiment_file, "--runs", runs, "--set", "data.clients=11", "--set", "seed=2")
     assert result.exit_code == 2
@@ -161,14 +161,14 @@ def test_a_file_that_differs_in_what_must_stay_is_refused(fedge, networked, expe
     assert len(networked.calls) == 1
 
 
-def test_a_simulated_run_of_the_name_is_refused(fedge, networked, experiment_file, write_run, runs):
+def test_existing_simulated_run_is_rejected(fedge, networked, experiment_file, write_run, runs):
     write_run(runs / "tiny")
     result = fedge("server", experiment_file, "--runs", runs)
     assert result.exit_code == 6
     assert "is a simulated run" in result.stderr
 
 
-def test_resume_serves_a_server_run(fedge, networked, experiment_file, runs, tmp_path):
+def test_resume_restarts_the_server(fedge, networked, experiment_file, runs, tmp_path):
     networked.complete = False
     fedge("server", experiment_file, "--runs", runs, "--listen", "127.0.0.1:9000")
     result = fedge("resume", runs / "tiny", "--set", "rounds=5", "--pki", tmp_path)
@@ -191,7 +191,7 @@ def test_resume_serves_a_server_run(fedge, networked, experiment_file, runs, tmp
         (["--insecure", "--listen", "0.0.0.0:1"], 2, "net.listen: --insecure works on this machine only"),
     ],
 )
-def test_resume_of_a_server_run_refuses(fedge, networked, experiment_file, runs, options, code, message):
+def test_resume_of_a_server_run_rejects_bad_options(fedge, networked, experiment_file, runs, options, code, message):
     fedge("server", experiment_file, "--runs", runs)
     result = fedge("resume", runs / "tiny", *options)
     assert result.exit_code == code
@@ -199,7 +199,7 @@ def test_resume_of_a_server_run_refuses(fedge, networked, experiment_file, runs,
     assert len(networked.calls) == 1
 
 
-def test_a_server_run_in_a_directory_of_another_name_is_refused(fedge, networked, experiment_file, runs):
+def test_renamed_server_run_is_rejected(fedge, networked, experiment_file, runs):
     fedge("server", experiment_file, "--runs", runs)
     (runs / "tiny").rename(runs / "moved")
     result = fedge("resume", runs / "moved")
@@ -216,18 +216,18 @@ def test_resume_from_inside_the_run(fedge, networked, experiment_file, runs, mon
 
 
 @pytest.mark.parametrize("option", [["--insecure"], ["--pki", "pki"], ["--listen", "localhost:1"]])
-def test_resume_of_a_simulated_run_knows_no_network(fedge, write_run, runs, option):
+def test_resume_of_a_simulated_run_rejects_network_options(fedge, write_run, runs, option):
     result = fedge("resume", write_run(runs / "tiny"), *option)
     assert result.exit_code == 2
-    assert "are for runs of `fedge server`" in result.stderr
+    assert "apply to runs of `fedge server` only" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [(signal.SIGTERM, TERMINATED, "terminated"), (signal.SIGINT, 130, "interrupted")],
 )
-def test_a_signal_ends_a_server_that_waits(fedge, networked, experiment_file, runs, monkeypatch, number, code, word):
-    """The main thread of a server waits for clients when the signal comes."""
+def test_signal_stops_a_waiting_server(fedge, networked, experiment_file, runs, monkeypatch, number, code, word):
+    """The server's main thread is waiting for clients when the signal arrives."""
     monkeypatch.setattr(sys, "argv", ["fedge", "server", "two words.toml"])
     monkeypatch.setattr(signal, "default_int_handler", signal.default_int_handler)
     before = signal.getsignal(signal.SIGTERM)
@@ -243,11 +243,11 @@ def test_a_signal_ends_a_server_that_waits(fedge, networked, experiment_file, ru
     finally:
         signal.signal(signal.SIGINT, listening)
     assert result.exit_code == code
-    assert result.stderr.endswith(f"\n{word}: fedge server 'two words.toml' resumes\n")
+    assert result.stderr.endswith(f"\n{word}; to resume: fedge server 'two words.toml'\n")
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_sigterm_ends_the_process_with_its_code(experiment_file, tmp_path):
+def test_sigterm_exit_code(experiment_file, tmp_path):
     code = f"""
 import sys, threading, types
 sys.path[:0] = {sys.path!r}
@@ -272,11 +272,11 @@ main()
     finally:
         process.kill()
     assert process.returncode == TERMINATED
-    assert said == f"closed\nterminated: fedge server {experiment_file} resumes\n"
+    assert said == f"closed\nterminated; to resume: fedge server {experiment_file}\n"
 
 
-def test_a_configuration_survives_the_fake(experiment_file, networked, fedge, runs):
-    """What the fake writes is what a server run has: the settings are read back as they were."""
+def test_fake_server_writes_a_readable_configuration(experiment_file, networked, fedge, runs):
+    """The fake writes settings as a server run does: they are read back unchanged."""
     fedge("server", experiment_file, "--runs", runs)
     written = json.loads((runs / "tiny" / files.CONFIG).read_text())
     assert written["net"] == plain(load(experiment_file))["net"]

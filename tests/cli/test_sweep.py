@@ -1,4 +1,4 @@
-"""`fedge sweep`, mostly with training that takes no time."""
+"""`fedge sweep`, mostly with fake training."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ def runs(tmp_path):
 
 @pytest.fixture
 def training(write_run, monkeypatch):
-    """Instead of training, leave a finished run; by its learning rate, fail."""
+    """Write a finished run instead of training; some learning rates fail."""
 
     def work(run, connection, output, parent, num_processes):
         rate = run.config["algorithm"]["learning_rate"]
-        measured = {"accuracy": 1 - rate, "validation_accuracy": rate}  # the test set would choose the other way round
+        measured = {
+            "accuracy": 1 - rate,
+            "validation_accuracy": rate,
+        }  # the test set ranks the other way
         connection.send(Heard(1, measured, 1.0))
         if rate > 1:
             connection.send(Ended(f"{rate:g} is too fast", 5 if rate < 10 else 3))
@@ -44,7 +47,7 @@ def training(write_run, monkeypatch):
     monkeypatch.setattr("fedge.sweeps.run_pool.work", work)
 
 
-def test_ends_with_the_best_first_and_where_the_runs_are(fedge, training, experiment_file, runs):
+def test_prints_points_ranked_and_the_sweep_directory(fedge, training, experiment_file, runs):
     result = fedge("sweep", experiment_file, *GRID, *SPLIT, "--runs", runs)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.index(NAMES[1]) < result.stdout.index(NAMES[0])
@@ -54,13 +57,13 @@ def test_ends_with_the_best_first_and_where_the_runs_are(fedge, training, experi
     assert "validation accuracy 50.00%" in result.stderr
 
 
-def test_without_a_split_points_stay_in_order_and_are_labelled(fedge, training, experiment_file, runs):
+def test_without_validation_data_points_are_not_ranked(fedge, training, experiment_file, runs):
     result = fedge("sweep", experiment_file, *GRID, "--runs", runs)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.index(NAMES[0]) < result.stdout.index(NAMES[1])
     assert "learning_rate-0.1: complete, test set accuracy 90.00%" in result.stderr
     assert "best" not in result.stderr
-    assert "test set: points are not ranked by it; to find the best, set data.validation\n" in result.stdout
+    assert "points are not ranked by the test set; to rank them, set data.validation\n" in result.stdout
     found = json.loads(fedge("sweep", experiment_file, *GRID, "--runs", runs, "--format", "json").stdout)
     assert (found["metric"], found["measured_on"]) == ("accuracy", "test set")
     assert [row["label"] for row in found["comparison"]] == NAMES
@@ -83,14 +86,12 @@ def test_quiet_and_json(fedge, training, experiment_file, runs):
 
 
 @pytest.mark.parametrize(("rates", "code"), [("[0.1,2.0]", 5), ("[0.1,2.0,20.0]", 1)])
-def test_failures_are_named_with_their_reason_and_make_the_exit_code(
-    fedge, training, experiment_file, runs, rates, code
-):
+def test_failures_are_reported_and_set_the_exit_code(fedge, training, experiment_file, runs, rates, code):
     result = fedge("sweep", experiment_file, "--set", f"algorithm.learning_rate={rates}", "--runs", runs)
     assert result.exit_code == code
     assert "failed: learning_rate-2: 2 is too fast\n" in result.stderr
     count = rates.count(",")
-    assert f"error: {count} of {count + 1} runs failed; the same command tries them again\n" in result.stderr
+    assert f"error: {count} of {count + 1} runs failed; the same command retries them\n" in result.stderr
     assert "learning_rate-0.1" in result.stdout
 
 
@@ -103,7 +104,7 @@ def test_failures_as_json(fedge, training, experiment_file, runs):
     ]
 
 
-def test_plan_says_what_it_would_be_and_does_nothing(fedge, experiment_file, runs):
+def test_plan_lists_runs_without_training(fedge, experiment_file, runs):
     args = ["sweep", experiment_file, *GRID, "--set", "seeds=[1,2,3]", "--runs", runs, "--plan"]
     assert fedge(*args).stdout.splitlines() == [*NAMES, "", "2 points, 6 runs"]
     found = json.loads(fedge(*args, "--format", "json").stdout)
@@ -122,7 +123,7 @@ def test_missing_key_names_the_nearest(fedge, experiment_file, runs):
 MANY = ["--set", "algorithm.batch_size={start=1,stop=100000,step=1}"]
 
 
-def test_many_runs_without_a_terminal_need_a_yes(fedge, experiment_file, runs):
+def test_large_sweep_without_a_terminal_needs_yes(fedge, experiment_file, runs):
     result = fedge("sweep", experiment_file, *MANY, "--runs", runs)
     assert result.exit_code == 2
     assert "100,000 runs" in result.stderr
@@ -131,7 +132,7 @@ def test_many_runs_without_a_terminal_need_a_yes(fedge, experiment_file, runs):
 
 
 @pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 2)])
-def test_many_runs_are_asked_for_on_a_terminal(fedge, training, experiment_file, runs, monkeypatch, answer, code):
+def test_large_sweep_asks_on_a_terminal(fedge, training, experiment_file, runs, monkeypatch, answer, code):
     asked = []
 
     def confirm(text, err):
@@ -142,16 +143,16 @@ def test_many_runs_are_asked_for_on_a_terminal(fedge, training, experiment_file,
     monkeypatch.setattr("fedge.cli.sweep._can_ask", lambda: True)
     monkeypatch.setattr("typer.confirm", confirm)
     assert fedge("sweep", experiment_file, *GRID, "--runs", runs).exit_code == code
-    assert asked == ["This sweep makes 2 runs. Start them?"]
+    assert asked == ["This sweep has 2 runs. Start them?"]
     assert runs.exists() == answer
 
 
-def test_many_runs_with_a_yes(fedge, training, experiment_file, runs, monkeypatch):
+def test_large_sweep_with_yes(fedge, training, experiment_file, runs, monkeypatch):
     monkeypatch.setattr("fedge.cli.sweep._MANY", 1)
     assert fedge("sweep", experiment_file, *GRID, "--runs", runs, "--yes").exit_code == 0
 
 
-def test_interrupted_it_says_how_to_go_on(fedge, experiment_file, runs, monkeypatch):
+def test_interrupt_prints_how_to_resume_the_sweep(fedge, experiment_file, runs, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -159,7 +160,7 @@ def test_interrupted_it_says_how_to_go_on(fedge, experiment_file, runs, monkeypa
     monkeypatch.setattr("sys.argv", ["fedge", "sweep", "my grid.toml"])
     result = fedge("sweep", experiment_file, *GRID, "--runs", runs)
     assert result.exit_code == 130
-    assert result.stderr == "interrupted: fedge sweep 'my grid.toml' goes on\n"
+    assert result.stderr == "interrupted; to resume: fedge sweep 'my grid.toml'\n"
 
 
 @pytest.fixture
@@ -172,20 +173,20 @@ def board():
     return board
 
 
-def test_the_picture_has_the_whole_the_best_and_what_is_under_way(board):
+def test_live_display_shows_progress_best_point_and_running_runs(board):
     screen = io.StringIO()
     picture = SweepPicture(Console(file=screen, force_terminal=True, width=100))
     picture.show(board)
     picture.close()
     shown = screen.getvalue()
-    # 15 rounds took 30 s, 15 are to come
+    # 15 rounds took 30 s, 15 remain
     assert "1/3 complete, 1 running, 0:30 left" in shown
     assert "best validation accuracy 50.00% (a)" in shown
     assert "round 5/10" in shown
     assert "25.00%" in shown
 
 
-def test_lines_come_now_and_then(board, monkeypatch, capsys):
+def test_summary_lines_are_printed_at_intervals(board, monkeypatch, capsys):
     lines = SweepLines()
     lines.show(board)
     assert capsys.readouterr().err == ""
@@ -198,13 +199,13 @@ def test_lines_come_now_and_then(board, monkeypatch, capsys):
 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_stopped_in_any_way_the_same_command_goes_on(fedge, fedge_process, experiment_file, tmp_path, number):
+def test_killed_sweep_is_resumed_by_the_same_command(fedge, fedge_process, experiment_file, tmp_path, number):
     command = ["sweep", experiment_file, *GRID, "--set", "rounds=300", "--set", "checkpoint.every=1"]
     process = fedge_process(*command, cwd=tmp_path)
     folder = tmp_path / "runs" / "tiny"
     try:
         wait_for(folder / NAMES[1] / "checkpoint" / "state.safetensors", process)
-        # the lock of a run that has ended already is empty
+        # the lock of a run that has ended is empty
         workers = [int(((folder / name / "lock").read_text().split() or ["0"])[0]) for name in NAMES]
         process.send_signal(number)
         process.communicate(timeout=20)
@@ -227,7 +228,7 @@ def test_stopped_in_any_way_the_same_command_goes_on(fedge, fedge_process, exper
 
 
 def records(run: Path) -> list[dict[str, object]]:
-    """What was recorded, but for the time that it really took."""
+    """Return the records without wall-clock times."""
     lines = map(json.loads, (run / "rounds.jsonl").read_text().splitlines())
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 

@@ -1,4 +1,4 @@
-"""Commands from end to end, on data that comes with the package."""
+"""Commands end to end, on data included in the package."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def test_train_list_show_and_resume(fedge, experiment_file, tmp_path):
     assert [entry["rounds"] for entry in json.loads(resumed.stdout)["runs"]] == [4, 4]
 
 
-def test_weights_given_by_a_relative_path_are_found_again_from_another_folder(
-    fedge, experiment_file, tmp_path, monkeypatch
-):
+def test_relative_weights_path_resolves_from_another_folder(fedge, experiment_file, tmp_path, monkeypatch):
     save_file({"1.bias": torch.zeros(10)}, tmp_path / "start.safetensors")
     (tmp_path / "else").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -48,7 +46,7 @@ def test_weights_given_by_a_relative_path_are_found_again_from_another_folder(
     assert [entry["rounds"] for entry in json.loads(resumed.stdout)["runs"]] == [4]
 
 
-def test_what_config_prints_trains_to_the_same(fedge, experiment_file, tmp_path):
+def test_printed_config_gives_the_same_result(fedge, experiment_file, tmp_path):
     full = tmp_path / "full.toml"
     full.write_text(fedge("config", experiment_file).stdout)
     accuracies = []
@@ -77,7 +75,7 @@ def test_interrupt_and_resume(fedge, fedge_process, experiment_file, tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert said.endswith("\ninterrupted: fedge resume runs/tiny\n")
+    assert said.endswith("\ninterrupted; to resume: fedge resume runs/tiny\n")
     assert "Traceback" not in said
 
     path = tmp_path / "runs" / "tiny"
@@ -91,7 +89,7 @@ def test_interrupt_and_resume(fedge, fedge_process, experiment_file, tmp_path):
 
 
 def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 60.0) -> None:
-    """Until a process has written a file."""
+    """Wait until a process has written a file."""
     deadline = time.monotonic() + seconds
     while not path.exists():
         assert process.poll() is None, process.communicate()[1]

@@ -1,4 +1,4 @@
-"""The page about operations has every setting of `[net]`, with its default, and the limits of the code."""
+"""The operations page lists every setting of `[net]` with its default, and the limits of the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The cells of all tables of a section, without their heads."""
+    """Return the cells of all tables of a section, without their headers."""
     text = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     tables = re.findall(r"^\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for table in tables for line in table.splitlines()]
@@ -31,7 +31,7 @@ def number(text: str) -> float:
     return float(digits) * {"MiB": 1 << 20, "GiB": 1 << 30}.get(unit, 1)
 
 
-def test_every_setting_is_there_with_its_default() -> None:
+def test_every_setting_is_listed_with_its_default() -> None:
     told: dict[str, str] = {}
     for names, defaults, _ in (row for row in rows("Timeouts") if row[0].startswith("`")):
         split = defaults.split(", ") if ", " in names else [defaults]
@@ -42,7 +42,7 @@ def test_every_setting_is_there_with_its_default() -> None:
         assert (told[name] if isinstance(default, str) else number(told[name])) == default, name
 
 
-def test_fixed_waits() -> None:
+def test_fixed_timeouts() -> None:
     told = [row[1] for row in rows("Timeouts") if not row[0].startswith("`")]
     first, longest = agent.FIRST_PAUSE_S, agent.LONGEST_PAUSE_S
     seconds = [

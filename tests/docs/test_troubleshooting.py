@@ -1,4 +1,4 @@
-"""Every message on the page about troubleshooting is one that the program can print."""
+"""Every message on the troubleshooting page occurs in the source."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
 VERDICTS = ("rejected", "late", "declined")
-"""How the line of a task begins, before "after"."""
+"""The words before "after" in the line of a task."""
 
 
 @cache
 def templates() -> str:
-    """All texts of the source, one a line; what is filled in is a NUL."""
+    """Return all string literals of the source, one per line; placeholders are NUL characters."""
     found: set[str] = set()
     for file in (ROOT / "src" / "fedge").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -35,13 +35,13 @@ def messages() -> list[str]:
 
 
 def occurs(message: str) -> bool:
-    """Whether a text of the source has all fixed parts of a message, in order, and something to fill in between."""
+    """Return whether a string of the source contains all fixed parts of a message, in order."""
     parts = [re.escape(part) for part in message.split("...")]
     return re.search(r"[^\n]*".join(parts), templates()) is not None
 
 
 def occurs_in_two_parts(message: str) -> bool:
-    """Whether one text of the source is filled in at the end of another."""
+    """Return whether the message is one string of the source inserted at the end of another."""
     words = message.split(" ")
     splits = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(2, len(words) - 2)]
     return any(occurs(f"{head} \0") and occurs(tail) for head, tail in splits)
@@ -51,7 +51,7 @@ def occurs_in_two_parts(message: str) -> bool:
 def test_message_occurs_in_the_source(message: str) -> None:
     reason = re.fullmatch(r"(cannot reach \.\.\.) \((.+)\)", message)
     verdict = re.fullmatch(r"(\w+) (after \.\.\.)", message)
-    if reason:  # the system's words
+    if reason:  # messages of the operating system
         assert occurs(f"{reason[1]} (")
         assert reason[2] in ("connection refused", "timed out", "name or service not known")
     elif verdict:
@@ -62,6 +62,6 @@ def test_message_occurs_in_the_source(message: str) -> None:
         assert occurs(message) or occurs_in_two_parts(message)
 
 
-def test_a_message_that_does_not_occur_is_noticed() -> None:
+def test_message_that_does_not_occur_is_detected() -> None:
     assert len(messages()) > 40
     assert not occurs("cannot reach ... because it is late")

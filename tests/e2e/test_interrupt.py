@@ -25,7 +25,7 @@ def test_interrupted_and_resumed(fedge: Fedge, tmp_path: Path) -> None:
         process.kill()
     assert time.monotonic() - sent < LIMIT_S
     assert process.returncode == 130
-    assert told.endswith("\ninterrupted: fedge resume runs/small\n")
+    assert told.endswith("\ninterrupted; to resume: fedge resume runs/small\n")
     assert "Traceback" not in told
 
     num_rounds = len(records(run)) + 3
@@ -45,7 +45,7 @@ def test_interrupted_in_a_round_that_takes_forever(fedge: Fedge, tmp_path: Path,
         ended = process.wait()
     assert time.monotonic() - sent < LIMIT_S
     assert ended.code == 130
-    assert f"interrupted: fedge resume {runs}/small\n" in ended.err
+    assert f"interrupted; to resume: fedge resume {runs}/small\n" in ended.err
     assert fedge("resume", runs / "small", "--set", "algorithm.local_steps=2").code == 0
     assert len(records(runs / "small")) == SMALL["rounds"]
 
@@ -57,4 +57,4 @@ def test_repeats_are_resumed_as_a_whole(fedge: Fedge, tmp_path: Path, runs: Path
         process.send(signal.SIGINT)
         ended = process.wait()
     assert ended.code == 130
-    assert ended.err.endswith(f"interrupted: fedge resume {runs}/small\n")
+    assert ended.err.endswith(f"interrupted; to resume: fedge resume {runs}/small\n")

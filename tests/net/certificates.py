@@ -18,7 +18,7 @@ DAY = timedelta(days=1)
 
 
 class Authority:
-    """A certificate authority that signs whatever a test asks for."""
+    """A certificate authority that issues any certificate that a test needs."""
 
     def __init__(self, name: str = "test CA") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -36,7 +36,7 @@ class Authority:
         ends: timedelta = DAY,
         ca: bytes | None = None,
     ) -> Credentials:
-        """Return a key and a certificate; times are from now. `ca` is whom its owner accepts, else this authority."""
+        """Return a key and a certificate; times are from now. `ca` is the CA to trust; default: this authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), self._name, key.public_key(), begins, ends)
         if hosts:

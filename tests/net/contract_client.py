@@ -1,7 +1,7 @@
-"""A process that is one client of the contract suite, of one build after another.
+"""A process that acts as one client of the contract suite, for one build after another.
 
 It reads lines of JSON from its standard input, with "build", "number", "port", "certificate" and "state". It takes part
-in that run, and answers each with a line: "done", or the error.
+in each run, and answers each line with "done" or the error.
 """
 
 import json
@@ -23,12 +23,12 @@ from fedge.net.protocol import Facts
 from fedge.net.transport import Credentials
 
 SIZES = (6, 9, 1)
-"""Samples of the three clients; one has a single one."""
+"""Samples of the three clients; one client has a single sample."""
 
 
 @dataclass
 class Handmade:
-    """Builds what `Federation` has, from the name of a build."""
+    """Builds the same client side as `Federation`, from the name of a build."""
 
     name: str
     number: int
@@ -45,7 +45,7 @@ class Handmade:
 
 
 class Quiet:
-    """Tells nothing."""
+    """A view that reports nothing."""
 
     def __getattr__(self, name: str) -> object:
         return lambda *told: None

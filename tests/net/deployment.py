@@ -1,4 +1,4 @@
-"""A server and its clients as real processes on this machine, and what they leave behind."""
+"""A server and its clients as real processes on this machine, and the files that they write."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from net import process_hooks
 
 Hook = tuple[str, str, dict[str, Any]]
 MEASURED = ("seconds", "clock", "energy_j")
-"""Fields of records in which a real run differs from a simulated one, beside those that begin with sim_."""
-_PAUSE_S = 0.02  # between two looks at a file, which others need the processor to write
+"""Fields of records that differ between real and simulated runs, besides those that start with sim_."""
+_PAUSE_S = 0.02  # between two checks of a file, to leave the processor to the writers
 
 
 def hook(function: Callable[..., None], **arguments: Any) -> Hook:
-    """Return what makes a process call a function of `process_hooks` first."""
+    """Return the hook that makes a process call a function of `process_hooks` first."""
     return function.__module__, function.__name__, arguments
 
 
 class Deployment:
-    """One experiment with a server and clients; as a context, all processes are over at the end."""
+    """One experiment with a server and clients; the context ends all processes."""
 
     def __init__(
         self, fedge: Fedge, folder: Path, settings: Settings, disk: Path | None = None, secure: bool = False
     ) -> None:
-        """The server's runs are on `disk` if one is given; a secure one has certificates."""
+        """Put the server's runs on `disk` if one is given; create certificates if secure."""
         self.folder, self.settings = folder, settings
         self.file = write(folder, settings)
         self.run = (disk or folder) / "served" / settings["name"]
@@ -62,7 +62,7 @@ class Deployment:
         hooks: tuple[Hook, ...] = (),
         **options: Any,
     ) -> Process:
-        """Start the server, on the port that it had before, and wait until it listens; see `process_hooks.server`."""
+        """Start the server on its previous port, if any, and wait until it listens; see `process_hooks.server`."""
         port_file = self.folder / "port"
         port_file.unlink(missing_ok=True)
         serving = hook(
@@ -86,7 +86,7 @@ class Deployment:
     def start_client(
         self, number: int, *args: object, port: int | None = None, hooks: tuple[Hook, ...] = (), **options: Any
     ) -> Process:
-        """Start a client, or start it again, with the data of this number."""
+        """Start or restart a client with the data of this number."""
         command = ["client", "--server", f"127.0.0.1:{port or self.port}", *self._identity(number)]
         data = ["--data", f"{self.file}#{number}", "--state", self.state(number), "--threads", 1]
         self.clients[number] = self.start(*command, *data, *args, hooks=hooks, **options)
@@ -109,7 +109,7 @@ class Deployment:
             self.start_client(number)
 
     def finish(self) -> Ended:
-        """Wait until the server and all clients have ended well."""
+        """Wait until the server and all clients have exited with code 0."""
         ended = self.server.wait()
         assert ended.code == 0, ended.err
         for number, client in self.clients.items():
@@ -126,19 +126,19 @@ class Deployment:
         return self.folder / f"state-{number}"
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        """Return what was logged, or only the events of these names."""
+        """Return the logged events, all or only those with these names."""
         return [event for event in read_events(self.run / "events.jsonl") if not names or event["event"] in names]
 
     def wait_for_event(self, name: str, **fields: Any) -> None:
-        """Wait until an event of this name was logged, with these fields."""
+        """Wait until an event with this name and these fields is logged."""
         wait_until(lambda: any(fields.items() <= event.items() for event in self.events(name)), _PAUSE_S)
 
     def wait_for_joins(self, client: int, number: int = 1) -> None:
-        """Wait until a client has joined for the n-th time."""
+        """Wait until a client joins for the n-th time."""
         wait_until(lambda: sum(event["client"] == client for event in self.events("join")) >= number, _PAUSE_S)
 
     def wait_for_rounds(self, number: int) -> None:
-        """Wait until so many rounds are recorded."""
+        """Wait until this number of rounds is recorded."""
         wait_until(lambda: len(self.records()) >= number, _PAUSE_S)
 
     def status(self) -> PublishedStatus | None:
@@ -151,7 +151,7 @@ class Deployment:
         return (self.folder / "transitions").read_text().splitlines()
 
     def assert_equals_simulation(self) -> None:
-        """All that is not measured is what `loop` gives: records, the server's state and clients' private state."""
+        """Check that unmeasured records, the server's state and clients' private state equal those of `loop`."""
         simulated = self.folder / "simulated"
         ended = self._fedge("run", self.file, "--runs", simulated, "--quiet")
         assert ended.code == 0, ended.err
@@ -164,7 +164,7 @@ class Deployment:
             assert_same(self.private_state(number, setup), expected[number])
 
     def private_state(self, number: int, setup: Setup) -> Tree:
-        """Return the private state that a client has at the end of a run; its first one if it never changed."""
+        """Return a client's private state at the end of a run; the initial one if it never changed."""
         versions = self.versions(number)
         assert len(versions) <= 1, versions
         with StateDirectory(self.state(number), f"c{number}") as state:
@@ -172,12 +172,12 @@ class Deployment:
         return setup.algorithm.keep(setup.network.variables) if found is None else found
 
     def versions(self, number: int) -> list[Version]:
-        """Return the versions of private state that a client has, once it has ended."""
+        """Return the versions of private state that a client has stored, once it has exited."""
         with StateDirectory(self.state(number), f"c{number}") as state:
             return state.versions()
 
     def committed_versions(self) -> list[Version]:
-        """Return the versions of clients' private state that the last checkpoint counts on."""
+        """Return the versions of clients' private state that the last checkpoint refers to."""
         return [Version(*row) for row in _checkpoint(self.run)["world.versions"].tolist()]
 
     def __enter__(self) -> Self:
@@ -188,7 +188,7 @@ class Deployment:
 
 
 def unmeasured_records(run: Path) -> list[dict[str, Any]]:
-    """Return the records of a run, without what a real run measures."""
+    """Return the records of a run without measured fields."""
     file = run / "rounds.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
     return [dict(_unmeasured(json.loads(line))) for line in lines]

@@ -1,4 +1,4 @@
-"""A service for tests of the transport, and contexts that serve it and connect to it."""
+"""A service for tests of the transport, and context managers that serve it and connect to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedge.net.transport import ControlStream, Credentials, LinkError, Peer, Ref
 from net.certificates import Authority
 from net.proxy import Proxy
 
-PATIENCE_S = 60.0  # what has not happened by then never will
+PATIENCE_S = 60.0  # deadline of every wait
 AUTHORITY = Authority()
 SERVER = AUTHORITY.server()
 ALICE = AUTHORITY.issue("alice")
@@ -26,7 +26,7 @@ PAYLOAD = bytes(range(256)) * 20_000  # 5 MB
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in an event loop; one that hangs fails."""
+    """Run a test in an event loop, with a deadline."""
 
     @wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -40,12 +40,12 @@ async def in_chunks(data: bytes, size: int = CHUNK_BYTES) -> AsyncIterator[bytes
         yield data[start : start + size]
 
 
-async def all_of(chunks: AsyncIterator[bytes]) -> bytes:
+async def read_all(chunks: AsyncIterator[bytes]) -> bytes:
     return b"".join([chunk async for chunk in chunks])
 
 
 class EchoService:
-    """Answers each message with itself, and keeps what happened."""
+    """Echoes each message, and records what happened."""
 
     def __init__(self) -> None:
         self.peers: list[Peer] = []
@@ -91,7 +91,7 @@ class EchoService:
             async for _ in chunks:
                 return b"too late"
         try:
-            self.uploads[token] = await all_of(chunks)
+            self.uploads[token] = await read_all(chunks)
         except LinkError as error:
             self.ends.put_nowait(f"upload: {error}")
             raise

@@ -1,4 +1,4 @@
-"""A client that trains nothing and says whatever a test wants: well behaved, broken or hostile."""
+"""A client that does not train and sends whatever a test needs: well behaved, broken or hostile."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ Upload = Callable[[WorkAnswer, Tree], bytes]
 
 
 class Built(NamedTuple):
-    """What a client tells in its `Ready`."""
+    """The content of a client's `Ready`."""
 
     digests: dict[str, str]
     facts: list[Facts]  # of each client
 
 
 def build(file: Path) -> Built:
-    """Return what the clients of an experiment tell, if they have built the right thing."""
+    """Return the correct `Ready` content for the clients of an experiment."""
     config = load(file)
     setup = Setup.of(config, config.seed or 0)
     part = config.data.server_part(config.seed or 0)
@@ -60,7 +60,7 @@ def build(file: Path) -> Built:
 
 
 class FakeClient:
-    """One session, from `open` to `close`; each step is up to the test, or `join` and `answer` do all of them."""
+    """One session. Tests take each step themselves, or let `join` and `answer` take them all."""
 
     def __init__(
         self, port: int, number: int, built: Built, credentials: Credentials | None = None, name: str | None = None
@@ -85,15 +85,15 @@ class FakeClient:
             await self.stream.send(encode(each))
 
     async def hear(self) -> FromServer:
-        """Return the server's next message that tells something."""
+        """Return the server's next message other than a heartbeat."""
         while True:
             data = await self.stream.receive()
-            assert data is not None, "the server has ended the session"
+            assert data is not None, "the server ended the session"
             if not isinstance(found := read_server(data), Pulse):
                 return found
 
     async def expect(self, kind: type[M]) -> M:
-        """Return the next message of a kind; withdrawals before it do not matter."""
+        """Return the next message of a kind; withdrawals before it are skipped."""
         while isinstance(found := await self.hear(), Withdraw) and kind is not Withdraw:
             pass
         assert isinstance(found, kind), found
@@ -106,7 +106,7 @@ class FakeClient:
         return Ready(self.built.digests, self.built.facts[self.number])
 
     async def join(self) -> Welcome:
-        """Join as it should be."""
+        """Join correctly."""
         await self.say(self.hello())
         welcome = await self.expect(Welcome)
         await self.fetch(INITIAL, NoMeta)
@@ -115,7 +115,7 @@ class FakeClient:
         return welcome
 
     async def refused(self, *messages: FromClient) -> Refused:
-        """Say something, of which the last is refused, and return the refusal."""
+        """Send messages of which the last is refused, and return the refusal."""
         await self.say(*messages)
         while not isinstance(found := await self.hear(), Refused):
             assert isinstance(found, Welcome | Withdraw | Joined | Offer), found
@@ -128,7 +128,7 @@ class FakeClient:
         return reader.finish()
 
     async def work(self, offer: Offer) -> tuple[WorkAnswer, Tree]:
-        """Accept, fetch, and return the answer of somebody who has learned nothing."""
+        """Accept, fetch, and return an answer with the unchanged model."""
         await self.say(Accept(offer.task))
         request, down = await self.fetch(offer.task, WorkRequest)
         steps = request.num_steps or 0
@@ -136,19 +136,19 @@ class FakeClient:
         return answer, {"y": down["x"].clone(), "stats": down["stats"].clone()}
 
     async def upload(self, offer: Offer, data: bytes, announced: int | None = None) -> Settled:
-        """Ask for a grant and upload; `announced` bytes instead of all that there are."""
+        """Request a grant and upload, announcing `announced` bytes instead of the actual size."""
         await self.say(Finished(offer.task, len(data) if announced is None else announced))
         await self.expect(Grant)
         return await self.send(offer.task, data)
 
     async def send(self, token: str, data: bytes) -> Settled:
-        """Upload, granted or not."""
+        """Upload, with or without a grant."""
         settled = read_server(await self.stream.upload(token, _in_chunks(data)))
         assert isinstance(settled, Settled), settled
         return settled
 
     async def answer(self, offer: Offer, upload: Upload = message.pack) -> Settled:
-        """Do all that an offer asks for; `upload` makes the bytes of the answer."""
+        """Carry out an offer completely; `upload` makes the bytes of the answer."""
         return await self.upload(offer, upload(*await self.work(offer)))
 
     async def leave(self) -> None:

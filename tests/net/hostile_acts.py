@@ -1,4 +1,4 @@
-"""What hostile peers do, each until there were enough mutants of its kind; and what honest ones do."""
+"""Actions of hostile peers, each repeated until enough mutants of its kind were sent; and of honest ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from net.mutants import Known, Stream
 
 
 async def say_hello(peer: HostilePeer, tally: Tally) -> None:
-    """Mutants as the first message, in a session each."""
+    """Send mutants as the first message, each in a new session."""
     while (index := tally.draw("hello")) is not None:
         rng, known = mutants.generator(tally.seed, "hello", index), peer.informed()
         chosen = peer.hello() if rng.random() < 0.6 else rng.choice(mutants.messages(known, rng))
@@ -24,7 +24,7 @@ async def say_hello(peer: HostilePeer, tally: Tally) -> None:
 
 
 async def get_ready(peer: HostilePeer, tally: Tally) -> None:
-    """Mutants as the second message, in a session each."""
+    """Send mutants as the second message, each in a new session."""
     while (index := tally.draw("ready")) is not None:
         rng, known = mutants.generator(tally.seed, "ready", index), peer.informed()
         chosen = peer.ready() if rng.random() < 0.6 else rng.choice(mutants.messages(known, rng))
@@ -44,11 +44,11 @@ async def _admitted(session: Conversation, peer: HostilePeer, tally: Tally, kind
     return fate
 
 
-_MOST = 80  # mutants in one session: each comes with a question, and 200 messages at once are allowed
+_MOST = 80  # mutants in one session: each is followed by a probe, and a burst of 200 messages is allowed
 
 
 async def interrupt(peer: HostilePeer, tally: Tally) -> None:
-    """Mutants of all messages at every state of a task, which is otherwise answered properly."""
+    """Send mutants of all messages in every state of a task, which is otherwise answered correctly."""
     while not tally.had_enough("control"):
         async with peer.joined() as session:
             name = peer.known.name
@@ -73,7 +73,7 @@ async def interrupt(peer: HostilePeer, tally: Tally) -> None:
 
 
 async def _begun(session: Conversation, peer: HostilePeer, rng: random.Random) -> tuple[Offer | None, str]:
-    """Bring a task to any of its states, or none; return it with that state."""
+    """Bring a task into a random state, or take none; return it with that state."""
     state, num_steps = "idle", rng.randrange(5)
     offer = await _offered(session, peer) if num_steps else None
     for _ in range(num_steps if offer else 0):
@@ -96,7 +96,7 @@ async def _offered(session: Conversation, peer: HostilePeer) -> Offer | None:
 
 
 async def _advance(session: Conversation, peer: HostilePeer, offer: Offer, state: str) -> str:
-    """Take the next honest step of a task, and return the state that it leads to."""
+    """Take the next honest step of a task, and return the new state."""
     if state == "idle":
         return "offered"
     if state == "offered":
@@ -113,7 +113,7 @@ async def _advance(session: Conversation, peer: HostilePeer, offer: Offer, state
 
 
 async def upload_mutants(peer: HostilePeer, tally: Tally) -> None:
-    """Take every task, and upload mutants of the right answer under its token until the task is over."""
+    """Accept every task, and upload mutants of the correct answer under its token until the task is over."""
     while not tally.had_enough("upload", "evaluation"):
         async with peer.joined() as session:
             while not session.ended and not tally.had_enough("upload", "evaluation"):
@@ -133,7 +133,9 @@ async def _spoil(session: Conversation, peer: HostilePeer, tally: Tally, offer: 
         rng = mutants.generator(tally.seed, kind, index)
         stream = mutants.oversized(*answer, rng) if rng.random() < 0.01 else mutants.upload(*answer, rng)
         await session.say(Finished(offer.task, stream.announced))
-        fate = await session.granted(offer.task) if rng.random() < 0.95 else None  # some do not wait for it
+        fate = (
+            await session.granted(offer.task) if rng.random() < 0.95 else None
+        )  # sometimes without waiting for the grant
         fate = fate or await peer.upload(offer.task, stream)
         tally.note(kind, index, fate)
         if fate.outcome in ("received", "rejected", "late", "withdrawn"):
@@ -141,7 +143,7 @@ async def _spoil(session: Conversation, peer: HostilePeer, tally: Tally, offer: 
 
 
 async def stray(peer: HostilePeer, tally: Tally) -> None:
-    """Uploads and fetches under the tokens of others, of tasks that are over, and of none."""
+    """Upload and fetch with tokens of other clients, of finished tasks, and of no task."""
     while (index := tally.draw("stray")) is not None:
         rng, known = mutants.generator(tally.seed, "stray", index), tuple(peer.tokens)[-8:]
         if rng.random() < 0.5:

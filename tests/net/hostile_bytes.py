@@ -1,4 +1,4 @@
-"""Bytes on a server's port that are no gRPC, no HTTP/2 or no TLS, and how the server ends such connections."""
+"""Bytes that are not valid gRPC, HTTP/2 or TLS, and how the server ends such connections."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from net.http2 import DATA, END_STREAM, PREFACE, SETTINGS, call, frame, message
 
 PING, RESET, GOAWAY = 6, 3, 7
 _PINGS = [frame(PING, 0, 0, b"campaign") * 100] * 20
-"""More than the longest frame, so that even an unfinished frame is completed, and the server reacts to what follows."""
-_JUNK = [bytes(2000)] * 20  # longer than a record of TLS
-_PAUSE_S = 0.05  # for an answer, before more is sent: what is sent to a closed connection may destroy the answer
-_ALERT = 21  # the type of a record of TLS
+"""Longer than the longest frame, so that even an unfinished frame is completed and the server reacts."""
+_JUNK = [bytes(2000)] * 20  # longer than a TLS record
+_PAUSE_S = 0.05  # for an answer: sending more to a closed connection may destroy the answer
+_ALERT = 21  # a TLS record type
 
 
 def tls_context(credentials: Credentials, file: Path) -> ssl.SSLContext:
-    """Return how a client with this certificate connects; `file` is written."""
+    """Return a TLS context for a client with this certificate, which is written to `file`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=credentials.ca.decode())
     context.set_alpn_protocols(["h2"])
@@ -34,7 +34,7 @@ def tls_context(credentials: Credentials, file: Path) -> ssl.SSLContext:
 
 
 async def send_http2(port: int, context: ssl.SSLContext, tally: Tally) -> None:
-    """Mutants of the frames of a call, after a proper handshake, on a connection each."""
+    """Send mutated frames of a call after a valid handshake, each on a new connection."""
     while (index := tally.draw("http2")) is not None:
         rng = mutants.generator(tally.seed, "http2", index)
         data = await exchange(port, [_frames(rng), *_PINGS], context, f"http2 {index}")
@@ -42,7 +42,7 @@ async def send_http2(port: int, context: ssl.SSLContext, tally: Tally) -> None:
 
 
 async def send_raw(port: int, tally: Tally) -> None:
-    """Mutants of the first bytes of a handshake, plain HTTP, and noise, on a connection each."""
+    """Send mutated first bytes of a handshake, plain HTTP, and noise, each on a new connection."""
     while (index := tally.draw("raw")) is not None:
         rng = mutants.generator(tally.seed, "raw", index)
         data = await exchange(port, [_first_bytes(rng), *_JUNK], None, f"raw {index}")
@@ -51,7 +51,7 @@ async def send_raw(port: int, tally: Tally) -> None:
 
 
 async def leave_half_open(port: int, tally: Tally) -> None:
-    """Connections on which a handshake begins and does not go on: the server closes them by itself."""
+    """Open connections with an unfinished handshake, which the server must close by itself."""
 
     async def wait(index: int) -> None:
         rng = mutants.generator(tally.seed, "half open", index)
@@ -64,7 +64,7 @@ async def leave_half_open(port: int, tally: Tally) -> None:
 
 
 class _Collector(asyncio.Protocol):
-    """Keeps all that comes, also if the connection is reset afterwards, for which a StreamReader forgets it."""
+    """Collects all received bytes, even if the connection is then reset, when a StreamReader would lose them."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -78,7 +78,7 @@ class _Collector(asyncio.Protocol):
 
 
 async def exchange(port: int, pieces: list[bytes], context: ssl.SSLContext | None, what: str) -> bytes:
-    """Send pieces until the server closes the connection, and return all that it says."""
+    """Send pieces until the server closes the connection, and return all that it sent."""
     async with watch(what):
         transport, collector = await asyncio.get_running_loop().create_connection(_Collector, HOST, port, ssl=context)
         try:
@@ -95,7 +95,7 @@ async def exchange(port: int, pieces: list[bytes], context: ssl.SSLContext | Non
 
 
 def _reaction(data: bytes) -> Fate:
-    """Return what the frames of a server tell: the last of a GOAWAY, a reset, or answers to pings."""
+    """Return the outcome in a server's frames: the last GOAWAY, a reset, or answers to pings."""
     found, start = Fate("closed", "the connection was reset"), 0
     while start + 9 <= len(data):
         size, kind = int.from_bytes(data[start : start + 3], "big"), data[start + 3]
@@ -134,7 +134,7 @@ def _first_bytes(rng: random.Random) -> bytes:
 
 
 def _client_hello() -> bytes:
-    """Return what a client of TLS says first."""
+    """Return the first message of a TLS client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,4 +1,4 @@
-"""Peers with valid certificates that send mutants to a live server, and what became of each mutant."""
+"""Peers with valid certificates that send mutants to a live server, and the outcome of each mutant."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from net.echo import HOST
 from net.mutants import Known, Stream
 
 LOST = "Internal error from Core"
-"""What gRPC says at the client where a status came during a write: the server's reason is lost."""
-ANSWER_S = 60.0  # a mutant that has no answer by then will never have one
+"""gRPC's message at the client if a status arrives during a write: the server's reason is lost."""
+ANSWER_S = 60.0  # deadline for the answer to a mutant
 _OPTIONS = (*OPTIONS, ("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
 
 
 class Fate(NamedTuple):
-    """What became of a mutant."""
+    """The outcome of a mutant."""
 
     outcome: str
     reason: str = ""
 
     @property
     def explained(self) -> bool:
-        """Whether the peer knows the outcome from the answer itself, or was told a reason."""
+        """Whether the answer itself shows the outcome, or gives a reason."""
         return self.reason not in ("", LOST) or self.outcome in ("taken", "received", "served")
 
 
@@ -67,20 +67,20 @@ class Ended(NamedTuple):
 
 
 class Tally:
-    """Hands out the indices of mutants, and keeps what became of each."""
+    """Hands out the indices of mutants, and records their outcomes."""
 
     def __init__(self, seed: int, quotas: dict[str, int]) -> None:
         self.seed = seed
         self.fates: Counter[tuple[str, str]] = Counter()  # by kind and outcome
         self.reasons: dict[tuple[str, str], str] = {}  # one example each
-        self.left: Counter[str] = Counter()  # by name: sessions that a mutant ended in good order
-        self.joined: Counter[str] = Counter()  # by name: sessions of those that interrupt a task
-        self.lost: list[tuple[str, int]] = []  # which of these, by name and order, ended with a reason that gRPC lost
+        self.left: Counter[str] = Counter()  # by name: sessions that a mutant ended cleanly
+        self.joined: Counter[str] = Counter()  # by name: sessions of peers that interrupt tasks
+        self.lost: list[tuple[str, int]] = []  # those, by name and order, whose reason gRPC lost
         self.unexplained: list[str] = []
         self._quotas, self._next = quotas, Counter[str]()
 
     def draw(self, kind: str) -> int | None:
-        """Return the index of the next mutant of a kind; None if there were enough."""
+        """Return the index of the next mutant of a kind; None if enough were sent."""
         if self._next[kind] >= self._quotas[kind]:
             return None
         self._next[kind] += 1
@@ -90,11 +90,11 @@ class Tally:
         return all(self._next[kind] >= self._quotas[kind] for kind in kinds)
 
     def note(self, kind: str, index: int, fate: Fate, label: str = "") -> None:
-        """Keep what became of a mutant, under a more precise label than its kind if there is one."""
+        """Record the outcome of a mutant, under a more precise label than its kind if there is one."""
         key = label or kind, fate.outcome
         self.fates[key] += 1
         self.reasons.setdefault(key, fate.reason)
-        if not fate.explained and fate.outcome != "left":  # the log must have a reason for those that left
+        if not fate.explained and fate.outcome != "left":  # for those that left, the log must have a reason
             self.unexplained.append(f"{kind} {index} of seed {self.seed}: {fate}")
 
     def extend(self, quotas: dict[str, int]) -> None:
@@ -102,7 +102,7 @@ class Tally:
 
     @property
     def num_sent(self) -> int:
-        """How many mutants were drawn."""
+        """The number of mutants drawn."""
         return self._next.total()
 
     @property
@@ -125,7 +125,7 @@ async def watch(what: str) -> AsyncIterator[None]:
 
 @contextmanager
 def until_the_end() -> Iterator[None]:
-    """Stop at the end of a call, whichever way gRPC reports it; that this task is cancelled is something else."""
+    """Stop at the end of a call, however gRPC reports it; a cancellation of this task still propagates."""
     try:
         yield
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -137,12 +137,12 @@ def until_the_end() -> Iterator[None]:
 
 
 class Conversation:
-    """One session over a raw call: whatever is sent, and all that the server says."""
+    """One session over a raw call: sends anything, and receives everything."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
         self.ended: Ended | None = None
-        self.offer: Offer | None = None  # the last one that came, until it is taken
+        self.offer: Offer | None = None  # the latest, until it is taken
         self._heard: asyncio.Queue[FromServer | Ended] = asyncio.Queue()
         self._reader = asyncio.create_task(self._read())
         self._probes = 0
@@ -154,7 +154,7 @@ class Conversation:
         self._heard.put_nowait(Ended(await self.call.code(), await self.call.details() or ""))
 
     async def send(self, *data: bytes) -> None:
-        """Send messages, as far as the server takes them."""
+        """Send messages until the server stops accepting them."""
         with until_the_end():
             for each in data:
                 await self.call.write(each)
@@ -163,7 +163,7 @@ class Conversation:
         await self.send(*map(encode, messages))
 
     async def hear(self, *kinds: type[Any]) -> Any:
-        """Return the next message of one of these kinds, or the end; others before it are dropped."""
+        """Return the next message of one of these kinds, or the end; other messages before it are dropped."""
         async with watch(f"a conversation that waits for {[kind.__name__ for kind in kinds]}"):
             while self.ended is None:
                 found = await self._heard.get()
@@ -175,7 +175,7 @@ class Conversation:
             return self.ended
 
     async def granted(self, token: str) -> Fate | None:
-        """Wait for the grant of a task; return why there will be none."""
+        """Wait for the grant of a task; return the reason if it will not come."""
         while True:
             match await self.hear(Grant, Withdraw):
                 case Grant(task=task) if task == token:
@@ -186,7 +186,7 @@ class Conversation:
                     return ended.fate
 
     async def fate(self) -> Fate:
-        """Find out what became of the message before: the server answers a question after it, or has ended."""
+        """Return the outcome of the previous message: the server answers a probe after it, or has ended the session."""
         self._probes += 1
         probe = f"probe.{self._probes}"
         await self.say(Accept(probe))
@@ -211,10 +211,10 @@ class Conversation:
 
 
 class HostilePeer:
-    """One name with its certificate, and one connection for all of its calls."""
+    """One name with its certificate, and one connection for all its calls."""
 
     def __init__(self, port: int, credentials: Credentials, known: Known, tokens: deque[str]) -> None:
-        """`tokens` are the tasks that all peers of the campaign have heard of."""
+        """`tokens` are the tasks that any peer of the campaign has seen."""
         self.known, self.tokens = known, tokens
         tls = grpc.ssl_channel_credentials(credentials.ca, credentials.key, credentials.certificate)
         self._channel = grpc.aio.secure_channel(f"{HOST}:{port}", tls, options=_OPTIONS)
@@ -226,12 +226,12 @@ class HostilePeer:
         await self._channel.close()
 
     def informed(self) -> Known:
-        """Return what the peer knows now."""
+        """Return what the peer currently knows."""
         return self.known._replace(tokens=tuple(self.tokens)[-6:])
 
     @asynccontextmanager
     async def conversation(self, patient: bool = True) -> AsyncIterator[Conversation]:
-        """Open a session, and close it at the end; a patient one tries again if the server finds it too fast."""
+        """Open a session, and close it at the end; if patient, retry when the server's rate limit refuses it."""
         async with watch("the opening of a session"):
             call = await self._call()
             while patient and not await call.initial_metadata() and "too fast" in (await call.details() or ""):
@@ -244,7 +244,7 @@ class HostilePeer:
             await found.close()
 
     async def _call(self) -> Any:
-        """Open a session, and wait until the server has taken or refused it."""
+        """Open a session, and wait until the server accepts or refuses it."""
         call = self._channel.stream_stream(f"/{SERVICE}/Session")()
         await call.initial_metadata()
         return call
@@ -257,7 +257,7 @@ class HostilePeer:
 
     @asynccontextmanager
     async def joined(self) -> AsyncIterator[Conversation]:
-        """Open a session and join as it should be."""
+        """Open a session and join correctly."""
         async with self.conversation() as session:
             await session.say(self.hello())
             await session.hear(Welcome)
@@ -267,7 +267,7 @@ class HostilePeer:
             yield session
 
     async def fetch(self, token: bytes) -> tuple[bytes, Fate]:
-        """Ask for a payload; return it, and how that ended."""
+        """Fetch a payload; return it and the outcome."""
         call = self._channel.unary_stream(f"/{SERVICE}/Fetch")(token)
         data = b""
         async with watch(f"a fetch of {token[:100]!r}"):
@@ -279,11 +279,11 @@ class HostilePeer:
             return data, Fate("served", f"{len(data)} bytes")
 
     async def upload(self, token: str, stream: Stream) -> Fate:
-        """Send a stream under a token, and return the verdict or the status."""
+        """Upload a stream under a token, and return the verdict or the status."""
         for _ in range(20):
             fate = await self._upload(token, stream)
             if fate.reason != LOST:
-                return fate  # else send it again
+                return fate  # otherwise send it again
         return fate
 
     async def _upload(self, token: str, stream: Stream) -> Fate:
@@ -305,14 +305,14 @@ class HostilePeer:
             return await reading
 
     async def answer(self, offer: Offer) -> tuple[msgspec.Struct, Tree] | None:
-        """Fetch what is asked for, and return the answer of somebody who has learned nothing; None if it is over."""
+        """Fetch the payload, and return an answer with the unchanged model; None if the task is over."""
         data, _ = await self.fetch(offer.task.encode())
         kind = WorkRequest if offer.kind == "work" else EvaluationRequest
         reader: message.Reader = message.Reader(kind)  # type: ignore[type-var]
         try:
             reader.feed(data)
             request, down = reader.finish()
-        except message.StreamError:  # the exchange has closed meanwhile
+        except message.StreamError:  # the exchange closed meanwhile
             return None
         number, size = self.known.number, self.known.facts.size
         if not isinstance(request, WorkRequest):
@@ -322,7 +322,7 @@ class HostilePeer:
 
 
 async def _settled(call: Any) -> Fate:
-    """Return the verdict on an upload; else why the call has ended."""
+    """Return the verdict on an upload, or why the call ended."""
     with until_the_end():
         if (data := await call.read()) is not grpc.aio.EOF:
             found = read_server(data)
@@ -333,7 +333,7 @@ async def _settled(call: Any) -> Fate:
 
 
 def table(fates: Counter[tuple[str, str]], reasons: dict[tuple[str, str], str]) -> str:
-    """Return how many mutants of each kind had which outcome, with a reason of each as an example."""
+    """Return a table of outcomes by kind of mutant, each with an example of its reason."""
     return "\n".join(_rows(fates, reasons))
 
 

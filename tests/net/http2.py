@@ -1,4 +1,4 @@
-"""Raw HTTP/2 as gRPC speaks it, for peers that send what no library would."""
+"""Raw HTTP/2 frames of gRPC, for peers that send what no library would."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ ACK = 1
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """Return a frame of HTTP/2."""
+    """Return an HTTP/2 frame."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
 def call(method: str, scheme: str = "https") -> bytes:
-    """Return the start of a connection with one call, its headers not compressed; characters are bytes."""
+    """Return the start of a connection with one call and uncompressed headers; characters are bytes."""
     fields = {":method": "POST", ":scheme": scheme, ":path": f"/fedge.v1/{method}", ":authority": "localhost"}
     fields |= {"te": "trailers", "content-type": "application/grpc", "fedge-token": "task.1"}
     texts = (b"".join(bytes([len(text)]) + text.encode("latin-1") for text in pair) for pair in fields.items())

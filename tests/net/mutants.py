@@ -1,4 +1,4 @@
-"""Messages and streams that no honest client sends. Each is a function of a seed, a kind and an index alone."""
+"""Messages and streams that no honest client sends. Each depends only on a seed, a kind and an index."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ VALUES: list[Any] = [*NUMBERS, *(text for text in TEXTS if text.isprintable()), 
 
 
 def generator(seed: int, kind: str, index: int) -> random.Random:
-    """Return what decides everything about one mutant."""
+    """Return the generator that determines one mutant completely."""
     return random.Random(f"{seed}/{kind}/{index}")
 
 
 class Known(NamedTuple):
-    """What a hostile client knows, and fills its messages with."""
+    """What a hostile client knows and puts into its messages."""
 
     name: str
     number: int
     digests: dict[str, str]
     facts: Facts
-    tokens: Sequence[str] = ()  # the task that it has, if any; tasks that are over; those of other clients
+    tokens: Sequence[str] = ()  # of its current task, if any, of finished tasks, and of other clients' tasks
 
 
 def messages(known: Known, rng: random.Random) -> list[FromClient]:
-    """Return one valid message of every kind, about any task that the client knows."""
+    """Return one valid message of every kind, about a random task that the client knows."""
     task = rng.choice([*known.tokens, "w1-0-1-2-0123456789abcdef", ""])
     moments = InputMoments(3.0, [1.0] * 4, [2.0] * 4)
     return [
@@ -70,7 +70,7 @@ def messages(known: Known, rng: random.Random) -> list[FromClient]:
 
 
 def control(message: FromClient, known: Known, rng: random.Random) -> bytes:
-    """Return a mutant of a message: of its fields, of its bytes, as it is but out of place, or something else."""
+    """Return a mutant of a message: with changed fields or bytes, unchanged but out of place, or unrelated bytes."""
     draw = rng.random()
     if draw < 0.25:
         return encode(message)
@@ -128,7 +128,7 @@ def change(value: Any, rng: random.Random) -> Any:
 def _encode(value: Any, fallback: bytes) -> bytes:
     try:
         return msgspec.msgpack.encode(value)
-    except (OverflowError, UnicodeEncodeError, RecursionError, TypeError):  # msgpack itself has no such value
+    except (OverflowError, UnicodeEncodeError, RecursionError, TypeError):  # msgpack cannot encode the value
         return fallback
 
 
@@ -145,7 +145,7 @@ Change = Callable[[msgspec.Struct, Tree, random.Random], Stream]
 
 
 def upload(meta: msgspec.Struct, tree: Tree, rng: random.Random) -> Stream:
-    """Return a mutant of an upload. No mutant is a valid message with other finite values than `tree` has."""
+    """Return a mutant of an upload. No mutant is a valid message with finite values that differ from `tree`."""
     return rng.choice(_UPLOADS)(meta, tree, rng)
 
 
@@ -209,7 +209,7 @@ def _tree(meta: msgspec.Struct, tree: Tree, rng: random.Random) -> Stream:
 
 
 def _head(meta: msgspec.Struct, tree: Tree, rng: random.Random) -> Stream:
-    """The prefix changed: magic, length of the header, checksum."""
+    """Change the prefix: magic, length of the header, checksum."""
     data = bytearray(pack(meta, tree))
     where = rng.choice([slice(0, 4), slice(4, 8), slice(-4, None)])
     data[where] = rng.choice([bytes(4), b"\xff" * 4, rng.randbytes(4), b"FDG1", b"\0\0\x10\0"])
@@ -219,7 +219,7 @@ def _head(meta: msgspec.Struct, tree: Tree, rng: random.Random) -> Stream:
 
 
 def _chunked(meta: msgspec.Struct, tree: Tree, rng: random.Random) -> Stream:
-    """Chunk boundaries anywhere; chunks dropped, repeated, in another order, or empty, which ends the stream."""
+    """Split at random chunk boundaries; drop, repeat, reorder or empty chunks, where an empty one ends the stream."""
     data = pack(meta, tree)
     cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice([1, 3, 20])))
     chunks = [data[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -261,7 +261,7 @@ oversized: Change = _oversized
 
 
 def repack(meta: Any, entries: Sequence[Any], buffer: bytes) -> bytes:
-    """Return a message with a right checksum, whatever its header has."""
+    """Return a message with a correct checksum and any header."""
     header = msgspec.msgpack.encode([meta, entries])
     head = MAGIC + struct.pack("<I", len(header)) + header
     data = head.ljust(aligned(len(head)), b"\0") + buffer
@@ -281,7 +281,7 @@ def _buffer(tree: Tree) -> bytes:
 
 
 def token(known: Sequence[str], rng: random.Random) -> str:
-    """Return the name of a task that is over, of another client, or of none, that gRPC can carry as metadata."""
+    """Return the token of a finished task, of another client's, or of none, that is valid gRPC metadata."""
     drawn = rng.choice([*known, "initial", "final", "w1-0-1-2-0123456789abcdef"])
     return rng.choice(
         [
@@ -308,7 +308,7 @@ def token(known: Sequence[str], rng: random.Random) -> str:
 
 
 def fetch(known: Sequence[str], rng: random.Random) -> bytes:
-    """Return a mutant of the request for a payload."""
+    """Return a mutant of a request for a payload."""
     text = token(known, rng).encode()
     if rng.random() < 0.03:
         return bytes(MAX_MESSAGE_BYTES + 1)

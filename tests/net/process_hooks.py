@@ -1,4 +1,4 @@
-"""What a `fedge` process of a test does beside its work: it dies at a chosen moment, or waits for the test.
+"""Hooks for a test's `fedge` processes: die at a chosen moment, or wait for the test.
 
 The nursery calls these functions in the new process, before the command runs; see `e2e/nursery.py`.
 """
@@ -18,11 +18,11 @@ from typing import Any
 def die() -> None:
     """End this process as a power cut would."""
     os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)  # the signal may take a moment, in which nothing more may happen
+    time.sleep(60)  # do nothing more until the signal takes effect
 
 
 def at_occurrence(number: int, do: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that does something the n-th time that it is called, counted from 1."""
+    """Return a function that performs an action the n-th time that it is called, counted from 1."""
     left = number
 
     def count() -> None:
@@ -35,7 +35,7 @@ def at_occurrence(number: int, do: Callable[[], None]) -> Callable[[], None]:
 
 
 def wait_for(file: str) -> None:
-    """Wait until the test makes a file."""
+    """Wait until the test creates a file."""
     deadline = time.monotonic() + 120
     while not Path(file).exists() and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -48,9 +48,9 @@ def server(
     die_at: tuple[str, int] | None = None,
     fill_at: tuple[str, int, str] | None = None,
 ) -> None:
-    """Serve with a known secret seed, and write the port to a file; append the names of transitions to another.
+    """Serve with a known secret seed; write the port to one file, and append the names of transitions to another.
 
-    `die_at`: the name of a transition, and at which of its occurrences the server dies. `fill_at`: when a disk fills,
+    `die_at` is the name of a transition, and the occurrence at which the server dies. `fill_at` is when a disk fills,
     and a folder on it.
     """
     from fedge.experiment import serving
@@ -81,17 +81,17 @@ def server(
 
 
 def die_while_writing(name: str, number: int) -> None:
-    """Die while a file of this name is being written for the n-th time: a part is there, under another name."""
+    """Die during the n-th write of a file with this name, which leaves a part of it under another name."""
     _at_first_piece(name, number, die)
 
 
 def disk_fills_before_writing(name: str, number: int, folder: str) -> None:
-    """Fill a disk when a file of this name is about to be written for the n-th time."""
+    """Fill a disk just before the n-th write of a file with this name."""
     _at_first_piece(name, number, lambda: fill_disk(folder))
 
 
 def _at_first_piece(name: str, number: int, do: Callable[[], None]) -> None:
-    """Do something after the first half of the first piece of a file that `write_atomic` writes for the n-th time."""
+    """Act after half of the first piece, when `write_atomic` writes a file for the n-th time."""
     from fedge.core import storage
 
     original = storage.write_all
@@ -110,7 +110,7 @@ def _at_first_piece(name: str, number: int, do: Callable[[], None]) -> None:
 
 
 def fill_disk(folder: str) -> None:
-    """Write a file `ballast` until the disk has no room."""
+    """Write a file `ballast` until the disk is full."""
     file = os.open(Path(folder) / "ballast", os.O_WRONLY | os.O_CREAT, 0o600)
     for size in (1 << 20, 1 << 12):
         with suppress(OSError):
@@ -120,7 +120,7 @@ def fill_disk(folder: str) -> None:
 
 
 def client_dies_at(activity: str, number: int = 1) -> None:
-    """Die when an offer comes ("offered"), or when the n-th task is so far; "uploading": with bytes on their way."""
+    """Die at an offer ("offered"), or when the n-th task reaches a state; at "uploading", with bytes in transit."""
     from fedge.experiment import joining
     from fedge.net import offered_work
 
@@ -159,7 +159,7 @@ def client_dies_at(activity: str, number: int = 1) -> None:
 
 
 def client_works_after(file: str, number: int = 1) -> None:
-    """Begin the n-th work only once the test has made a file; the client shows meanwhile that it lives."""
+    """Begin the n-th work only once the test has created a file; meanwhile the client sends heartbeats."""
     from fedge.net import offered_work
 
     original = offered_work.respond
@@ -173,7 +173,7 @@ def client_works_after(file: str, number: int = 1) -> None:
 
 
 def client_reconnects_after(file: str) -> None:
-    """Connect once, and again only after the test has made a file."""
+    """Connect once, and again only after the test has created a file."""
     from fedge.experiment import joining
 
     original = joining.connect

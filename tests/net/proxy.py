@@ -10,10 +10,10 @@ _PIECE_BYTES = 16 << 10
 
 
 class Proxy:
-    """Forward connections from `port` on loopback to a server; an asynchronous context.
+    """Forward connections from `port` on loopback to a server; an asynchronous context manager.
 
-    `idle_s`: cut a connection on which nothing has moved for so long. `rate`: bytes/s of each connection, in each
-    direction. `connect`: be an HTTP proxy, which a client asks with CONNECT for the server.
+    `idle_s`: cut connections that were idle for this long. `rate`: bytes/s per connection and direction. `connect`: act
+    as an HTTP proxy with CONNECT.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Proxy:
         await self._server.wait_closed()
 
     def cut(self) -> None:
-        """Cut all connections now, without a farewell."""
+        """Abort all connections now."""
         for writers in self._open.values():
             for writer in writers:
                 if writer:
                     writer.transport.abort()
 
     def stop(self) -> None:
-        """Move no more bytes, with all connections open: as behind a NAT that has forgotten them."""
+        """Forward no more bytes but keep all connections open, like a NAT that has dropped its state."""
         self._held.clear()
 
     def resume(self) -> None:
@@ -58,7 +58,7 @@ class Proxy:
             held.set()
 
     def forget(self) -> None:
-        """Move no more bytes of the present connections; later ones work."""
+        """Forward no more bytes on current connections; later ones work."""
         self._held.clear()
         self._forgotten.append(self._held)
         self._held = asyncio.Event()
@@ -125,7 +125,7 @@ class Proxy:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer a request to connect to the server; whether it was one."""
+        """Answer a CONNECT request; return whether it was one."""
         head = await reader.readuntil(b"\r\n\r\n")
         target = head.split()[1].decode()
         good = head.startswith(b"CONNECT ") and target.rpartition(":")[2] == str(self._target[1])

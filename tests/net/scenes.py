@@ -1,4 +1,4 @@
-"""Experiments of three clients that train in no time, for tests with real processes."""
+"""Fast experiments with three clients, for tests with real processes."""
 
 from __future__ import annotations
 

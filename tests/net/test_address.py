@@ -1,4 +1,4 @@
-"""Addresses, and that only this machine is reached without certificates."""
+"""Addresses, and that --insecure is limited to this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedge.net.address import Address, read_address, resolve_loopback
         (" server.example.org:443 ", "server.example.org", 443),
     ],
 )
-def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None:
+def test_address_is_parsed_and_formatted(text: str, host: str, port: int) -> None:
     assert read_address(text, "--server") == (host, port)
     assert str(Address(host, port)) == text.strip()
 
@@ -47,12 +47,12 @@ def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None
         "two words:8443",
     ],
 )
-def test_what_is_no_address_is_an_error(text: str) -> None:
+def test_malformed_address_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--server: expected HOST:PORT"):
         read_address(text, "--server")
 
 
-def test_a_server_may_leave_the_port_to_the_system() -> None:
+def test_server_may_use_port_0() -> None:
     assert read_address("localhost:0", "net.listen", lowest_port=0) == ("localhost", 0)
 
 
@@ -61,8 +61,8 @@ def test_addresses_of_this_machine_are_loopback(host: str) -> None:
     assert resolve_loopback(Address(host, 8443), "--server") == (host, 8443)
 
 
-def test_a_name_becomes_the_number_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a name which resolves to another address a moment later leads nowhere else."""
+def test_host_name_is_replaced_by_the_checked_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that resolves to another address later must not lead elsewhere."""
     resolving(monkeypatch, "::1", "127.0.0.1")
     assert resolve_loopback(Address("here", 8443), "--server") == ("::1", 8443)
 
@@ -73,7 +73,7 @@ def test_other_addresses_are_refused(host: str) -> None:
         resolve_loopback(Address(host, 8443), "net.listen")
 
 
-def test_a_name_that_is_also_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_that_also_resolves_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "127.0.0.1", "192.0.2.1", "192.0.2.1")
     with pytest.raises(ConfigError, match=r"not at here \(192\.0\.2\.1\);"):
         resolve_loopback(Address("here", 8443), "--server")
@@ -84,16 +84,16 @@ def test_an_unknown_host_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    with pytest.raises(NetworkError, match="--server: there is no host nowhere"):
+    with pytest.raises(NetworkError, match="--server: cannot resolve host nowhere"):
         resolve_loopback(Address("nowhere", 8443), "--server")
 
 
-def test_a_host_that_cannot_be_a_name_is_an_error() -> None:
-    with pytest.raises(NetworkError, match="there is no host"):
+def test_invalid_host_name_is_an_error() -> None:
+    with pytest.raises(NetworkError, match="cannot resolve host"):
         resolve_loopback(Address("a" * 70 + ".org", 8443), "--server")
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *numbers: str) -> None:
-    """Let every name stand for these addresses."""
+    """Let every name resolve to these addresses."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (number, 8443)) for number in numbers]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)

@@ -1,4 +1,4 @@
-"""A client's agent alone: its sessions are scripts."""
+"""A client's agent with scripted sessions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCALED = Scaled([1.0], [2.0])
 
 
 class Script:
-    """A session in which a server says this, whatever it hears, and hangs up."""
+    """A session in which the server sends fixed messages, ignores the answers, and disconnects."""
 
     def __init__(self, *said: FromServer) -> None:
         self._said = list(said)
@@ -90,8 +90,8 @@ def make(state: StateDirectory, builder: Any, *sessions: Script) -> Agent:
     return Agent("c0", None, connect, state, builder, read_policies(()), Quiet(), {})  # type: ignore[arg-type]
 
 
-def test_another_plan_is_built_and_the_same_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server may be started again with other options of the algorithm; its clients go on."""
+def test_only_a_changed_plan_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may be restarted with other options of the algorithm; its clients continue."""
     monkeypatch.setattr(agents, "FIRST_PAUSE_S", 0.0)
     one, other = (Welcome("run", 0, Raw(plan), INITIAL.num_bytes, 30.0) for plan in (b"\xa1a", b"\xa1b"))
     builder = CountingBuilder()
@@ -102,15 +102,15 @@ def test_another_plan_is_built_and_the_same_is_not(tmp_path: Path, monkeypatch: 
 
 
 @in_loop
-async def test_the_first_beat_of_work_does_not_wait_for_an_idle_one(
+async def test_first_heartbeat_of_work_does_not_wait_for_the_idle_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Work that begins just after a beat would else be silent for as long as a lease may last."""
+    """Otherwise work that begins just after a heartbeat could be silent for a whole lease."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
-        if len(slept) == 1:  # accepted just after the sleep has begun
+        if len(slept) == 1:  # accepted just after the sleep began
             task = OfferedTask(Offer("w1", "work", 1, 0, 1, 0, 0, 60.0, None, None))
             task.accepted = True
             agent._work.task = task
@@ -128,7 +128,7 @@ async def test_the_first_beat_of_work_does_not_wait_for_an_idle_one(
     assert slept[0] == 10.0
 
 
-def test_the_server_is_told_why_a_side_cannot_be_built(tmp_path: Path) -> None:
+def test_server_receives_the_reason_of_a_failed_build(tmp_path: Path) -> None:
     class Failing(CountingBuilder):
         def __call__(self, plan: Raw, *given: object) -> Built:
             raise ValueError("bad\x1b columns" + 2000 * "x")
@@ -141,8 +141,8 @@ def test_the_server_is_told_why_a_side_cannot_be_built(tmp_path: Path) -> None:
     assert len(script.heard[-1].reason) == 1000
 
 
-def test_the_model_is_not_written_in_the_event_loop(tmp_path: Path) -> None:
-    """A slow disk would delay beats, and the server would give up the client."""
+def test_model_is_written_outside_the_event_loop(tmp_path: Path) -> None:
+    """A slow disk would delay heartbeats, and the server would drop the client."""
     threads: list[threading.Thread] = []
 
     class Watching(CountingBuilder):

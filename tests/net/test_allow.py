@@ -1,4 +1,4 @@
-"""A server cannot have a client run, or read, a file that its owner did not name."""
+"""A server cannot make a client run or read a file that was not allowed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_reference_is_name_function_and_hash(model: Path) -> None:
+def test_reference_has_name_function_and_hash(model: Path) -> None:
     expected = FileReference("model.py", "build", sha256(CODE.encode()).hexdigest())
     assert FileReference.of(model, "build") == expected
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(expected), type=FileReference) == expected
 
 
 @pytest.mark.parametrize("function", ["", ":build"])
-def test_an_allowed_file_is_found_by_content_whatever_its_name(tmp_path: Path, model: Path, function: str) -> None:
+def test_allowed_file_is_found_by_content_not_name(tmp_path: Path, model: Path, function: str) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(CODE)
     assert AllowedParts([f"{mine}{function}"]).find(FileReference.of(model, "build"), "model.name") == mine
@@ -40,14 +40,14 @@ def test_weights_are_found(tmp_path: Path) -> None:
     assert AllowedParts([str(weights)]).find(FileReference.of(weights), "model.weights") == weights
 
 
-def test_the_first_of_several_that_covers_the_function_is_found(tmp_path: Path, model: Path) -> None:
+def test_first_allowed_file_with_the_function_is_used(tmp_path: Path, model: Path) -> None:
     copy = tmp_path / "copy.py"
     copy.write_text(CODE)
     allowed = AllowedParts([f"{copy}:other", str(model)])
     assert allowed.find(FileReference.of(model, "build"), "model.name") == model
 
 
-def test_what_was_not_allowed_is_refused_with_what_to_allow(model: Path) -> None:
+def test_refusal_names_what_to_allow(model: Path) -> None:
     digest = sha256(CODE.encode()).hexdigest()
     message = (
         rf"^model\.name: the server asks for model\.py:build \(SHA-256 {digest[:12]}\.\.\.\).*--allow path/to/model"
@@ -56,20 +56,20 @@ def test_what_was_not_allowed_is_refused_with_what_to_allow(model: Path) -> None
         AllowedParts().find(FileReference.of(model, "build"), "model.name")
 
 
-def test_another_function_of_the_file_is_refused(model: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"model\.py:build .*you allow other only.*--allow {model}$"):
+def test_other_function_of_the_file_is_refused(model: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"model\.py:build .*only other is allowed.*--allow {model}$"):
         AllowedParts([f"{model}:other"]).find(FileReference.of(model, "build"), "model.name")
 
 
-def test_another_content_under_the_same_name_is_refused(tmp_path: Path, model: Path) -> None:
+def test_other_content_under_the_same_name_is_refused(tmp_path: Path, model: Path) -> None:
     theirs = tmp_path / "server" / "model.py"
     theirs.parent.mkdir()
     theirs.write_text(CODE + "# newer\n")
-    with pytest.raises(ConfigError, match=rf"{model}, which you allow, has other content"):
+    with pytest.raises(ConfigError, match=rf"the allowed file {model} has other content"):
         AllowedParts([str(model)]).find(FileReference.of(theirs, "build"), "model.name")
 
 
-def test_the_content_counts_at_the_time_of_asking(model: Path) -> None:
+def test_content_is_hashed_at_lookup(model: Path) -> None:
     allowed, reference = AllowedParts([str(model)]), FileReference.of(model, "build")
     model.write_text("import os\n")
     with pytest.raises(ConfigError, match="has other content"):
@@ -79,8 +79,8 @@ def test_the_content_counts_at_the_time_of_asking(model: Path) -> None:
         allowed.find(reference, "model.name")
 
 
-def test_a_path_in_the_name_leads_nowhere(tmp_path: Path, model: Path) -> None:
-    """The name is for messages alone: a file of that path is not looked at, and the message cannot fake a line."""
+def test_path_in_the_name_is_ignored(tmp_path: Path, model: Path) -> None:
+    """The name is used in messages only: no file at that path is read, and the message cannot forge a line."""
     reference = FileReference(f"{model}\nall is well", "build", sha256(CODE.encode()).hexdigest())
     with pytest.raises(ConfigError) as raised:
         AllowedParts().find(reference, "model.name")
@@ -97,13 +97,13 @@ def test_a_reference_with_a_bad_hash_is_not_read(digest: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nowhere.py", r"--allow nowhere\.py: .*/nowhere\.py cannot be read \(No such file"),
-        ("nowhere.py:build", r"/nowhere\.py cannot be read"),
-        (".", r"cannot be read \(Is a directory\)"),
-        ("model.py:not a name", "'not a name' for the name"),
+        ("nowhere.py", r"--allow nowhere\.py: cannot read .*/nowhere\.py \(No such file"),
+        ("nowhere.py:build", r"cannot read .*/nowhere\.py"),
+        (".", r"cannot read .* \(Is a directory\)"),
+        ("model.py:not a name", "got the name 'not a name'"),
     ],
 )
-def test_a_wrong_allow_is_an_error_at_the_start(
+def test_invalid_allow_is_an_error_at_startup(
     text: str, message: str, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(model.parent)

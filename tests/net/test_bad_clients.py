@@ -1,4 +1,4 @@
-"""Clients that are broken or hostile: each is refused or rejected alone, with a reason, and the rounds go on."""
+"""Broken or hostile clients: each is refused or rejected alone, with a reason, and the rounds continue."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SPOILT: dict[str, tuple[Upload, str]] = {
     "garbage": (lambda meta, tree: bytes(range(256)) * 10, "cannot be read"),
     "nothing": (lambda meta, tree: b"", "cannot be read"),
 }
-"""Uploads, and the reason for which each is rejected."""
+"""Uploads, and the reason why each is rejected."""
 
 
 def _flip(data: bytes) -> bytes:
@@ -69,7 +69,7 @@ def _flip(data: bytes) -> bytes:
 async def announce_gigabytes(client: FakeClient, offer: Offer) -> str:
     await client.work(offer)
     await client.say(Finished(offer.task, GIGABYTES))
-    reason = f"its answer has {GIGABYTES} bytes, expected at most"
+    reason = "expected an answer of at most"
     told = await client.expect(Withdraw)
     assert told.task == offer.task
     assert reason in told.reason
@@ -87,7 +87,7 @@ async def send_less_than_announced(client: FakeClient, offer: Offer) -> str:
     data = message.pack(*await client.work(offer))
     settled = await client.upload(offer, data[:-1], announced=len(data))
     assert settled.verdict == "rejected"
-    return "its answer is cut short"
+    return "its answer is truncated"
 
 
 MISBEHAVED = (announce_gigabytes, send_more_than_announced, send_less_than_announced)
@@ -132,7 +132,7 @@ async def behave(client: FakeClient) -> None:
 
 @in_loop
 async def spoil(port: int, built: Built, reasons: list[str]) -> None:
-    """Two good clients, and one that is bad in another way in each round."""
+    """Two good clients, and one that misbehaves differently in each round."""
     good = [asyncio.create_task(behave(FakeClient(port, number, built))) for number in (0, 1)]
     async with FakeClient(port, 2, built) as bad:
         await bad.join()
@@ -182,12 +182,12 @@ async def skip_the_hello(client: FakeClient) -> str:
     return (await client.refused(client.ready())).reason
 
 
-async def talk_nonsense(client: FakeClient) -> str:
+async def send_garbage(client: FakeClient) -> str:
     await client.stream.send(b"\x93\x01\x02\x03" * 10)
     return (await client.refused()).reason
 
 
-async def name_a_foreign_number(client: FakeClient) -> str:
+async def name_the_number_of_another_client(client: FakeClient) -> str:
     return (await client.refused(Hello(1, "mallory", number=1))).reason
 
 
@@ -195,7 +195,7 @@ async def name_a_number_out_of_range(client: FakeClient) -> str:
     return (await client.refused(Hello(1, "mallory", number=3))).reason
 
 
-async def build_something_else(client: FakeClient) -> str:
+async def build_another_model(client: FakeClient) -> str:
     digests = client.built.digests | {"slots of the algorithm": "0" * 64}
     return (await client.refused(client.hello(), Ready(digests, client.built.facts[2]))).reason
 
@@ -215,11 +215,11 @@ async def join_twice(client: FakeClient) -> str:
     return (await client.refused(client.hello())).reason
 
 
-TOO_MANY = "expected at most 20 messages a second"
+TOO_MANY = "expected at most 20 messages per second"
 
 
 async def flood(client: FakeClient) -> str:
-    """The client may be cut off before it can read why; the log has the reason."""
+    """The client may be disconnected before it can read the reason, which the log has."""
     await client.join()
     with suppress(LinkError):
         await client.say(*[Beat()] * 1000)
@@ -228,22 +228,22 @@ async def flood(client: FakeClient) -> str:
 
 
 REFUSED: dict[Act, str] = {
-    speak_another_protocol: "expected protocol 1, got 99; install the same fedge as the server's",
+    speak_another_protocol: "expected protocol 1, got 99; install the server's version of fedge",
     skip_the_hello: "expected a hello as the first message",
-    talk_nonsense: "control message: ",
-    name_a_foreign_number: "names the number 1, which client 'c1' has",
+    send_garbage: "control message: ",
+    name_the_number_of_another_client: "names the number 1, which belongs to client 'c1'",
     name_a_number_out_of_range: "expected a number below data.clients = 3, got 3",
-    build_something_else: "the slots of the algorithm differ",
+    build_another_model: "differs from the server's in the slots of the algorithm",
     register_too_many_samples: "expected size up to net.max_samples = 1000000",
     register_another_shape: "expected data with shape (1, 28, 28), got (3, 32, 32)",
-    join_twice: "the client has joined already",
+    join_twice: "the client has already joined",
     flood: TOO_MANY,
 }
 
 
 @in_loop
 async def refuse(deployment: Deployment) -> None:
-    """Two good clients take part; the rounds need a third, which comes after all who are refused."""
+    """Two good clients take part; the rounds need a third, which joins after all refused ones."""
     port, built = deployment.port, build(deployment.file)
     good = [asyncio.create_task(behave(FakeClient(port, number, built))) for number in (0, 1)]
     await asyncio.to_thread(deployment.wait_for_event, "join", client=1)

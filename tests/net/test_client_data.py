@@ -1,4 +1,4 @@
-"""Data of one client, by whatever SPEC: what the simulated client has, bit for bit."""
+"""Data of one client, for every kind of SPEC: bit-equal to the simulated client's."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def write(folder: Path, data: str, base: str = BASE) -> Path:
 
 
 def assert_same(own: Any, simulated: Clients, number: int, rounds: tuple[int, ...] = (1,)) -> None:
-    """Samples, sizes and facts are those of the simulated client."""
+    """Check that samples, sizes and facts equal those of the simulated client."""
     assert (own.shape, own.num_outputs, own.task) == (simulated.shape, simulated.num_outputs, simulated.task)
     assert own.sizes[number] == simulated.sizes[number]
     assert own.facts.size == simulated.sizes[number]
@@ -84,7 +84,7 @@ def test_folder_of_a_split_has_the_clients_samples(tmp_path: Path, data: str) ->
 @pytest.mark.parametrize("data", CHANGING.values(), ids=CHANGING)
 def test_data_that_changes_by_round_is_not_split(tmp_path: Path, data: str) -> None:
     path = write(tmp_path, data)
-    with pytest.raises(ConfigError, match=r"data\.(drift|augment): changes samples by round"):
+    with pytest.raises(ConfigError, match=r"data\.(drift|augment): changes samples every round"):
         split(path, tmp_path)
 
 
@@ -102,7 +102,7 @@ def test_some_clients_are_split_again(tmp_path: Path, capsys: pytest.CaptureFixt
             split(path, parts, wrong)
 
 
-def test_another_division_is_refused_by_the_setting_that_differs(tmp_path: Path) -> None:
+def test_other_partition_is_refused_with_the_differing_setting(tmp_path: Path) -> None:
     path, parts = write(tmp_path, STATIC["plain"]), tmp_path / "parts"
     split(path, parts)
     other: Any = load(path, ["data.partition.name=dirichlet", "data.partition.alpha=0.3"]).data
@@ -110,17 +110,17 @@ def test_another_division_is_refused_by_the_setting_that_differs(tmp_path: Path)
         with pytest.raises(DataError, match=r"data\.partition.alpha: the server has 0.3, .* has None"):
             load_spec(spec).load(other.server_part(5).plan, 1)
     same: Any = load(path, ["data.dir=/elsewhere"]).data
-    load_spec(f"{path}#1").load(same.server_part(6).plan, 1)  # the server's seed divides
-    with pytest.raises(DataError, match=r"seed: the server has 6, but .*client-0001 was divided with seed 5"):
+    load_spec(f"{path}#1").load(same.server_part(6).plan, 1)  # the server's seed determines the partition
+    with pytest.raises(DataError, match=r"seed: the server has 6, but .*client-0001 was split with seed 5"):
         load_spec(str(parts / "client-0001")).load(same.server_part(6).plan, 1)
 
 
-def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
+def test_wrong_client_numbers(tmp_path: Path) -> None:
     path = write(tmp_path, STATIC["plain"])
     plan = load(path).data.server_part(5).plan
-    with pytest.raises(DataError, match="number 2, but its data is that of client 3"):
+    with pytest.raises(DataError, match="number 2, but its data belongs to client 3"):
         load_spec(f"{path}#3").load(plan, 2)
-    with pytest.raises(DataError, match="#6: its clients are 0 to 5"):
+    with pytest.raises(DataError, match="#6: expected a client number from 0 to 5"):
         load_spec(f"{path}#6").load(plan, 6)
     for spec in (f"{path}#x", f"{path}#", f"{path}#-1", f"{path}#999999999", f"{path}#٣"):
         with pytest.raises(ConfigError, match=r"FILE\.toml#NUMBER"):
@@ -130,8 +130,8 @@ def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
         own.train(0, 1)
 
 
-def test_parts_under_a_server_without_the_data_set(tmp_path: Path) -> None:
-    """A server with "remote" takes parts of a data set, whatever their division, and normalises them."""
+def test_parts_with_a_server_without_the_data_set(tmp_path: Path) -> None:
+    """A server with "remote" accepts parts of any partition of a data set, and normalises them."""
     path, parts = write(tmp_path, STATIC["noisy"]), tmp_path / "parts"
     split(path, parts)
     simulated = load(path).data.build(5)
@@ -146,11 +146,11 @@ def test_parts_under_a_server_without_the_data_set(tmp_path: Path) -> None:
     normalised = write(tmp_path, STATIC["normalised"])
     split(normalised, parts)
     for spec in (f"{normalised}#2", str(parts / "client-0002")):
-        with pytest.raises(DataError, match=r"data\.normalise: the server normalises inputs already"):
+        with pytest.raises(DataError, match=r"data\.normalise: the server already normalises inputs"):
             load_spec(spec).load(remote, 2)
 
 
-def test_a_tables_parts_keep_their_names(tmp_path: Path) -> None:
+def test_parts_of_a_table_keep_column_names(tmp_path: Path) -> None:
     rows = "\n".join(f"{i},{'dog' if i % 2 else 'cat'},{-i}" for i in range(20))
     (tmp_path / "t.csv").write_text(f"a,kind,b\n{rows}\n")
     path, parts = write(tmp_path, 'name = "table"\nfile = "t.csv"\ntarget = "kind"\nclients = 2'), tmp_path / "parts"
@@ -163,7 +163,7 @@ def test_a_tables_parts_keep_their_names(tmp_path: Path) -> None:
         x, y = load_spec(spec).load(turned, 1).train(1, 1)
         assert torch.equal(x, simulated.train(1, 1).x.flip(1))
         assert torch.equal(y, 1 - simulated.train(1, 1).y)
-    # another file under the same settings: columns in another order are put in order, other ones are refused
+    # another file under the same settings: columns are reordered, unknown ones are refused
     plan = options.server_part(5).plan
     (tmp_path / "t.csv").write_text("b,a,kind\n" + "\n".join(f"{-i},{i},{'cd'[i % 2]}" for i in range(20)))
     with pytest.raises(DataError, match="unknown classes 'c', 'd'; expected 'cat', 'dog'"):

@@ -1,4 +1,4 @@
-"""Clients that are killed in each of their states: rounds close without them, and they come back."""
+"""Clients killed in each of their states: rounds close without them, and they rejoin."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ VICTIM = 1
 
 
 def kill_client(deployment: Deployment, activity: str, number: int) -> None:
-    """Start the victim, which dies the n-th time that it gets so far, and wait for its death."""
+    """Start the victim, which dies the n-th time that it reaches a state, and wait for its death."""
     dying = hook(process_hooks.client_dies_at, activity=activity, number=number)
     victim = deployment.start_client(VICTIM, hooks=(dying,))
     assert victim.wait().code == -signal.SIGKILL
 
 
-def test_a_killed_client_that_comes_back_loses_nothing(fedge: Fedge, tmp_path: Path) -> None:
-    """It is killed in each state, one after another, and started again each time before its lease is over."""
+def test_restarted_client_loses_nothing(fedge: Fedge, tmp_path: Path) -> None:
+    """It is killed in each state in turn, and restarted each time before its lease expires."""
     with Deployment(fedge, tmp_path, changed(SCAFFOLD, rounds=2, net={"lease_s": 100.0})) as deployment:
         deployment.start_server()
         deployment.start_clients(0, 2)
@@ -81,7 +81,7 @@ def test_rounds_close_without_a_killed_client(fedge: Fedge, tmp_path: Path, acti
 
 
 def assert_private_state_is_what_counted(deployment: Deployment) -> None:
-    """Each client has the version that the server counted last; SCAFFOLD's control variates have the server's mean."""
+    """Each client has the version that the server counted last; the mean of SCAFFOLD's c_i is the server's c."""
     setup = Setup.of(load(deployment.file), deployment.settings["seed"])
     versions = deployment.committed_versions()
     kept = [deployment.private_state(number, setup) for number in range(deployment.num_clients)]

@@ -1,4 +1,4 @@
-"""The answers of an exchange: when it closes, whom it offers, grants and gives up, and what it ignores."""
+"""Collecting the answers of an exchange: closing, offers, grants, dropped clients, ignored events."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def collect(
     grants: Grants | None = None,
     connected: int | None = None,
 ) -> AnswerCollection:
-    """An exchange with clients 0, 1, ... that has started at 0 s."""
+    """Return an exchange with clients 0, 1, ... that started at 0 s."""
     tokens = {client: token(client) for client in range(num_clients)}
     made = AnswerCollection(rules, tokens, num_clients if planned is None else planned, grants or Grants(1 << 20), 0.0)
     there = range(num_clients if connected is None else connected)
@@ -34,7 +34,7 @@ def collect(
 
 
 def bring(collection: AnswerCollection, client: int, state: str, now: float) -> list:
-    """Let the client do what leads to a state; return the actions of its last step."""
+    """Bring the client's task into a state; return the actions of its last step."""
     name = token(client)
     steps = {
         "accepted": lambda: collection.accepted(client, name, now),
@@ -79,9 +79,9 @@ def test_closes_when_the_planned_number_is_received() -> None:
     bring(collection, 1, "settled", 1.0)
     bring(collection, 2, "waiting", 2.0)
     assert bring(collection, 3, "settled", 3.0) == [
-        SendWithdraw(0, "2 answers were planned, and received"),
-        SendWithdraw(2, "2 answers were planned, and received"),
-        Close("2 answers were planned, and received"),
+        SendWithdraw(0, "all 2 planned answers received"),
+        SendWithdraw(2, "all 2 planned answers received"),
+        Close("all 2 planned answers received"),
     ]
     assert (state_of(collection, 0), state_of(collection, 2)) == (TaskState.WITHDRAWN, TaskState.LATE)
 
@@ -91,7 +91,7 @@ def test_closes_when_the_fraction_is_received_and_the_grace_period_over() -> Non
     for client in range(10):
         bring(collection, client, "accepted", 1.0)
     for client in range(9):
-        assert collection.next_wake() == 60.0  # the first check of leases
+        assert collection.next_wake() == 60.0  # the first lease check
         bring(collection, client, "settled", 10.0 + client)
     assert collection.next_wake() == 18.0 + 30.0
     assert collection.tick(47.9) == []
@@ -100,7 +100,7 @@ def test_closes_when_the_fraction_is_received_and_the_grace_period_over() -> Non
     assert collection.next_wake() is None
 
 
-def test_grace_does_not_begin_again_with_each_answer() -> None:
+def test_grace_period_does_not_restart_with_each_answer() -> None:
     collection = collect(4, RULES._replace(fraction=0.5))
     for client in range(4):
         bring(collection, client, "accepted", 1.0)
@@ -110,7 +110,7 @@ def test_grace_does_not_begin_again_with_each_answer() -> None:
     assert isinstance(collection.tick(33.0)[-1], Close)
 
 
-def test_grace_begins_again_when_more_clients_accept() -> None:
+def test_grace_period_restarts_when_more_clients_accept() -> None:
     collection = collect(2)
     bring(collection, 0, "settled", 1.0)  # the only one that accepted
     assert collection.next_wake() == 31.0
@@ -129,8 +129,8 @@ def test_an_evaluation_waits_for_clients_that_have_not_accepted_yet() -> None:
     assert collection.tick(50.0)[-1] == Close("the deadline of 50 s has passed")
 
 
-def test_an_old_stream_does_not_reject_a_newer_upload() -> None:
-    """The gate looks at an upload that the client has given up meanwhile; the next one may be sound."""
+def test_verdict_on_an_old_upload_does_not_affect_a_newer_one() -> None:
+    """The gate examines an upload that the client has abandoned meanwhile; the next one may be valid."""
     collection = collect(1)
     bring(collection, 0, "uploading", 1.0)
     collection.upload_broke(0, token(0), 1, 2.0)
@@ -141,7 +141,7 @@ def test_an_old_stream_does_not_reject_a_newer_upload() -> None:
     assert collection.received(0, token(0), 2, 5.0) == [Close("all tasks have ended")]
 
 
-def test_rejected_answers_are_not_received() -> None:
+def test_rejected_answers_do_not_count_as_received() -> None:
     rules = RULES._replace(fraction=0.5)
     collection = collect(4, rules, planned=2)
     for client in range(4):
@@ -152,7 +152,7 @@ def test_rejected_answers_are_not_received() -> None:
     assert isinstance(bring(collection, 2, "settled", 4.0)[-1], Close)
 
 
-def test_fraction_is_not_spoilt_by_rounding() -> None:
+def test_fraction_is_robust_to_rounding() -> None:
     rules = RULES._replace(fraction=0.55, grace_s=0.0)  # 0.55 * 100 = 55.00000000000001
     collection = collect(100, rules)
     for client in range(100):
@@ -177,7 +177,7 @@ def test_closes_at_the_deadline_whatever_happens(by_tick: bool) -> None:
     assert (state_of(collection, 0), state_of(collection, 1)) == (TaskState.WITHDRAWN, TaskState.LATE)
 
 
-def test_nobody_asked_closes_at_once() -> None:
+def test_exchange_without_clients_closes_at_once() -> None:
     collection = AnswerCollection(RULES, {}, 0, Grants(1), 0.0)
     assert collection.start([], 0.0) == [Close("all tasks have ended")]
 
@@ -218,7 +218,7 @@ def test_a_client_that_reconnects_is_offered_its_task_again(state: str) -> None:
     assert state_of(collection, 0) == TaskState.SETTLED
 
 
-def test_a_cut_longer_than_the_lease_ends_as_lost() -> None:
+def test_client_cut_off_longer_than_the_lease_is_lost() -> None:
     collection = collect(2)
     bring(collection, 0, "working", 1.0)
     collection.disconnected(0, 10.0)
@@ -230,7 +230,7 @@ def test_a_cut_longer_than_the_lease_ends_as_lost() -> None:
     assert refused == [Ignore(0, "the task has ended as lost: the lease of 60 s has expired", TaskState.LOST)]
 
 
-def test_a_restarted_client_begins_again() -> None:
+def test_restarted_client_starts_over() -> None:
     collection = collect(2, grants=Grants(SIZE))
     bring(collection, 0, "uploading", 1.0)
     assert bring(collection, 1, "waiting", 1.0) == []
@@ -248,7 +248,7 @@ def test_grants_go_to_connected_clients_in_order_of_finishing() -> None:
     assert collection.disconnected(1, 5.0) == [SendGrant(3)]  # before its upload began
 
 
-def test_an_upload_that_broke_waits_for_another_grant() -> None:
+def test_broken_upload_waits_for_another_grant() -> None:
     collection = collect(2, grants=Grants(SIZE))
     bring(collection, 0, "uploading", 1.0)
     bring(collection, 1, "waiting", 1.0)
@@ -264,7 +264,7 @@ def test_an_upload_that_broke_waits_for_another_grant() -> None:
     assert collection.tasks[0].seconds() == (0.0, 0.0, 1.0 + 2.0, 7.0)
 
 
-def test_an_upload_begins_at_its_first_byte_again() -> None:
+def test_repeated_upload_starts_from_the_first_byte() -> None:
     collection = collect(2)
     bring(collection, 0, "uploading", 1.0)
     collection.progress(0, token(0), 1, SIZE - 1, 2.0)
@@ -282,7 +282,7 @@ def test_an_answer_of_another_size_is_queued_with_that_size() -> None:
     assert (grants.used_bytes, collection.tasks[0].size) == (40, 40)
 
 
-def test_a_held_client_that_is_not_connected_loses_its_place() -> None:
+def test_held_client_that_is_disconnected_loses_its_place() -> None:
     grants = Grants(SIZE, min_rate=1.0)
     collection = collect(2, grants=grants)
     bring(collection, 0, "uploading", 0.0)
@@ -307,7 +307,7 @@ def test_a_slow_upload_is_held_while_others_wait() -> None:
     assert ignored(collection.upload_began(0, token(0), 11.0))
 
 
-def test_an_upload_that_has_arrived_is_not_held_while_the_gate_works() -> None:
+def test_complete_upload_is_not_held_while_the_gate_examines_it() -> None:
     collection = collect(2, grants=Grants(SIZE, min_rate=1.0))
     bring(collection, 0, "uploading", 0.0)
     bring(collection, 1, "waiting", 1.0)
@@ -327,7 +327,7 @@ def test_more_bytes_than_announced_are_rejected() -> None:
     assert state_of(collection, 0) == TaskState.REJECTED
 
 
-def test_streams_may_overtake_the_control_stream() -> None:
+def test_payload_streams_may_overtake_the_control_stream() -> None:
     collection = collect(2)
     assert collection.fetching(0, token(0), 1.0) == []
     assert collection.accepted(0, token(0), 2.0) == []
@@ -337,7 +337,7 @@ def test_streams_may_overtake_the_control_stream() -> None:
     assert state_of(collection, 0) == TaskState.WAITING
 
 
-def test_what_does_not_fit_is_ignored() -> None:
+def test_unexpected_events_are_ignored() -> None:
     collection = collect(2)
     unknown = "the client has no such task in this exchange"
     assert collection.accepted(9, token(9), 1.0) == [Ignore(9, unknown)]

@@ -1,4 +1,4 @@
-"""Whatever clients and the network do, in whatever order: an exchange keeps its promises."""
+"""Invariants of an exchange under any sequence of client and network events."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NEXT = {
     TaskState.WAITING: "upload_began",
     TaskState.UPLOADING: "received",
 }
-"""What an honest client does in each state."""
+"""An honest client's event in each state."""
 
 
 def token_of(client: int) -> str:
@@ -59,7 +59,7 @@ def token_of(client: int) -> str:
 
 
 def due(log: list[Transition], rules: Rules, num_asked: int, planned: int, now: float) -> bool:
-    """Whether an exchange that began at 0 s must be closed, from the definition and the tasks' transitions alone."""
+    """Return whether an exchange that began at 0 s must be closed, by definition, given the tasks' transitions."""
     accepted = received = ended = 0
     since = inf
     for transition in log:
@@ -73,18 +73,18 @@ def due(log: list[Transition], rules: Rules, num_asked: int, planned: int, now: 
 
 
 class Watched:
-    """A collection, checked after every event against what was promised."""
+    """A collection whose invariants are checked after every event."""
 
     def __init__(self, rules: Rules, num_clients: int, planned: int, connected: set[int], min_rate: float) -> None:
         self.rules, self.num_clients, self.planned = rules, num_clients, planned
         self.grants = Grants(BUDGET, STREAM, min_rate)
         self.log: list[Transition] = []
-        self.open_log: list[Transition] | None = None  # what had happened when the exchange closed
+        self.open_log: list[Transition] | None = None  # the transitions before the exchange closed
         tokens = {client: token_of(client) for client in range(num_clients)}
         self.collection = AnswerCollection(rules, tokens, planned, self.grants, 0.0, self.log.append, self.on_close)
         self.there = set(connected)
-        self.contact = dict.fromkeys(range(num_clients), 0.0)  # when each client was last heard of
-        self.ready: set[int] = set()  # asked for a grant in their present session
+        self.contact = dict.fromkeys(range(num_clients), 0.0)  # when each client was last seen
+        self.ready: set[int] = set()  # requested a grant in their current session
         self.now, self.checked = 0.0, True
         self.check(self.collection.start(connected, 0.0), set())
 
@@ -153,7 +153,7 @@ class Watched:
         for transition in self.log:
             assert transition.name in NAMES
             assert transition.client is not None
-            assert transition.before == state[transition.client]  # so none ends twice: nothing follows an end
+            assert transition.before == state[transition.client]  # so no task ends twice
             state[transition.client] = TaskState(transition.after)
         assert state == {client: task.state for client, task in self.collection.tasks.items()}
         assert self.collection.settled == tuple(c for c in state if state[c] == TaskState.SETTLED)
@@ -165,7 +165,7 @@ class Watched:
         assert not grants.granted & set(grants.waiting)
         assert grants.used_bytes == sum(min(tasks[client].size, STREAM) for client in grants.granted)
         assert grants.used_bytes <= BUDGET or len(grants.granted) == 1
-        if grants.waiting:  # what waits does not fit
+        if grants.waiting:  # the next in the queue does not fit
             assert grants.granted
             assert grants.used_bytes + min(tasks[grants.waiting[0]].size, STREAM) > BUDGET
         for client in {*grants.granted, *grants.waiting}:
@@ -183,7 +183,7 @@ class Watched:
         assert set(lost) <= expired
 
     def wait_until(self, now: float) -> None:
-        """Let time pass with a tick whenever one is asked for."""
+        """Advance time, with a tick at every requested wake-up."""
         while (wake := self.collection.next_wake()) is not None and wake <= now:
             self.do("tick", STRANGER, max(wake, self.now))
             after = self.collection.next_wake()
@@ -247,7 +247,7 @@ Path = tuple[tuple[str, int], ...]
 
 
 def replayed(path: Path) -> Watched:
-    """Two clients, of which one is connected, after these events. Only the last one is checked."""
+    """Return two clients, one of them connected, after these events. Only the last event is checked."""
     rules = Rules(fraction=1.0, grace_s=1e6, deadline_s=1e6, lease_s=LEASE_S)
     watched = Watched(rules, 2, 2, {0}, min_rate=1.0)
     for i, (name, client) in enumerate(path):
@@ -282,8 +282,8 @@ HONEST = ("connected", "fetching", "finished", "upload_began", "received")
 
 
 @pytest.mark.parametrize("others", [HONEST, pytest.param(ANY, marks=pytest.mark.full)], ids=("honest", "any"))
-def test_every_event_in_every_state_that_two_clients_can_be_in(others: tuple[str, ...]) -> None:
-    """Client 0 does anything; the other one too, or only what an honest one does."""
+def test_every_event_in_every_reachable_state_of_two_clients(others: tuple[str, ...]) -> None:
+    """Client 0 does anything; the other one does too, or behaves honestly."""
     events = [*((name, 0) for name in ANY), *((name, 1) for name in others)]
     seen, todo, met = set(), deque[Path]([()]), set()
     while todo:
@@ -295,4 +295,4 @@ def test_every_event_in_every_state_that_two_clients_can_be_in(others: tuple[str
             if key not in seen and watched.collection.closed is None:
                 seen.add(key)
                 todo.append((*path, event))
-    assert met == {name for name in transitions() if name.startswith("task ")}  # every row of the table is needed
+    assert met == {name for name in transitions() if name.startswith("task ")}  # every transition of the table occurs

@@ -37,14 +37,14 @@ from net.certificates import Authority
 from net.contract_client import SIZES
 
 ROUNDS = 3
-PATIENCE_S = 120.0  # what has not happened by then never will
+PATIENCE_S = 120.0  # deadline of every wait
 DEFAULT = ("scaffold", "mtfl(fedavg_adam, bn)", "dynavg(0.02)", "ce_fedavg(0.9)", "codec(fedavg, sparse)")
-"""Builds of the default tests: private state, several exchanges, streams, error feedback."""
+"""Builds for the default tests: private state, several exchanges, streams, error feedback."""
 OPTIONS = NetOptions(min_clients=len(SIZES), wait_s=PATIENCE_S, linger_s=PATIENCE_S, lease_s=PATIENCE_S)
 
 
 class Clients:
-    """A process for each client, which takes part in one run after another."""
+    """A process per client, which takes part in one run after another."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority()
@@ -66,13 +66,13 @@ class Clients:
                 (certificate / f"{part}.pem").write_bytes(data)
 
     def start(self, build: str, port: int, states: Path) -> None:
-        """Let all take part in a run."""
+        """Let all clients take part in a run."""
         for number, process in enumerate(self._processes):
             wanted = {"build": build, "number": number, "port": port, "certificate": str(self._certificate(number))}
             _stream(process.stdin).write(json.dumps({**wanted, "state": str(states / f"c{number}")}) + "\n")
 
     def wait(self) -> list[str]:
-        """Return how each has ended its part."""
+        """Return each client's result line."""
         return [json.loads(_stream(process.stdout).readline()) for process in self._processes]
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
 
 
 class Networked(Federation):
-    """A federation whose clients are elsewhere."""
+    """A federation whose clients are separate processes."""
 
     def __init__(self, name: str, clients: Clients, folder: Path) -> None:
         super().__init__(BUILDS[name], mixed(SIZES))
@@ -159,7 +159,7 @@ def networked(name: str, clients: Clients, folder: Path) -> Iterator[Networked]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in DEFAULT else [pytest.mark.full]) for name in BUILDS]
 )
-def test_net_is_loop(name: str, clients: Clients, tmp_path: Path) -> None:
+def test_net_equals_loop(name: str, clients: Clients, tmp_path: Path) -> None:
     assert set(DEFAULT) <= BUILDS.keys()
     loop = Federation(BUILDS[name], mixed(SIZES))
     with networked(name, clients, tmp_path) as net:
@@ -176,7 +176,7 @@ def test_net_is_loop(name: str, clients: Clients, tmp_path: Path) -> None:
 
 
 def _private_state(folder: Path, loop: Federation, number: int) -> Tree:
-    """What a client has on disk at the end: one version, or the run's first state."""
+    """Return a client's private state on disk at the end: one version, or the run's initial state."""
     with StateDirectory(folder, f"c{number}") as state:
         state.begin("contract", number)
         versions = state.versions()

@@ -1,4 +1,4 @@
-"""A client that connects again and again has no more sockets open than one that has connected once."""
+"""A client that reconnects repeatedly has no more open sockets than one that connected once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from fedge.net.grpc_client import connect
 from fedge.net.transport import LinkError, Peer, StreamLimits
-from net.echo import ALICE, HOST, PAYLOAD, EchoService, all_of, connected, in_loop, serving
+from net.echo import ALICE, HOST, PAYLOAD, EchoService, connected, in_loop, read_all, serving
 
 NUM_TIMES = 4
 PATIENCE_S = 20.0
@@ -33,13 +33,13 @@ class StallingService(EchoService):
 
     async def upload(self, peer: Peer, token: str, chunks: AsyncIterator[bytes]) -> bytes:
         self.begun.set()
-        await all_of(chunks)
+        await read_all(chunks)
         return b"ok"
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Python looks for cycles when it likes to; a connection must not stay open until then."""
+    """Connections must not stay open until Python happens to collect cycles."""
     gc.collect()
     gc.disable()
     try:
@@ -70,7 +70,7 @@ async def unfinished() -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("state", ["closed", "connecting", "idle", "fetching", "uploading", "closing", "failed"])
 @in_loop
-async def test_a_session_leaves_no_socket(state: str) -> None:
+async def test_closed_session_leaves_no_socket(state: str) -> None:
     service = StallingService()
     kept: list[BaseException] = []
 
@@ -81,17 +81,17 @@ async def test_a_session_leaves_no_socket(state: str) -> None:
             if state == "idle":
                 await session.receive()
             elif state == "fetching":
-                await all_of(session.fetch("task.1"))
+                await read_all(session.fetch("task.1"))
             elif state == "uploading":
                 await session.upload("task.2", unfinished())
             elif state == "failed":
-                await all_of(session.fetch("no token"))
+                await read_all(session.fetch("no token"))
         except LinkError as error:
             kept.append(error)
         finally:
             await session.close()
 
-    async def come_and_go(port: int) -> None:
+    async def connect_and_disconnect(port: int) -> None:
         service.begun.clear()
         joined = asyncio.Event()
         work = asyncio.create_task(live(port, joined))
@@ -111,6 +111,6 @@ async def test_a_session_leaves_no_socket(state: str) -> None:
         with without_garbage_collection():
             before = num_sockets()
             for _ in range(NUM_TIMES):
-                await come_and_go(server.port)
+                await connect_and_disconnect(server.port)
             assert len(kept) == (NUM_TIMES if state == "failed" else 0)
             await until_sockets(before)

@@ -1,4 +1,4 @@
-"""For whom a round waits: the engine alone, with clients that connect as a script has it."""
+"""Which clients a round waits for: the engine alone, with clients that connect by script."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fedge.net.world import MeasuredWorld
 
 
 class ScriptedHub:
-    """Clients connect one after another while somebody waits; `heard` is what was shown meanwhile."""
+    """Clients connect one after another while the engine waits; `heard` is what it displayed meanwhile."""
 
     def __init__(self, *arrivals: int) -> None:
         self._arrivals = list(arrivals)
         self._there: list[int] = []
         self.engine: NetEngine
         self.heard: list[str] = []
-        self.seconds_left: float | None = None  # of an exchange: there is none
+        self.seconds_left: float | None = None  # there is no exchange
         self.left: float | None = None
 
     def connected(self) -> list[int]:
@@ -45,13 +45,13 @@ class ThisThread:
 
 
 def restarted(folder: Path, hub: ScriptedHub, before: Sequence[int]) -> tuple[NetEngine, MeasuredWorld]:
-    """An engine whose last server had committed a round with these clients connected."""
+    """Return an engine after a restart; these clients were connected at the last commit."""
     old = MeasuredWorld(Uniform(count=1), 7, 1.0, lambda: before, lambda phases: phases.up)
     old.begin(4, None, True)
     world = MeasuredWorld(Uniform(count=1), 7, 1.0, hub.connected, lambda phases: phases.up)
     world.restore(old.state())
     given: Any = (None, hub, ThisThread(), world, NetOptions(min_clients=2, wait_s=60.0), RoundPlan(folder), None, None)
-    times = iter(count(100))  # every look at the clock takes a second
+    times = iter(count(100))  # every reading of the clock takes a second
     hub.engine = NetEngine(*given, clock=lambda: float(next(times)))
     return hub.engine, world
 
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_new_round_after_a_restart_waits_for_those_that_were_there(folder: Path) -> None:
+def test_restarted_server_waits_for_previously_connected_clients(folder: Path) -> None:
     hub = ScriptedHub(3, 1, 0, 2)
     engine, _ = restarted(folder, hub, [0, 1])
     engine.begin(2, lambda: 4)
@@ -70,18 +70,18 @@ def test_a_new_round_after_a_restart_waits_for_those_that_were_there(folder: Pat
     assert "net.min_clients = 2" in hub.heard[0]
     assert "connected before the restart: 0, 1" in hub.heard[0]
     engine.begin(3, lambda: 4)
-    assert hub.connected() == [0, 1, 3]  # nobody is waited for twice
+    assert hub.connected() == [0, 1, 3]  # it waits for nobody twice
 
 
-def test_what_is_left_of_a_wait_is_shown(folder: Path) -> None:
+def test_remaining_wait_is_shown(folder: Path) -> None:
     hub = ScriptedHub(0, 1)
     engine, _ = restarted(folder, hub, [])
     engine.begin(2, lambda: 4)
-    assert (hub.heard, hub.left) == (["waits for net.min_clients = 2 clients"], 59.0)
+    assert (hub.heard, hub.left) == (["waiting for net.min_clients = 2 clients"], 59.0)
     assert (engine.waiting_for, engine.seconds_left) == ("", None)
 
 
-def test_clients_that_do_not_come_back_cost_one_wait_and_no_round(folder: Path) -> None:
+def test_clients_that_do_not_return_delay_only_one_round(folder: Path) -> None:
     hub = ScriptedHub(2, 3)
     engine, world = restarted(folder, hub, [0, 1])
     assert engine.begin(2, lambda: 4) == 4
@@ -90,7 +90,7 @@ def test_clients_that_do_not_come_back_cost_one_wait_and_no_round(folder: Path) 
 
 
 class LeavingHub(ScriptedHub):
-    """The last client that arrives leaves as soon as there are enough."""
+    """The last client to connect leaves as soon as there are enough."""
 
     async def wait_until(self, enough: Callable[[Sequence[int]], bool], timeout_s: float) -> bool:
         found = await super().wait_until(enough, timeout_s)
@@ -98,15 +98,15 @@ class LeavingHub(ScriptedHub):
         return found
 
 
-def test_a_client_that_joins_and_leaves_at_once_costs_no_round(folder: Path) -> None:
+def test_client_that_leaves_at_once_does_not_void_the_round(folder: Path) -> None:
     engine, world = restarted(folder, LeavingHub(0, 1), [])
     engine.begin(2, lambda: 4)
     (cohort,) = world.gather(2)
     assert cohort.asked == (0,)
 
 
-def test_an_interrupted_round_waits_for_all_that_were_connected(folder: Path) -> None:
-    """Those that were not asked may be asked to evaluate, and in the next round."""
+def test_interrupted_round_waits_for_all_previously_connected_clients(folder: Path) -> None:
+    """Clients outside the cohort may be asked to evaluate, and in the next round."""
     RoundPlan(folder).store(PlannedRound(2, 1, 4, (3,), (0, 3)))
     hub = ScriptedHub(3, 1, 0, 2)
     engine, world = restarted(folder, hub, [])

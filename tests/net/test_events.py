@@ -1,4 +1,4 @@
-"""One line for each event, whole lines only, in files of bounded size."""
+"""The event log: one line per event, complete lines only, in files of bounded size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "events.jsonl"
 
 
-def test_an_event_is_a_line_of_json(path: Path) -> None:
+def test_event_is_a_line_of_json(path: Path) -> None:
     log = EventLog(path, clock=lambda: 1_000_000_000.125)
     log.append("join", client=3, name="pi", bytes=7, seconds=0.5, reason=None)
     log.append("commit", round=1)
@@ -35,7 +35,7 @@ def test_an_event_is_a_line_of_json(path: Path) -> None:
     assert [event["event"] for event in read_events(path)] == ["join", "commit"]
 
 
-def test_a_log_is_continued_after_a_half_line(path: Path) -> None:
+def test_log_continues_after_an_incomplete_line(path: Path) -> None:
     path.write_bytes(b'{"event":"a"}\n{"event":"b"')
     assert [event["event"] for event in read_events(path)] == ["a"]
     log = EventLog(path)
@@ -48,7 +48,7 @@ def test_no_log(path: Path) -> None:
     assert list(read_events(path)) == []
 
 
-def test_old_files_are_put_aside_and_then_deleted(path: Path) -> None:
+def test_old_files_are_rotated_and_then_deleted(path: Path) -> None:
     log = EventLog(path, max_bytes=200, num_older=2)
     for number in range(100):
         log.append("beat", number=number)
@@ -63,7 +63,7 @@ def test_old_files_are_put_aside_and_then_deleted(path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", [*LABELS, "\ud800"])
-def test_what_clients_say_is_escaped(path: Path, label: str) -> None:
+def test_clients_texts_are_escaped(path: Path, label: str) -> None:
     log = EventLog(path)
     log.append("reject", name=label, reason=label * 500)
     log.close()
@@ -96,8 +96,8 @@ def append_many(path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["kill", "kill-half"])
-def test_killed_at_every_call(path: Path, mode: str) -> None:
-    """Whole lines in their order are left, and the next process continues them."""
+def test_kill_at_every_system_call(path: Path, mode: str) -> None:
+    """Complete lines in order remain, and the next process continues them."""
     for fatal in range(60 if mode == "kill" else 40):
         before = numbers_in(path)
         code = os.waitstatus_to_exitcode(os.waitpid(spawn(lambda: append_many(path), fatal, mode), 0)[1])
@@ -109,7 +109,7 @@ def test_killed_at_every_call(path: Path, mode: str) -> None:
     assert max(numbers_in(path)) > 100
 
 
-def test_a_reader_misses_nothing_while_files_are_put_aside(path: Path) -> None:
+def test_reader_misses_nothing_during_rotation(path: Path) -> None:
     log = EventLog(path, max_bytes=500, num_older=300)
 
     def write() -> None:
@@ -151,7 +151,7 @@ def test_full_disk(small_disk: Path) -> None:
     assert events[-2]["lines"] == 101 - written
 
 
-def test_a_rotation_that_fails_costs_no_older_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_rotation_loses_no_older_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = EventLog(path, max_bytes=200, num_older=2)
     for number in range(10):
         log.append("beat", number=number)
@@ -180,7 +180,7 @@ def test_a_rotation_that_fails_costs_no_older_file(path: Path, monkeypatch: pyte
     assert len(kept) > 3
 
 
-def test_closed_twice_and_appended_to_after(path: Path) -> None:
+def test_close_twice_and_append_afterwards(path: Path) -> None:
     log = EventLog(path)
     log.append("a")
     log.close()
@@ -190,9 +190,9 @@ def test_closed_twice_and_appended_to_after(path: Path) -> None:
     assert [event["event"] for event in read_events(path)] == ["a"]
 
 
-def test_lines_that_wait_for_a_slow_disk_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_lines_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = EventLog(path)
-    with log._changed:  # the thread cannot go on
+    with log._changed:  # blocks the thread
         for _ in range(10_000):
             log.append("long", reason="r" * 1000)
         assert log._num_waiting <= 4 << 20

@@ -1,4 +1,4 @@
-"""Disks that are full, at the server and at a client: what was committed stands, and the run resumes."""
+"""Full disks at the server and at a client: committed rounds are kept, and the run resumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full  # they mount a small disk
 
 
 def run_until_full(fedge: Fedge, folder: Path, disk: Path, file: str, **moment: Any) -> None:
-    """The first round stands; once there is space, the same command resumes, with the same clients."""
+    """The first round is kept; once there is space, the same command resumes with the same clients."""
     with Deployment(fedge, folder, FEDAVG, disk=disk) as deployment:
         deployment.start_server(**moment)
         deployment.start_clients()
@@ -59,7 +59,7 @@ def test_full_disk_from_the_start(fedge: Fedge, tmp_path: Path, small_disk: Path
 
 
 def test_full_disk_of_a_client(fedge: Fedge, tmp_path: Path, small_disk: Path) -> None:
-    """The task fails with the reason, rounds go on without the client, and it takes part again once there is space."""
+    """The task fails with the reason, rounds continue without the client, and it rejoins once there is space."""
     settings = changed(
         SCAFFOLD, rounds=6, selection={"fraction": 1.0}, evaluate={"every": 6}, net={"min_clients": 3, "lease_s": 20.0}
     )

@@ -1,4 +1,4 @@
-"""Who may upload: the budget, the order, and slow uploads that yield."""
+"""Upload grants: the budget, the order, and slow uploads that yield."""
 
 import math
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from fedge.net.grants import Grants
 MIB = 1 << 20
 
 
-def test_the_buffer_limits_how_many_upload_at_once() -> None:
+def test_buffer_limits_concurrent_uploads() -> None:
     grants = Grants(8 * MIB, 2 * MIB)
     for client in range(4):
         assert grants.request(client, 25 * MIB, 0.0) == [SendGrant(client)]
@@ -40,10 +40,10 @@ def test_first_come_first_served_even_if_a_later_one_would_fit() -> None:
     assert grants.request(1, 80, 0.0) == []
     assert grants.request(2, 10, 0.0) == []
     assert grants.waiting == (1, 2)
-    assert grants.release(1, 0.0) == [SendGrant(2)]  # the first of the queue has gone
+    assert grants.release(1, 0.0) == [SendGrant(2)]  # the first in the queue has left
 
 
-def test_asked_again_a_client_keeps_what_it_has() -> None:
+def test_repeated_request_keeps_grant_or_place() -> None:
     grants = Grants(10, 10)
     grants.request(0, 10, 0.0)
     grants.request(1, 10, 0.0)
@@ -69,14 +69,14 @@ def test_a_slow_upload_yields_if_others_wait() -> None:
     assert grants.release(1, 21.0) == [SendGrant(0)]
 
 
-def test_a_slow_upload_goes_on_while_nobody_waits() -> None:
+def test_slow_upload_continues_while_nobody_waits() -> None:
     grants = Grants(10, 10, min_rate=100.0)
     grants.request(0, 5000, 0.0)
     assert grants.tick(100.0) == []
     assert grants.request(1, 5000, 100.0) == [SendHold(0), SendGrant(1)]
 
 
-def test_bytes_of_the_past_do_not_help() -> None:
+def test_earlier_windows_do_not_count() -> None:
     grants = Grants(10, 10, min_rate=100.0)
     grants.request(0, 5000, 0.0)
     grants.request(1, 5000, 0.0)
@@ -85,7 +85,7 @@ def test_bytes_of_the_past_do_not_help() -> None:
     assert grants.tick(20.0) == [SendHold(0), SendGrant(1)]
 
 
-def test_a_slow_upload_that_has_become_fast_does_not_yield() -> None:
+def test_upload_that_became_fast_does_not_yield() -> None:
     grants = Grants(10, 10, min_rate=100.0)
     grants.request(0, 50_000, 0.0)
     for now in range(10, 100, 10):
@@ -101,7 +101,7 @@ def test_a_late_tick_measures_the_rate_over_the_whole_time() -> None:
     assert grants.request(1, 10, 20.0) == [SendHold(0), SendGrant(1)]  # 75 bytes/s
 
 
-def test_no_more_are_held_than_wait() -> None:
+def test_no_more_uploads_are_held_than_clients_wait() -> None:
     grants = Grants(20, 10, min_rate=100.0)
     for client in range(3):
         grants.request(client, 50, 0.0)
@@ -117,7 +117,7 @@ def test_without_a_minimum_rate_nobody_yields() -> None:
     assert grants.tick(1e6) == []
 
 
-def test_two_slow_clients_that_take_turns_finish_both() -> None:
+def test_two_slow_clients_taking_turns_both_finish() -> None:
     grants = Grants(10, 10, min_rate=100.0)
     size, rate = 1000, 25  # 40 s each, from the start after each hold
     now, sent, done = 0.0, {0: 0, 1: 0}, []
@@ -137,7 +137,7 @@ def test_two_slow_clients_that_take_turns_finish_both() -> None:
     assert sorted(done) == [0, 1]
 
 
-def test_a_client_that_never_begins_yields() -> None:
+def test_client_that_never_uploads_yields() -> None:
     grants = Grants(10, 10, min_rate=1.0)
     grants.request(0, 10, 0.0)
     grants.request(1, 10, 0.0)
@@ -145,7 +145,7 @@ def test_a_client_that_never_begins_yields() -> None:
 
 
 class Sender(NamedTuple):
-    """A client of a simulated upload: it begins again after each hold."""
+    """A client with a simulated upload, which starts over after each hold."""
 
     size: int
     rate: int  # bytes/s
@@ -174,7 +174,7 @@ def test_every_upload_is_granted_and_finishes(
     def carry_out(actions: list[GrantAction]) -> None:
         for action in actions:
             if isinstance(action, SendHold):
-                assert len(grants.granted) > 0  # it yields to somebody
+                assert len(grants.granted) > 0  # it yields to a waiting client
                 del sent[action.client]
             else:
                 sent[action.client] = 0
@@ -188,7 +188,7 @@ def test_every_upload_is_granted_and_finishes(
             assert grants.granted
             assert grants.used_bytes + cost[grants.waiting[0]] > buffer_bytes
 
-    # One after another, with windows that double until they suffice: at most 4 times as long as undisturbed, and 10 s.
+    # In turn, with windows that double until they suffice: at most 4 times as long as undisturbed, plus 10 s.
     patience = 30 + sum(4 * sender.size / sender.rate + 20 for sender in senders) * len(senders)
     now = 0
     while len(done) < len(senders):
@@ -213,7 +213,7 @@ def test_every_upload_is_granted_and_finishes(
 
 
 def test_slow_uploads_leave_room_for_others() -> None:
-    """A stream at 100 kB/s buffers no 8 MiB: once that is known, others may upload as well."""
+    """A stream at 100 kB/s does not buffer 8 MiB: once its rate is measured, others may upload as well."""
     grants = Grants(16 << 20)
     for client in range(4):
         grants.request(client, 25_000_000, 0.0)
@@ -223,7 +223,7 @@ def test_slow_uploads_leave_room_for_others() -> None:
     assert grants.progress(0, 50_000, 1.0) == []  # 8 MiB are not free yet
     assert grants.progress(1, 100_000, 1.0) == [SendGrant(2)]
     assert grants.used_bytes == (8 << 20) + 2 * (1 << 18)
-    assert grants.progress(0, 30_000_000, 2.0) == []  # it has become fast, and takes what is left of the buffer
+    assert grants.progress(0, 30_000_000, 2.0) == []  # it became fast, and takes the rest of the buffer
     assert grants.used_bytes == 16 << 20
     assert grants.release(2, 2.0) == [SendGrant(3)]
     assert grants.used_bytes == 16 << 20

@@ -1,4 +1,4 @@
-"""Peers that send garbage, announce gigabytes, or do not read: a server limits what they cost, and serves on."""
+"""Peers that send garbage, announce gigabytes, or do not read: a server limits their cost and keeps serving."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from net.echo import (
     PAYLOAD,
     SERVER,
     EchoService,
-    all_of,
     connected,
     in_chunks,
     in_loop,
+    read_all,
     serving,
 )
 from net.http2 import DATA, END_STREAM, PREFACE, call, frame, message
@@ -47,7 +47,7 @@ def tls(credentials: Credentials | None, folder: Path) -> ssl.SSLContext:
 
 
 async def sent(port: int, data: bytes, context: ssl.SSLContext | None = None, until: bytes | None = None) -> bytes:
-    """Return what the server says to some bytes until it closes the connection: up to a text, else for a moment."""
+    """Return the server's answer to some bytes until it disconnects; with `until`, up to this text."""
     reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
     got = b""
     try:
@@ -66,7 +66,7 @@ async def assert_serves(server: RunningServer, credentials: Credentials | None =
     async with connected(server, credentials) as session:
         await session.send(b"hello")
         assert await session.receive() == b"hello"
-        assert await all_of(session.fetch("task.1")) == PAYLOAD
+        assert await read_all(session.fetch("task.1")) == PAYLOAD
 
 
 def memory_bytes() -> int:
@@ -75,7 +75,7 @@ def memory_bytes() -> int:
 
 
 @in_loop
-async def test_a_message_that_is_too_large_ends_its_stream_alone() -> None:
+async def test_oversized_message_ends_only_its_stream() -> None:
     service = EchoService()
     async with serving(service) as server, connected(server) as session:
         creds = grpc.ssl_channel_credentials(ALICE.ca, ALICE.key, ALICE.certificate)
@@ -83,7 +83,7 @@ async def test_a_message_that_is_too_large_ends_its_stream_alone() -> None:
             raw = channel.stream_stream("/fedge.v1/Session")()
             await raw.write(bytes(MAX_MESSAGE_BYTES + 1))
             assert await raw.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert await service.ends.get() == "the client was cut off"
+        assert await service.ends.get() == "the client disconnected"
         await session.send(b"hello")
         assert await session.receive() == b"hello"
 
@@ -104,7 +104,7 @@ async def test_an_announced_gigabyte_is_refused_at_once(method: str, tmp_path: P
 
 
 @in_loop
-async def test_no_certificate_no_stream(tmp_path: Path) -> None:
+async def test_no_stream_without_a_certificate(tmp_path: Path) -> None:
     service = EchoService()
     async with serving(service) as server:
         assert await sent(server.port, call("Session"), tls(None, tmp_path)) == b""
@@ -112,7 +112,7 @@ async def test_no_certificate_no_stream(tmp_path: Path) -> None:
         accepted = b"fedge-session"
         assert service.peers == []
         assert accepted in await sent(server.port, call("Session"), tls(ALICE, tmp_path), until=accepted)
-        assert await service.ends.get() == "the client was cut off"
+        assert await service.ends.get() == "the client disconnected"
         assert [peer.name for peer in service.peers] == ["alice"]
 
 
@@ -135,12 +135,12 @@ async def test_garbage_on_the_port(secure: bool, tmp_path: Path) -> None:
                 *(sent(server.port, draw.randbytes(draw.randrange(1, 4000))) for _ in range(4)),
             )
             num_answered += sum(map(bool, answers))
-        assert num_answered > 20  # so mutations do reach gRPC
+        assert num_answered > 20  # so mutants do reach gRPC
         await assert_serves(server, own)
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
-    """Return bytes that are changed in a few places, cut, or doubled."""
+    """Return bytes with a few changes, truncated, or doubled."""
     work = bytearray(data)
     for _ in range(draw.randrange(1, 6)):
         where = draw.randrange(len(PREFACE), len(work))
@@ -159,7 +159,7 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 
 
 @in_loop
-async def test_connections_that_say_nothing_harm_nobody() -> None:
+async def test_silent_connections_are_harmless() -> None:
     async with serving(EchoService()) as server:
         silent = [await asyncio.open_connection(HOST, server.port) for _ in range(300)]
         await assert_serves(server)
@@ -188,7 +188,7 @@ async def test_too_many_connections_are_closed() -> None:
 
 
 class LongPayloads(EchoService):
-    """Has a payload that is larger than any buffer, and counts the chunks that were taken of it."""
+    """Serves a payload larger than any buffer, and counts the chunks that were sent."""
 
     num_chunks = 0
 
@@ -213,7 +213,7 @@ class LongPayloads(EchoService):
 
 
 @in_loop
-async def test_a_reader_that_stops_is_given_up_and_costs_little() -> None:
+async def test_stalled_reader_is_dropped_and_uses_little_memory() -> None:
     service = LongPayloads()
     async with serving(service, limits=StreamLimits(stall_s=0.5)) as server, connected(server) as session:
         chunks = session.fetch("task.1")
@@ -223,11 +223,11 @@ async def test_a_reader_that_stops_is_given_up_and_costs_little() -> None:
         await session.send(b"hello")
         assert await session.receive() == b"hello"
         with pytest.raises(LinkError, match=r"read nothing for 0\.5 s"):
-            await all_of(chunks)
+            await read_all(chunks)
 
 
 @in_loop
-async def test_a_client_that_reads_no_messages_is_given_up() -> None:
+async def test_client_that_reads_no_messages_is_dropped() -> None:
     service = LongPayloads()
     async with serving(service) as server, connected(server, AUTHORITY.issue("flooded")):
         assert await service.ends.get() == "the other side read nothing for 0.5 s"
@@ -235,7 +235,7 @@ async def test_a_client_that_reads_no_messages_is_given_up() -> None:
 
 
 @in_loop
-async def test_a_writer_that_stops_is_given_up() -> None:
+async def test_stalled_writer_is_dropped() -> None:
     service = EchoService()
 
     async def half() -> AsyncIterator[bytes]:
@@ -244,7 +244,7 @@ async def test_a_writer_that_stops_is_given_up() -> None:
 
     async with serving(service, limits=StreamLimits(stall_s=0.3)) as server, connected(server) as session:
         upload = asyncio.ensure_future(session.upload("task.1", half()))
-        assert await service.ends.get() == "upload: nothing came for 0.3 s"
+        assert await service.ends.get() == "upload: nothing received for 0.3 s"
         upload.cancel()
         assert await session.upload("task.2", in_chunks(PAYLOAD)) == b"%d bytes of alice" % len(PAYLOAD)
 
@@ -256,8 +256,8 @@ async def test_streams_of_one_peer_are_limited_by_kind() -> None:
         fetches = [session.fetch("task.1") for _ in range(2)]
         for chunks in fetches:
             await anext(chunks)
-        with pytest.raises(LinkError, match="alice has 2 streams open for fetch"):
-            await all_of(session.fetch("task.1"))
+        with pytest.raises(LinkError, match="alice already has 2 open streams for fetch"):
+            await read_all(session.fetch("task.1"))
         async with connected(server, AUTHORITY.issue("bob")) as other:
             await anext(other.fetch("task.1"))
         for chunks in fetches:
@@ -272,17 +272,17 @@ async def test_streams_of_one_peer_are_limited_by_kind() -> None:
 
 @in_loop
 async def test_calls_of_one_peer_are_limited_in_rate() -> None:
-    """Each kind for itself, and each peer for itself; the client takes it as a reason to try again."""
+    """Limits are per kind and per peer; the client treats a refusal as a reason to retry."""
     seldom = Rate(1 / 1000, 3)
     limits = StreamLimits(session_rate=seldom, fetch_rate=seldom, upload_rate=seldom)
-    expected = r"alice opens streams for {} too fast: expected at most 0.001 a second, 3 at once; try again later"
+    expected = r"alice opens streams for {} too fast: expected at most 0.001 per second, 3 at once; try again later"
     async with serving(EchoService(), limits=limits) as server, connected(server) as session:
         for _ in range(3):
-            assert await all_of(session.fetch("task.1")) == PAYLOAD
+            assert await read_all(session.fetch("task.1")) == PAYLOAD
             assert await session.upload("task.2", in_chunks(b"x" * 10)) == b"10 bytes of alice"
         with pytest.raises(LinkError, match=expected.format("fetch")) as fetch:
-            await all_of(session.fetch("task.1"))
-        # gRPC loses the status of a stream that is refused while the client writes to it, now and then
+            await read_all(session.fetch("task.1"))
+        # gRPC sometimes loses the status of a stream that is refused while the client writes to it
         with pytest.raises(LinkError, match=f"{expected.format('upload')}|Internal error from Core") as upload:
             await session.upload("task.2", in_chunks(b"x" * 10))
         for _ in range(2):
@@ -295,14 +295,14 @@ async def test_calls_of_one_peer_are_limited_in_rate() -> None:
         await session.send(b"still here")
         assert await session.receive() == b"still here"
         async with connected(server, AUTHORITY.issue("bob")) as other:
-            assert await all_of(other.fetch("task.1")) == PAYLOAD
+            assert await read_all(other.fetch("task.1")) == PAYLOAD
 
 
-BAD_METHOD = "Sess\x81ion"  # not UTF-8, which ends the loop of a server of grpcio
+BAD_METHOD = "Sess\x81ion"  # not UTF-8, which ends the loop of a grpcio server
 
 
 @in_loop
-async def test_a_method_that_is_no_text_ends_nothing(tmp_path: Path) -> None:
+async def test_method_name_that_is_not_utf8_does_not_stop_the_server(tmp_path: Path) -> None:
     async with serving(EchoService()) as server, connected(server) as session:
         await sent(server.port, call(BAD_METHOD), tls(ALICE, tmp_path))
         await session.send(b"hello")
@@ -311,7 +311,7 @@ async def test_a_method_that_is_no_text_ends_nothing(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_server_whose_loop_has_failed_listens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_restarts_after_its_loop_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedge.net.grpc_server._KnownMethods", cygrpc.AioServer)
     monkeypatch.setattr("fedge.net.grpc_server._WATCH_S", 0.05)
     service = EchoService()
@@ -321,7 +321,7 @@ async def test_a_server_whose_loop_has_failed_listens_again(tmp_path: Path, monk
         await sent(server.port, call(BAD_METHOD), tls(ALICE, tmp_path))
         with pytest.raises(LinkError):
             await session.receive()
-        assert await service.ends.get() == "the client was cut off"
+        assert await service.ends.get() == "the client disconnected"
         while True:
             try:
                 return await assert_serves(server)

@@ -10,7 +10,7 @@ from fedge.core.errors import ConfigError
 from fedge.net.host_names import check_hosts, default_hosts
 
 
-def test_one_spelling_without_repeats() -> None:
+def test_hosts_are_normalised_without_repeats() -> None:
     given = ["FL.example.org", "fl.example.org", "10.0.0.1", "::1", "0:0:0:0:0:0:0:1", "my_host", "a-1"]
     assert check_hosts(given) == ["fl.example.org", "10.0.0.1", "::1", "my_host", "a-1"]
 
@@ -20,7 +20,7 @@ WRONG += ["10.0.0.256", "fe80::1%eth0", "x" * 64, ".".join(["x" * 60] * 5), "a\n
 
 
 @pytest.mark.parametrize("host", WRONG)
-def test_what_is_neither_name_nor_address(host: str) -> None:
+def test_invalid_hosts(host: str) -> None:
     with pytest.raises(ConfigError, match="--host: expected a host name"):
         check_hosts([host])
 
@@ -32,6 +32,6 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_hosts(found) == found
 
 
-def test_a_host_name_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_host_name_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "Ann's laptop")
     assert default_hosts()[:3] == ["localhost", "127.0.0.1", "::1"]

@@ -1,4 +1,4 @@
-"""The hub alone: sessions are queues, and nothing travels."""
+"""The hub alone, with queues as sessions instead of a network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FACTS = Facts((2,), 3, "classes", 5)
 
 
 class QueueStream:
-    """A control stream of which a test is the other end."""
+    """A control stream whose other end is the test."""
 
     def __init__(self) -> None:
         self.said: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -59,7 +59,7 @@ class QueueStream:
 
 
 class Quiet:
-    """A log that is kept, and not written."""
+    """A log in memory."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -114,7 +114,7 @@ def make(tmp_path: Path) -> Iterator[Callable[[set[str]], Hub]]:
 
 @in_loop
 async def test_a_revoked_client_gets_no_payload(make: Callable[[set[str]], Hub]) -> None:
-    """Whoever has a certificate of the CA reaches the streams beside the session."""
+    """Any certificate of the CA gives access to the payload streams, which need no session."""
     hub = make({"bob"})
     await hub.finish(Outgoing(NoMeta(), {"x": torch.ones(4)}), lambda client: Named(), 0.0)
     for token in (INITIAL, FINAL):
@@ -142,12 +142,12 @@ async def test_a_broken_session_does_not_release_the_number_of_the_next(make: Ca
 
 
 @in_loop
-async def test_a_foreign_name_releases_nobodys_number(make: Callable[[set[str]], Hub]) -> None:
+async def test_refused_name_does_not_release_another_clients_number(make: Callable[[set[str]], Hub]) -> None:
     hub = make(set())
     alice = Client(hub, "alice")
     assert (await alice.greet()).number == 0
     mallory = Client(hub, "alice", certified="mallory")
-    assert "its certificate is of 'mallory'" in (await mallory.greet()).reason
+    assert "its certificate is for 'mallory'" in (await mallory.greet()).reason
     await mallory.leave()
     bob = Client(hub, "bob")
     assert (await bob.greet()).number == 1
@@ -157,7 +157,7 @@ async def test_a_foreign_name_releases_nobodys_number(make: Callable[[set[str]],
 
 @in_loop
 async def test_answers_are_examined_one_at_a_time(make: Callable[[set[str]], Hub]) -> None:
-    """Each may be as large as the model, and all of it is looked at."""
+    """Each may be as large as the model, and is read completely."""
     hub, met = make(set()), []
     together = threading.Barrier(2)
 
@@ -190,8 +190,8 @@ async def test_answers_are_examined_one_at_a_time(make: Callable[[set[str]], Hub
 
 
 @in_loop
-async def test_a_client_that_cannot_build_its_side_tells_why(make: Callable[[set[str]], Hub]) -> None:
-    """Clients may be hostile: their reasons are bounded, and safe to print."""
+async def test_reason_of_a_failed_build_is_reported(make: Callable[[set[str]], Hub]) -> None:
+    """Clients may be hostile: their reasons are truncated and made safe to print."""
     hub = make(set())
     for number in range(30):
         client = Client(hub, f"c{number}")
@@ -209,7 +209,7 @@ async def test_a_client_that_cannot_build_its_side_tells_why(make: Callable[[set
 
 
 @in_loop
-async def test_a_goodbye_without_a_reason_is_logged_with_one(make: Callable[[set[str]], Hub]) -> None:
+async def test_goodbye_without_a_reason_is_logged(make: Callable[[set[str]], Hub]) -> None:
     hub = make(set())
     alice = Client(hub, "alice")
     await alice.greet()
@@ -218,5 +218,5 @@ async def test_a_goodbye_without_a_reason_is_logged_with_one(make: Callable[[set
     await alice.leave()
     log: Any = hub._log
     assert [fields["reason"] for event, fields in log.events if event == "leave"] == [
-        "the client has said goodbye, without a reason"
+        "the client said goodbye without a reason"
     ]

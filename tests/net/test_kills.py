@@ -1,4 +1,4 @@
-"""Servers that are killed at any moment, and start again with the same command and the same clients."""
+"""Servers killed at any moment, and restarted with the same command and the same clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ON_THE_WAY = (
     "round reducing -> committing",
     "round committing -> committed",
 )
-"""What every round with several exchanges passes through if nothing goes wrong."""
+"""The transitions of a round with several exchanges if nothing goes wrong."""
 FOUR = (
     "task fetching -> working",
     "task uploading -> settled",
@@ -46,7 +46,7 @@ def assert_each_round_once(deployment: Deployment) -> None:
 
 
 def run_with_kills(fedge: Fedge, folder: Path, settings: Settings, moments: list[tuple[str, int]]) -> None:
-    """Kill the server at each of these moments, one after another in one run; the clients stay."""
+    """Kill the server at each of these moments in turn, in one run; the clients stay."""
     with Deployment(fedge, folder, settings) as deployment:
         deployment.start_server(die_at=moments[0])
         deployment.start_clients()
@@ -61,15 +61,15 @@ def run_with_kills(fedge: Fedge, folder: Path, settings: Settings, moments: list
 
 
 @pytest.mark.full
-def test_a_server_killed_at_every_transition(fedge: Fedge, tmp_path: Path) -> None:
-    """One run of dynamic averaging, in which the server dies at each of them; at some in a later exchange."""
+def test_server_killed_at_every_transition(fedge: Fedge, tmp_path: Path) -> None:
+    """One run of dynamic averaging, in which the server dies at each transition; at some, in a later exchange."""
     moments = [(name, 2 if name.startswith("task") else 1) for name in ON_THE_WAY]
     run_with_kills(fedge, tmp_path, DYNAVG, moments)
 
 
 @pytest.mark.full
 def test_the_transitions_of_an_undisturbed_run(fedge: Fedge, tmp_path: Path) -> None:
-    """Servers are killed at all of them, and they are those of the state machine."""
+    """They are those of the state machine, and servers are killed at all of them."""
     with Deployment(fedge, tmp_path, DYNAVG) as deployment:
         deployment.start_server()
         deployment.start_clients()
@@ -81,7 +81,7 @@ def test_the_transitions_of_an_undisturbed_run(fedge: Fedge, tmp_path: Path) -> 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [1, 4])
 def test_a_server_killed_early_and_late(fedge: Fedge, tmp_path: Path, number: int) -> None:
-    """At the first of all transitions, and at those of a later exchange or a later round."""
+    """At the very first transition, and at those of a later exchange or a later round."""
     few = {"round gathering -> open", "round reducing -> committing", "round committing -> committed"}
     moments = [(name, 2 if number > 1 and name in few else number) for name in ON_THE_WAY]
     run_with_kills(fedge, tmp_path, changed(DYNAVG, rounds=8), moments)
@@ -94,8 +94,8 @@ def test_a_server_killed_with_each_algorithm(fedge: Fedge, tmp_path: Path, scene
 
 
 @pytest.mark.full
-def test_a_restarted_server_waits_for_the_clients_that_it_had(fedge: Fedge, tmp_path: Path) -> None:
-    """Else the next cohort would consist of those that reconnect first, since few clients are enough for a round."""
+def test_restarted_server_waits_for_its_clients(fedge: Fedge, tmp_path: Path) -> None:
+    """Otherwise the next cohort would consist of those that reconnect first, since a round needs only few clients."""
     go = tmp_path / "go"
     with Deployment(fedge, tmp_path, changed(FEDAVG, selection={"fraction": 0.67})) as deployment:
         deployment.start_server(die_at=("round committing -> committed", 1))
@@ -116,7 +116,7 @@ def test_a_restarted_server_waits_for_the_clients_that_it_had(fedge: Fedge, tmp_
 
 
 def test_a_server_killed_after_the_last_commit(fedge: Fedge, tmp_path: Path) -> None:
-    """Started again, it tells the clients of the end; then the run is complete."""
+    """After a restart it tells the clients that the run is complete."""
     run_with_kills(fedge, tmp_path, FEDAVG, [("round committing -> committed", FEDAVG["rounds"])])
 
 

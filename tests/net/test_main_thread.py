@@ -14,10 +14,10 @@ PATIENCE_S = 5.0
 
 
 class Model:
-    """Something large."""
+    """A large object."""
 
 
-def test_the_main_thread_keeps_nothing_of_work_that_is_done() -> None:
+def test_main_thread_keeps_no_reference_to_finished_work() -> None:
     main, done = MainThread(), Future[None]()
     found: list[object] = []
 

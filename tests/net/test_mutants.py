@@ -48,16 +48,16 @@ QUOTAS = {
 }
 WARM_UP = dict.fromkeys(QUOTAS, 30)
 FEW = {"hello": 60, "ready": 40, "control": 120, "upload": 60, "evaluation": 8, "stray": 60, "http2": 16, "raw": 16}
-FEW["half open"] = 0  # they take 20 s
+FEW["half open"] = 0  # takes 20 s
 HONEST = range(3)
 ROLES: dict[int, Callable[..., object]] = {
     **dict.fromkeys(range(3, 9), interrupt),
     **dict.fromkeys(range(9, 15), upload_mutants),
     **dict.fromkeys(range(15, 17), stray),
-    **dict.fromkeys(range(17, 25), say_hello),  # many, as one name may open a few sessions a second only
+    **dict.fromkeys(range(17, 25), say_hello),  # many, since one name may open only a few sessions per second
     **dict.fromkeys(range(25, 31), get_ready),
 }
-"""What the client with each number does."""
+"""The action of each client, by number."""
 NUM_CLIENTS = 33
 SETTINGS = changed(
     FEDAVG,
@@ -70,17 +70,17 @@ SETTINGS = changed(
 )
 LONGEST_S = 600.0
 MOST_GROWTH_BYTES = 40 << 20
-"""Of the server's memory: a leak of 4 KiB for each mutant would show.
+"""Limit of the growth of the server's memory: a leak of 4 KiB per mutant would exceed it.
 
-17 to 24 MiB were measured, and it is no leak for each mutant: four times as many (41,660) took 27 MiB, of which 9 came
-after the first quarter. Python held no more objects after 20,800 mutants than after 2,600, so that the growth is in
-native memory: of gRPC, and what the allocator keeps.
+The measured growth is 17 to 24 MiB and not proportional to the number of mutants: four times as many (41,660) took
+27 MiB, of which 9 came after the first quarter. Python held no more objects after 20,800 mutants than after 2,600, so
+the growth is in native memory, of gRPC and the allocator.
 """
-MORE_DESCRIPTORS = 5  # files of the run that may be open at the moment
+MORE_DESCRIPTORS = 5  # files of the run that may be open temporarily
 
 
 class Campaign:
-    """A secure deployment, and the peers that talk to its server."""
+    """A secure deployment, and the peers that connect to its server."""
 
     def __init__(self, deployment: Deployment, tally: Tally) -> None:
         self.deployment, self.tally = deployment, tally
@@ -133,7 +133,7 @@ class Campaign:
 
 
 def memory_bytes(pid: int) -> int:
-    """Return the memory that a process has to itself, and its part of what it shares."""
+    """Return the proportional set size of a process, in bytes."""
     (found,) = re.findall(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
     return int(found) << 10
 
@@ -143,27 +143,27 @@ def num_descriptors(pid: int) -> int:
 
 
 async def until(happened: Callable[[], bool], what: str) -> None:
-    """Look again and again."""
+    """Check repeatedly."""
     async with watch(what):
         while not happened():
             await asyncio.sleep(0.02)
 
 
 async def flood(campaign: Campaign) -> None:
-    """Valid messages, but too many of them: each limit answers, and says which one it is."""
+    """Send too many valid messages: each limit refuses with a reason that names it."""
     async with campaign.peer(31) as peer, campaign.peer(32) as other:
         async with peer.joined() as session:
             await session.send(*[encode(Beat())] * 1000)
             fate = await session.fate()
-            assert "expected at most 20 messages a second" in fate.reason or fate.outcome == "left", fate
+            assert "expected at most 20 messages per second" in fate.reason or fate.outcome == "left", fate
         async with peer.joined() as session:
             await session.say(peer.hello())
-            assert await session.fate() == Fate("refused", "the client has joined already")
+            assert await session.fate() == Fate("refused", "the client has already joined")
         async with peer.joined(), peer.conversation(), peer.conversation() as third:
             ended = await third.hear()
             assert ended.code is StatusCode.RESOURCE_EXHAUSTED
-            assert ended.details == "c31 has 2 streams open for session, and may have no more; try again later"
-            async with other.joined():  # others are not concerned
+            assert ended.details == "c31 already has 2 open streams for session, the maximum; try again later"
+            async with other.joined():  # others are not affected
                 pass
         answers = []
         for _ in range(50):  # each replaces the one before
@@ -172,16 +172,16 @@ async def flood(campaign: Campaign) -> None:
                 answers.append(await session.hear(Welcome))
         refused = [each for each in answers if isinstance(each, Ended)]
         assert 0 < len(refused) < 50
-        too_fast = "c31 opens streams for session too fast: expected at most 5 a second, 20 at once; try again later"
+        too_fast = "c31 opens streams for session too fast: expected at most 5 per second, 20 at once; try again later"
         assert set(refused) == {Ended(StatusCode.RESOURCE_EXHAUSTED, too_fast)}
         async with other.joined():
             pass
 
 
 async def send_all(campaign: Campaign, quotas: dict[str, int], num_parts: int) -> None:
-    """Send mutants; after each part connections are closed, and rounds must have been committed.
+    """Send mutants; after each batch, connections are closed and rounds must have been committed.
 
-    At the end the server has no more files open than before.
+    At the end the server has no more open files than before.
     """
     deployment, tally, pid = campaign.deployment, campaign.tally, campaign.deployment.server.pid
     await until(lambda: len(deployment.records()) > 3, "rounds of honest clients before")
@@ -208,7 +208,7 @@ async def few(campaign: Campaign) -> None:
 
 
 async def many(campaign: Campaign) -> dict[str, float]:
-    """Send all mutants while honest clients take part; return what it took, and cost the server."""
+    """Send all mutants while honest clients take part; return the time taken and the server's resources used."""
     deployment, pid = campaign.deployment, campaign.deployment.server.pid
     async with campaign.honest() as honest:
         await campaign.attack(WARM_UP)
@@ -228,10 +228,10 @@ def assert_alive(honest: list[asyncio.Task[None]]) -> None:
 
 
 def survive(fedge: Fedge, folder: Path, quotas: dict[str, int], attack: Callable[[Campaign], Awaitable[T]]) -> T:
-    """Each mutant is answered or dropped with a reason; the server lives, and the model is as it must be.
+    """Each mutant is answered or dropped with a reason; the server survives, and the model is correct.
 
-    An honest client answers with the model that it was sent, and no mutant is a valid upload of another one: so the
-    model must be the initial one at the end, bit for bit.
+    Honest clients return the model that they received, and no mutant is a valid upload of another one. At the end the
+    model must therefore equal the initial one bit for bit.
     """
     tally = Tally(SEED, WARM_UP)
     with Deployment(fedge, folder, SETTINGS, secure=True) as deployment:
@@ -248,7 +248,7 @@ def survive(fedge: Fedge, folder: Path, quotas: dict[str, int], attack: Callable
         server.send(signal.SIGINT)
         ended = server.wait()
         assert "Traceback" not in ended.err
-        assert "the server listens again" not in ended.err
+        assert "restarting the server" not in ended.err
         assert not campaign.verdicts.keys() - {"received", "late"}, campaign.verdicts
         assert_reasons_are_logged(deployment, tally)
         assert not list((deployment.run / "spool").iterdir())
@@ -264,14 +264,14 @@ def test_a_few_hundred_mutants(fedge: Fedge, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_ten_thousand_mutants(fedge: Fedge, tmp_path: Path) -> None:
-    """Memory and descriptors of the server do not grow with them either."""
+    """The server's memory and descriptors do not grow with the number of mutants either."""
     assert sum(QUOTAS.values()) >= 10_000
     cost = survive(fedge, tmp_path, QUOTAS, many)
     assert cost["memory after"] - cost["memory before"] < MOST_GROWTH_BYTES
 
 
 def assert_reasons_are_logged(deployment: Deployment, tally: Tally) -> None:
-    """Whoever left in good order, of its own accord, is in the log with the reason; so is whoever was not told one."""
+    """The log has the reason for every clean goodbye, and for every end whose reason the peer did not receive."""
     events = deployment.events("join", "leave", "drop", "refuse", "reject")
     logged = Counter(each["name"] for each in events if each["event"] in ("leave", "drop") and _has_reason(each))
     missing = {name: number - logged[name] for name, number in tally.left.items() if number > logged[name]}

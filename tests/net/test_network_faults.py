@@ -1,4 +1,4 @@
-"""Links that are cut, idle or slow, between real processes."""
+"""Cut, idle or slow links between real processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLOW_LINK = 5e6 / 8
 
 @contextmanager
 def proxied(port: int, **options: Any) -> Iterator[Proxy]:
-    """A proxy before a port; it runs in a thread, so that a test can wait for processes meanwhile."""
+    """Run a proxy for a port in a thread, so that a test can wait for processes meanwhile."""
     loop, proxy = asyncio.new_event_loop(), Proxy(port, **options)
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -44,7 +44,7 @@ def proxied(port: int, **options: Any) -> Iterator[Proxy]:
 
 
 class _FromOutside:
-    """The methods of a proxy, called in its own loop."""
+    """Calls a proxy's methods in its own event loop."""
 
     def __init__(self, proxy: Proxy, loop: asyncio.AbstractEventLoop) -> None:
         self._proxy, self._loop = proxy, loop
@@ -63,7 +63,7 @@ class _FromOutside:
 def one_behind_a_proxy(
     fedge: Fedge, folder: Path, settings: dict[str, Any], held: int = 2, **options: Any
 ) -> Iterator[tuple[Deployment, Any, Path]]:
-    """Three clients, one of them behind a proxy; in its n-th work it waits until a file is there."""
+    """Three clients, one behind a proxy, which waits in its n-th work until a file exists."""
     go_on = folder / "go on"
     with Deployment(fedge, folder, settings) as deployment:
         deployment.start_server()
@@ -80,7 +80,7 @@ def in_round(deployment: Deployment, number: int) -> None:
     deployment.wait_for_event("fetch", client=VICTIM, round=number)
 
 
-def test_a_cut_shorter_than_the_lease_costs_nothing(fedge: Fedge, tmp_path: Path) -> None:
+def test_cut_shorter_than_the_lease_loses_no_work(fedge: Fedge, tmp_path: Path) -> None:
     settings = changed(SCAFFOLD, selection={"fraction": 1.0}, evaluate={"every": 3})
     with one_behind_a_proxy(fedge, tmp_path, settings) as (deployment, proxy, go_on):
         in_round(deployment, 2)
@@ -91,7 +91,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(fedge: Fedge, tmp_path: Path
         deployment.finish()
         deployment.assert_equals_simulation()
         tokens = [event for event in deployment.events("fetch") if event["client"] == VICTIM and event["round"] == 2]
-        assert len(tokens) <= 2  # it has not begun again after both cuts; the first may have come while it fetched
+        assert len(tokens) <= 2  # it did not start over after both cuts; the first may have happened during a fetch
 
 
 @pytest.mark.full
@@ -111,8 +111,8 @@ def test_a_cut_longer_than_the_lease_drops_the_client(fedge: Fedge, tmp_path: Pa
 
 
 @pytest.mark.full
-def test_an_idle_connection_that_is_cut_keeps_its_task(fedge: Fedge, tmp_path: Path) -> None:
-    """As by a NAT, which forgets connections on which nothing moves; here, sooner than the client beats."""
+def test_cut_idle_connection_keeps_its_task(fedge: Fedge, tmp_path: Path) -> None:
+    """As a NAT drops idle connections; here, sooner than the client sends heartbeats."""
     with one_behind_a_proxy(fedge, tmp_path, FEDAVG, idle_s=1.0) as (deployment, proxy, go_on):
         in_round(deployment, 2)
         wait_until(lambda: proxy.num_cut >= 2)
@@ -123,10 +123,10 @@ def test_an_idle_connection_that_is_cut_keeps_its_task(fedge: Fedge, tmp_path: P
 
 
 @pytest.mark.full
-def test_a_connection_that_is_forgotten_silently_is_replaced(fedge: Fedge, tmp_path: Path) -> None:
-    """No byte moves any more, and nobody is told: the client finds out before the lease ends.
+def test_silently_dropped_connection_is_replaced(fedge: Fedge, tmp_path: Path) -> None:
+    """Without any notification, no more bytes arrive: the client notices before the lease expires.
 
-    The proxy still acknowledges what the client sends, so it takes gRPC's own ping to notice, after 80 s.
+    The proxy still acknowledges what the client sends, so only gRPC's own ping notices, after 80 s.
     """
     settings = changed(FEDAVG, net={"lease_s": 115.0, "grace_s": 115.0})
     with one_behind_a_proxy(fedge, tmp_path, settings) as (deployment, proxy, go_on):
@@ -140,7 +140,7 @@ def test_a_connection_that_is_forgotten_silently_is_replaced(fedge: Fedge, tmp_p
 
 @pytest.mark.full
 def test_a_straggler_does_not_delay_the_deadline(fedge: Fedge, tmp_path: Path) -> None:
-    """It shows that it lives, but does not finish; the exchange closes at the deadline, by the machine's own clock."""
+    """It sends heartbeats but does not finish; the exchange closes at the deadline, by the machine's clock."""
     settings = changed(FEDAVG, net={"deadline_s": 3.0, "grace_s": 100.0, "lease_s": 2.0})
     with one_behind_a_proxy(fedge, tmp_path, settings) as (deployment, _, go_on):
         deployment.wait_for_event("late", client=VICTIM, round=2, reason="the deadline of 3 s has passed")

@@ -1,4 +1,4 @@
-"""Clients' own files: by name in the server's order, or refused with the names."""
+"""Clients' own files: columns and classes matched by name to the server's order, or refused with the names."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def function(folder: Path, body: str) -> str:
     return f"{folder / 'my.py'}:load"
 
 
-def test_a_tables_columns_and_classes_go_by_name(tmp_path: Path) -> None:
+def test_columns_and_classes_of_a_table_are_matched_by_name(tmp_path: Path) -> None:
     spec = csv(tmp_path, "b,kind,a\n1,dog,2\n3,cat,4\n5,dog,6\n")
     wanted = plan(outputs=3, columns=["a", "b"], classes=["fish", "dog", "cat"])
     assert load_spec(spec).named is None
@@ -84,7 +84,7 @@ def test_a_table_of_values_and_a_parquet_file(tmp_path: Path) -> None:
         ("kind,b,a", {}, r"column 'a': expected numbers, got text .*; write it as numbers in this file"),
     ],
 )
-def test_a_table_that_does_not_fit(tmp_path: Path, header: str, options: dict[str, Any], problem: str) -> None:
+def test_mismatched_table(tmp_path: Path, header: str, options: dict[str, Any], problem: str) -> None:
     inputs = ",".join("1" for _ in header.split(",")[:-1])
     spec = csv(tmp_path, f"{header}\n{inputs},dog\n{inputs},cat\n")
     with pytest.raises(DataError, match=problem):
@@ -100,7 +100,7 @@ def test_labels_in_a_table_may_be_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["npz", "folder", "function", "pair", "mapping", "data sets"])
-def test_arrays_of_every_form(tmp_path: Path, form: str) -> None:
+def test_arrays_in_every_format(tmp_path: Path, form: str) -> None:
     wanted = plan()
     if form == "npz":
         np.savez(tmp_path / "d.npz", x_train=X, y_train=Y, x_test=X[:3], y_test=Y[:3])
@@ -176,7 +176,7 @@ def test_labels_are_matched_by_name_too(tmp_path: Path) -> None:
         ({"x": np.array([{}] * 10), "y": Y}, {}, "cannot be read as NumPy arrays: Object arrays"),
     ],
 )
-def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], options: dict[str, Any], problem: str) -> None:
+def test_mismatched_arrays(tmp_path: Path, arrays: dict[str, Any], options: dict[str, Any], problem: str) -> None:
     np.savez(tmp_path / "d.npz", **arrays)
     with pytest.raises(DataError, match=problem):
         load_spec(str(tmp_path / "d.npz")).load(plan(**options), 0)
@@ -235,7 +235,7 @@ def test_sums_then_normalised(tmp_path: Path) -> None:
     assert (scaled.number, scaled.facts) == (5, own.facts)
 
 
-def test_own_files_under_a_data_set_of_the_server(tmp_path: Path) -> None:
+def test_own_files_with_a_server_data_set(tmp_path: Path) -> None:
     x = np.random.default_rng(1).random((6, 1, 28, 28), np.float32)
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(6))
     part = Digits(clients=3, normalise=True).server_part(1)
@@ -248,7 +248,7 @@ def test_own_files_under_a_data_set_of_the_server(tmp_path: Path) -> None:
         load_spec(str(tmp_path / "d.npz")).load(noisy, 0)
 
 
-def test_specs_that_name_nothing(tmp_path: Path) -> None:
+def test_invalid_specs(tmp_path: Path) -> None:
     for spec in ("", "nothing", str(tmp_path / "no.csv"), str(tmp_path / "no")):
         with pytest.raises((ConfigError, DataError)):
             load_spec(spec).load(plan(), 0)

@@ -1,4 +1,4 @@
-"""Metrics that clients count: the included ones, and one in a file that a client's owner has to allow."""
+"""Metrics computed at clients: built-in ones, and one in a file that each client must allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts that are the experimenter's own, which a client uses only if its owner allows the file."""
+"""User-defined parts, which a client uses only if the file is allowed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def build(shape, num_outputs):
 """
 
 
-def test_a_file_that_clients_allow(fedge: Fedge, tmp_path: Path) -> None:
+def test_allowed_file(fedge: Fedge, tmp_path: Path) -> None:
     server, client = tmp_path / "my_model.py", tmp_path / "copies" / "their_model.py"
     client.parent.mkdir()
     server.write_text(MODEL)
@@ -31,7 +31,7 @@ def test_a_file_that_clients_allow(fedge: Fedge, tmp_path: Path) -> None:
         refused = deployment.start_client(0).wait()
         assert refused.code == 2
         assert "the server asks for my_model.py:build (SHA-256 " in refused.err
-        assert "which you have not allowed" in refused.err
+        assert "which is not allowed" in refused.err
         for number in range(deployment.num_clients):
             deployment.start_client(number, "--allow", client)
         deployment.finish()
@@ -39,8 +39,8 @@ def test_a_file_that_clients_allow(fedge: Fedge, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_an_algorithm_a_model_and_a_codec_that_clients_allow(fedge: Fedge, tmp_path: Path) -> None:
-    """The schedule is the server's own business. The server is killed, and resumes."""
+def test_allowed_algorithm_model_and_codec(fedge: Fedge, tmp_path: Path) -> None:
+    """The schedule needs no permission, since only the server uses it. The server is killed, and resumes."""
     server, client = write_own(tmp_path / "server"), write_own(tmp_path / "client")
     settings = changed(
         FEDAVG,

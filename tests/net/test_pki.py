@@ -1,4 +1,4 @@
-"""The authority's directory: create, sign, renew, replace, revoke, list; crashes, damage and two processes at once."""
+"""The authority's directory: create, sign, renew, replace, revoke, list; crashes, damage and concurrent processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def request_by(tmp_path: Path) -> Callable[..., Path]:
-    """Make the request of a client; one with another `place` is for another key."""
+    """Create a client's request; another `place` means another key."""
 
     def make(name: str, place: str = "") -> Path:
         return request_certificate(tmp_path / f"{name}{place}", name).request
@@ -48,7 +48,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_modes(folder: Path, request_by: Callable[..., Path]) -> None:
+def test_file_modes(folder: Path, request_by: Callable[..., Path]) -> None:
     client = request_by("a").parent
     assert [mode(path) for path in (folder, client)] == [0o700, 0o700]
     keys = [folder / "ca.key", folder / "server.key", client / "a.key"]
@@ -70,12 +70,12 @@ def test_init_again_renews_the_server_and_nothing_else(folder: Path, request_by:
     assert pki.init(folder, ["10.0.0.9"], NOW).hosts == ["10.0.0.9", "localhost", "127.0.0.1", "::1"]
 
 
-def test_init_without_hosts_names_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_without_hosts_uses_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pki, "default_hosts", lambda: ["lab7", "localhost", "10.1.2.3"])
     assert pki.init(tmp_path / "pki", (), NOW).hosts == ["lab7", "localhost", "10.1.2.3", "127.0.0.1", "::1"]
 
 
-def test_a_wrong_host_changes_nothing(folder: Path) -> None:
+def test_invalid_host_changes_nothing(folder: Path) -> None:
     before = content(folder)
     with pytest.raises(ConfigError, match="--host"):
         pki.init(folder, ["fl.example.org:8443"], NOW + DAY)
@@ -84,7 +84,7 @@ def test_a_wrong_host_changes_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("crash_at", range(5))
 def test_init_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash_at: int) -> None:
-    """Whichever of the five files was the last, the next call completes the directory and keeps every key."""
+    """Whichever of the five files was written last, the next call completes the directory and keeps every key."""
     folder, write, written = tmp_path / "pki", pki.write_atomic, []
 
     def crash(path: Path, *args: Any, **options: Any) -> None:
@@ -117,7 +117,9 @@ def test_sign_gives_the_client_an_identity(folder: Path, request_by: Callable[..
     assert found.hosts == ()
 
 
-def test_the_name_is_the_requests_not_the_files(folder: Path, request_by: Callable[..., Path], tmp_path: Path) -> None:
+def test_name_is_read_from_the_request_not_the_file_name(
+    folder: Path, request_by: Callable[..., Path], tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "inbox"
     elsewhere.mkdir()
     shutil.copy(request_by("a"), elsewhere / "b.csr")
@@ -134,7 +136,7 @@ def test_renewal_keeps_name_and_key(folder: Path, request_by: Callable[..., Path
     assert [each.state(NOW + 341 * DAY) for each in read_issued(folder)] == ["expires soon", "valid"]
 
 
-def test_another_key_needs_a_decision(folder: Path, request_by: Callable[..., Path]) -> None:
+def test_another_key_needs_replace(folder: Path, request_by: Callable[..., Path]) -> None:
     pki.sign(folder, request_by("a"), now=NOW)
     pki.sign(folder, request_by("b"), now=NOW)
     stranger = request_by("a", "-elsewhere")
@@ -152,7 +154,7 @@ def test_another_key_needs_a_decision(folder: Path, request_by: Callable[..., Pa
     assert not pki.sign(folder, stranger, now=NOW).replaced
 
 
-def test_a_revoked_key_stays_out(folder: Path, request_by: Callable[..., Path]) -> None:
+def test_revoked_key_stays_refused(folder: Path, request_by: Callable[..., Path]) -> None:
     request = request_by("a")
     pki.sign(folder, request, now=NOW)
     pki.revoke(folder, "a", NOW)
@@ -173,7 +175,7 @@ def test_revocation_is_noticed_without_a_restart(folder: Path, request_by: Calla
     assert pki.revoke(folder, "a", NOW) == []
 
 
-def test_a_record_that_cannot_be_read_keeps_what_is_known(folder: Path, request_by: Callable[..., Path]) -> None:
+def test_unreadable_record_keeps_known_revocations(folder: Path, request_by: Callable[..., Path]) -> None:
     mark = pki.sign(folder, request_by("a"), now=NOW).record.fingerprint
     pki.revoke(folder, "a", NOW)
     revoked = RevocationList(folder)
@@ -241,12 +243,12 @@ def test_no_authority(tmp_path: Path, request_by: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("lost", "problem"),
     [
-        ("ca.key", "where the authority's key is kept"),
+        ("ca.key", "on the machine that has the authority's key"),
         ("ca.crt", "ca.crt is missing"),
-        ("issued.jsonl", "put back a copy"),
+        ("issued.jsonl", "restore it from a backup"),
     ],
 )
-def test_lost_files_are_not_made_anew(folder: Path, request_by: Callable[..., Path], lost: str, problem: str) -> None:
+def test_lost_files_are_not_recreated(folder: Path, request_by: Callable[..., Path], lost: str, problem: str) -> None:
     pki.sign(folder, request_by("a"), now=NOW)
     (folder / lost).unlink()
     before = content(folder)
@@ -255,12 +257,12 @@ def test_lost_files_are_not_made_anew(folder: Path, request_by: Callable[..., Pa
     assert content(folder) == before
 
 
-def test_a_server_needs_no_key_of_the_authority(folder: Path, request_by: Callable[..., Path]) -> None:
+def test_server_does_not_need_the_authoritys_key(folder: Path, request_by: Callable[..., Path]) -> None:
     (folder / "ca.key").unlink()
     assert load_server(folder, NOW).hosts[0] == "fl.example.org"
     assert not RevocationList(folder).is_revoked("0" * 64)
     assert [each.role for each in pki.list_certificates(folder, now=NOW)] == ["authority", "server"]
-    with pytest.raises(NetworkError, match="where the authority's key is kept"):
+    with pytest.raises(NetworkError, match="on the machine that has the authority's key"):
         pki.sign(folder, request_by("a"), now=NOW)
 
 
@@ -271,10 +273,10 @@ def test_a_key_of_another_authority(folder: Path, tmp_path: Path) -> None:
         pki.init(folder, now=NOW)
 
 
-def test_an_authority_has_an_end_and_a_start(folder: Path, request_by: Callable[..., Path]) -> None:
+def test_authority_expired_or_not_yet_valid(folder: Path, request_by: Callable[..., Path]) -> None:
     with pytest.raises(NetworkError, match="expired on 2040"):
         pki.sign(folder, request_by("a"), now=NOW + 3653 * DAY)
-    with pytest.raises(NetworkError, match="the clock here shows 2030-04-01; set the clock"):
+    with pytest.raises(NetworkError, match="this machine's clock shows 2030-04-01; set the clock"):
         pki.sign(folder, request_by("a"), now=NOW - 30 * DAY)
     assert read_issued(folder) == []
 
@@ -282,16 +284,16 @@ def test_an_authority_has_an_end_and_a_start(folder: Path, request_by: Callable[
 @pytest.mark.parametrize("name", ["ca.crt", "ca.key", "server.crt", "server.key", "issued.jsonl"])
 def test_the_authoritys_files_are_not_overwritten(folder: Path, request_by: Callable[..., Path], name: str) -> None:
     before = content(folder)
-    with pytest.raises(ConfigError, match="would be overwritten"):
+    with pytest.raises(ConfigError, match="is not a client's certificate"):
         pki.sign(folder, request_by("a"), folder / name, now=NOW)
     assert content(folder) == before
 
 
-def test_what_is_no_certificate_is_not_overwritten(folder: Path, request_by: Callable[..., Path]) -> None:
+def test_other_files_are_not_overwritten(folder: Path, request_by: Callable[..., Path]) -> None:
     request = request_by("a")
     for path in (request, request.with_suffix(".key")):
         before = path.read_bytes()
-        with pytest.raises(ConfigError, match="would be overwritten"):
+        with pytest.raises(ConfigError, match="is not a client's certificate"):
             pki.sign(folder, request, path, now=NOW)
         assert path.read_bytes() == before
     for path in (request.parent, request.parent / "absent" / "a.crt"):
@@ -301,7 +303,7 @@ def test_what_is_no_certificate_is_not_overwritten(folder: Path, request_by: Cal
 
 
 def test_a_planted_link_is_not_followed(folder: Path, request_by: Callable[..., Path], tmp_path: Path) -> None:
-    """Whoever may put requests into the operator's inbox must not choose which file is written."""
+    """A client that sends requests to the operator must not choose which file is written."""
     request, target = request_by("a"), tmp_path / "target"
     target.write_text("precious")
     request.with_name("a.crt.part").symlink_to(target)

@@ -1,4 +1,4 @@
-"""Digests by which a server and a client find out whether they built the same."""
+"""Digests with which a server and a client compare their builds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedge.net.plan import digests, first_difference, plan_of
         ("fine_tune_steps", {"evaluate": {"fine_tune_steps": 1, "user_accuracy": True}}),
     ],
 )
-def test_another_version_of_a_wrapper_differs(
+def test_wrapper_version_changes_the_digest(
     wrapper: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only if the run has this wrapper."""

@@ -1,4 +1,4 @@
-"""A client takes part when its owner's conditions hold."""
+"""Policies: when a client takes part."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_without_a_condition_all_work_is_accepted(texts: list[str]) -> None:
 def test_hours(policy: str, clock: str, accepts: bool) -> None:
     reason = read_policies([policy], at(clock)).decide(OFFER)
     assert (reason is None) == accepts
-    assert accepts or str(reason).startswith(f"it is {clock}, outside of ")
+    assert accepts or str(reason).startswith(f"it is {clock}, outside ")
 
 
 @pytest.mark.parametrize(("load", "accepts"), [(0.0, True), (0.5, True), (0.51, False), (16.0, False)])
@@ -63,7 +63,7 @@ def test_an_unknown_load_declines() -> None:
     def fail() -> float:
         raise OSError("not here")
 
-    assert read_policies(["load=0.5"], Machine(load=fail)).decide(OFFER) == "the load is not known (not here)"
+    assert read_policies(["load=0.5"], Machine(load=fail)).decide(OFFER) == "the load is unknown (not here)"
 
 
 def test_this_machine_has_a_load() -> None:
@@ -101,7 +101,7 @@ def battery(status: str) -> dict[str, str]:
         ({"BAT0": battery("Full"), "BAT1": battery("Discharging")}, False),
         ({"hid-mouse": MOUSE}, True),
         ({"hid-mouse": MOUSE, "AC": MAINS_OFF, "BAT0": battery("Discharging")}, False),
-        ({"AC": MAINS_OFF}, True),  # no battery: it runs, so it has power
+        ({"AC": MAINS_OFF}, True),  # no battery, so it must have power
     ],
 )
 def test_ac(tmp_path: Path, supplies: Mapping[str, Mapping[str, str]], accepts: bool) -> None:
@@ -119,7 +119,7 @@ def test_a_system_without_power_supplies_has_no_battery(tmp_path: Path) -> None:
 
 
 def networked(folder: Path, script: str) -> Machine:
-    """A machine on which `busctl` is this shell script."""
+    """Return a machine on which `busctl` is this shell script."""
     program = folder / "busctl"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -135,8 +135,8 @@ def networked(folder: Path, script: str) -> Machine:
         ("echo u 3", "the network is probably metered"),
         ("echo u 0", "the network may be metered: NetworkManager does not know"),
         ("echo u 9", "the network may be metered: NetworkManager does not know"),
-        ("echo no such service >&2; exit 1", "NetworkManager does not answer whether the network is metered"),
-        ("echo u four", "NetworkManager does not answer whether the network is metered"),
+        ("echo no such service >&2; exit 1", "NetworkManager does not report whether the network is metered"),
+        ("echo u four", "NetworkManager does not report whether the network is metered"),
     ],
 )
 def test_unmetered(tmp_path: Path, script: str, reason: str | None) -> None:
@@ -156,15 +156,15 @@ def test_unmetered_asks_network_manager_for_its_property(tmp_path: Path) -> None
     [
         ("return None", None),
         ("return True", None),
-        ("return False", "the owner's policy declines"),
-        ("return ''", "the owner's policy declines"),
+        ("return False", "the client's policy declines"),
+        ("return ''", "the client's policy declines"),
         ("return 'on holiday'", "on holiday"),
         ("return f'{offer.kind} {offer.round} {offer.num_bytes} {offer.deadline_s}'", "work 3 1000000 60.0"),
-        ("return 1", "the owner's policy failed: expected None, a bool or a reason, got int"),
+        ("return 1", "the client's policy failed: expected None, a bool or a reason, got int"),
         ("return 'a\\n\\x1b[31mb'", "a\\u000a\\u001b[31mb"),
     ],
 )
-def test_a_function_decides(tmp_path: Path, body: str, reason: str | None) -> None:
+def test_user_defined_policy(tmp_path: Path, body: str, reason: str | None) -> None:
     file = tmp_path / "my.py"
     file.write_text(f"def decide(offer):\n    {body}\n")
     assert read_policies([f"{file}:decide"]).decide(OFFER) == reason
@@ -174,10 +174,10 @@ def test_a_function_that_fails_declines_and_names_the_line(tmp_path: Path) -> No
     file = tmp_path / "my.py"
     file.write_text("def decide(offer):\n    return 1 / 0\n")
     reason = read_policies([f"{file}:decide"]).decide(OFFER)
-    assert reason == f"the owner's policy failed: ZeroDivisionError: division by zero (line 2 of {file})"
+    assert reason == f"the client's policy failed: ZeroDivisionError: division by zero (line 2 of {file})"
 
 
-def test_a_reason_is_short(tmp_path: Path) -> None:
+def test_reason_is_truncated(tmp_path: Path) -> None:
     file = tmp_path / "my.py"
     file.write_text("def decide(offer):\n    return 'x' * 10_000\n")
     assert read_policies([f"{file}:decide"]).decide(OFFER) == "x" * MAX_REASON
@@ -203,13 +203,13 @@ def test_a_reason_is_short(tmp_path: Path) -> None:
         ("nowhere.py:decide", r"--policy: there is no file .*nowhere\.py"),
     ],
 )
-def test_a_wrong_policy_is_an_error_at_the_start(text: str, message: str) -> None:
+def test_invalid_policy_is_an_error_at_startup(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_policies([text])
 
 
 @pytest.mark.parametrize("text", ["ac", "unmetered"])
-def test_what_only_linux_can_tell_is_refused_elsewhere(text: str) -> None:
+def test_linux_only_policies_are_refused_elsewhere(text: str) -> None:
     with pytest.raises(ConfigError, match=f"--policy {text}: works on Linux only"):
         read_policies([text], Machine(platform="darwin"))
 

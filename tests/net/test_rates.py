@@ -1,4 +1,4 @@
-"""How often something may happen, on a clock of the test's own."""
+"""Rate limits, with a fake clock."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Clock:
         return self.now
 
 
-def test_a_burst_passes_and_then_the_rate() -> None:
+def test_burst_then_sustained_rate() -> None:
     clock = Clock()
     buckets = TokenBuckets(RATE, clock)
     assert [buckets.take("a") for _ in range(40)] == [True] * 30 + [False] * 10
     clock.now += 1.05
     assert [buckets.take("a") for _ in range(20)] == [True] * 10 + [False] * 10
     clock.now += 100
-    assert sum(buckets.take("a") for _ in range(100)) == 30  # a burst is all that can be saved up
+    assert sum(buckets.take("a") for _ in range(100)) == 30  # no more than a burst accumulates
 
 
 def test_peers_do_not_share_a_bucket() -> None:
@@ -31,7 +31,7 @@ def test_peers_do_not_share_a_bucket() -> None:
     assert buckets.take("other")
 
 
-def test_whoever_keeps_to_the_rate_is_never_refused() -> None:
+def test_peer_within_the_rate_is_never_refused() -> None:
     clock = Clock()
     buckets = TokenBuckets(RATE, clock)
     for _ in range(1000):
@@ -39,8 +39,8 @@ def test_whoever_keeps_to_the_rate_is_never_refused() -> None:
         assert buckets.take("a")
 
 
-def test_buckets_that_are_full_again_are_forgotten() -> None:
-    """At any time there are only those of the last three seconds, however many peers there were."""
+def test_full_buckets_are_dropped() -> None:
+    """Only the buckets of the last three seconds are kept, however many peers there were."""
     clock = Clock()
     buckets = TokenBuckets(RATE, clock)
     for number in range(10_000):
@@ -49,6 +49,6 @@ def test_buckets_that_are_full_again_are_forgotten() -> None:
         assert len(buckets) <= 301
     while buckets.take("greedy"):
         pass
-    clock.now += 2.9  # a bucket that is not full again is not forgotten
+    clock.now += 2.9  # a bucket that is not full is kept
     buckets.take("other")
     assert sum(buckets.take("greedy") for _ in range(100)) == 29

@@ -28,7 +28,7 @@ def task(client: int, round: int, state: str = "settled", kind: str = "work") ->
     return TaskRow(f"{round}.0.1.{client}.{kind}", client, round, 0, 1, kind, state, 1000.0)
 
 
-def test_numbers_in_order_of_arrival_stay(path: Path) -> None:
+def test_numbers_by_arrival_are_permanent(path: Path) -> None:
     registry = Registry.open(path)
     assert [join(registry, name) for name in ("b", "a", "c", "b")] == [0, 1, 2, 0]
     registry.close()
@@ -40,11 +40,11 @@ def test_numbers_in_order_of_arrival_stay(path: Path) -> None:
     registry.close()
 
 
-def test_numbers_that_data_names(path: Path) -> None:
+def test_numbers_named_by_data(path: Path) -> None:
     registry = Registry.open(path, max_clients=5)
     assert [join(registry, "b", 3), join(registry, "a", 1), join(registry, "b", 3)] == [3, 1, 3]
     assert registry.population() == [None, FACTS, None, FACTS]
-    with pytest.raises(RefusalError, match="names the number 3, which client 'b' has"):
+    with pytest.raises(RefusalError, match="names the number 3, which belongs to client 'b'"):
         join(registry, "c", 3)
     with pytest.raises(RefusalError, match="client 'b' has the number 3 in this run, but its data names 4"):
         join(registry, "b", 4)
@@ -83,11 +83,11 @@ def test_a_reservation_is_kept_until_the_client_joins_or_leaves(path: Path) -> N
     registry.close()
 
 
-def test_a_number_that_two_clients_name_is_that_of_the_first_to_join(path: Path) -> None:
+def test_first_client_to_join_gets_a_contested_number(path: Path) -> None:
     registry = Registry.open(path)
     assert [registry.reserve("a", 7), registry.reserve("b", 7)] == [7, 7]
     assert join(registry, "b", 7) == 7
-    with pytest.raises(RefusalError, match="which client 'b' has"):
+    with pytest.raises(RefusalError, match="which belongs to client 'b'"):
         join(registry, "a", 7)
     registry.close()
 
@@ -100,7 +100,7 @@ def test_a_number_that_two_clients_name_is_that_of_the_first_to_join(path: Path)
         ({"task": "labels"}, "task classes"),
     ],
 )
-def test_facts_must_fit(path: Path, change: dict[str, object], words: str) -> None:
+def test_facts_must_match(path: Path, change: dict[str, object], words: str) -> None:
     registry = Registry.open(path)
     join(registry, "a")
     other = Facts(**{"shape": (1, 8, 8), "num_outputs": 10, "task": "classes", "size": 5} | change)
@@ -153,7 +153,7 @@ def test_telemetry_is_written_by_flush(path: Path) -> None:
     assert [client.state for client in read_clients(path)] == [AWAY, AWAY]
 
 
-def test_tasks_of_rounds_that_were_not_committed_do_not_count(path: Path) -> None:
+def test_tasks_of_uncommitted_rounds_do_not_count(path: Path) -> None:
     registry = Registry.open(path)
     join(registry, "a")
     for row in (task(0, 1), task(0, 2), task(0, 2, "settled", "question"), task(0, 3), task(0, 4, "rejected")):
@@ -188,10 +188,13 @@ def test_durable_settings(path: Path) -> None:
     ("make", "words"),
     [
         (lambda path: path.write_bytes(b"not a database" * 1000), "damaged: file is not a database"),
-        (lambda path: sqlite3.connect(path).executescript("CREATE TABLE t (a)").connection.close(), "no registry"),
+        (
+            lambda path: sqlite3.connect(path).executescript("CREATE TABLE t (a)").connection.close(),
+            "not a fedge registry",
+        ),
     ],
 )
-def test_files_that_are_no_registry(path: Path, make: object, words: str) -> None:
+def test_files_that_are_not_a_registry(path: Path, make: object, words: str) -> None:
     make(path)
     for open_it in (Registry.open, read_clients):
         with pytest.raises(RunError, match=words) as error:

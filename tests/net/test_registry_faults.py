@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def work(path: Path, told: int) -> None:
-    """Join clients and write tasks without end; tell each of them once its call has returned."""
+    """Join clients and write tasks endlessly; report each once its call has returned."""
     registry = Registry.open(path)
     start = len(registry.names())
     for i in range(start, start + 10**6):
@@ -40,7 +40,7 @@ def work(path: Path, told: int) -> None:
 
 
 def kill_after(path: Path, num_lines: int, spin: int) -> list[tuple[str, int, int]]:
-    """Fork a process that works, kill it some time after its n-th line, and return what it told."""
+    """Fork a process that works, kill it some time after its n-th line, and return its lines."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -77,7 +77,7 @@ def test_killed_at_any_moment(path: Path) -> None:
                 numbers[f"client-{i}"] = value
             else:
                 flushed.add(value)
-        read = read_clients(path)  # what a killed server has left
+        read = read_clients(path)  # as a killed server left it
         registry = Registry.open(path)
         found = {name: number for number, name in registry.names().items()}
         assert found.items() >= numbers.items()
@@ -112,7 +112,7 @@ def test_full_disk(small_disk: Path) -> None:
                 registry.flush()
         registry.count_bytes(0, up=4)
         assert registry.number_of(f"client-{joined}") is None
-    registry.flush()  # nothing was forgotten, and nothing is counted twice
+    registry.flush()  # nothing was lost or counted twice
     assert registry.join(f"client-{joined}", None, None, FACTS, 0.0) == joined
     first = read_clients(path)[0]
     assert (first.last_seen, first.state, first.bytes_up, first.rounds) == (5.0, "working", 7, 1)
@@ -121,15 +121,15 @@ def test_full_disk(small_disk: Path) -> None:
     Registry.open(path).close()
 
 
-def test_disk_that_is_full_from_the_start(small_disk: Path) -> None:
+def test_disk_full_from_the_start(small_disk: Path) -> None:
     path = small_disk / "registry.sqlite"
     with filled(small_disk, 0), pytest.raises(StorageError, match=str(path)):
         Registry.open(path)
     Registry.open(path).close()
 
 
-def names_it(use: Callable[[Path], object], path: Path) -> bool:
-    """Whether using a file is refused; the error must name the file."""
+def is_refused_by_name(use: Callable[[Path], object], path: Path) -> bool:
+    """Return whether using a file is refused; the error must name the file."""
     try:
         use(path)
     except (RunError, StorageError) as error:
@@ -140,7 +140,7 @@ def names_it(use: Callable[[Path], object], path: Path) -> bool:
 
 
 def test_damaged_files_are_errors_that_name_them(path: Path) -> None:
-    """Whatever bytes are changed, the registry is read, or refused with its name; nothing else is raised."""
+    """Whichever bytes change, the registry is read, or refused with its name; nothing else is raised."""
     registry = Registry.open(path)
     for i in range(30):
         registry.join(f"client-{i}", f"print-{i}", None, FACTS, float(i))
@@ -160,7 +160,7 @@ def test_damaged_files_are_errors_that_name_them(path: Path) -> None:
         for file in path.parent.glob("*-*"):
             file.unlink()
         for use in (read_clients, lambda path: Registry.open(path).close()):
-            refused += names_it(use, path)
+            refused += is_refused_by_name(use, path)
     assert refused > 200
 
 
@@ -168,7 +168,7 @@ def test_a_newer_format_and_foreign_code_are_refused(path: Path) -> None:
     registry = Registry.open(path)
     registry._connection.execute("PRAGMA user_version = 2")
     registry.close()
-    with pytest.raises(RunError, match=f"{path} has format 2, and this fedge reads up to format 1"):
+    with pytest.raises(RunError, match=f"{path} has format 2, but this version of fedge reads up to format 1"):
         Registry.open(path)
     path.unlink()
     registry = Registry.open(path)
@@ -179,7 +179,7 @@ def test_a_newer_format_and_foreign_code_are_refused(path: Path) -> None:
         read_clients(path)
 
 
-def test_threads_may_share_it(path: Path) -> None:
+def test_registry_is_thread_safe(path: Path) -> None:
     registry = Registry.open(path)
     registry.join("a", None, None, FACTS, 0.0)
 

@@ -27,7 +27,7 @@ from net.scenes import FEDAVG
 
 
 def serial_number(port: int, folder: Path, ca: bytes) -> object:
-    """Return that of the certificate which a client is shown now."""
+    """Return the serial number of the certificate that the server currently presents."""
     context = ssl.create_default_context(cadata=ca.decode())
     context.load_cert_chain(folder / "c0.crt", folder / "c0.key")
     context.set_alpn_protocols(["h2"])
@@ -48,7 +48,7 @@ async def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
         before = [await asyncio.to_thread(serial_number, running.port, folder, ca) for _ in range(2)]
         pki.init(authority)
         after = await asyncio.to_thread(serial_number, running.port, folder, ca)
-        (authority / SERVER_KEY).write_bytes(b"half a key")  # what cannot be used changes nothing
+        (authority / SERVER_KEY).write_bytes(b"half a key")  # invalid files change nothing
         renewed = RenewedIdentity(authority)
         (authority / SERVER_CERTIFICATE).touch()
         assert renewed() is None
@@ -70,5 +70,5 @@ def test_fedge_server_uses_a_renewed_certificate(fedge: Fedge, tmp_path: Path) -
         before = serial_number(deployment.port, folder, ca)
         pki.init(deployment.pki)
         assert serial_number(deployment.port, folder, ca) != before
-        deployment.start_clients(1, 2)  # which are shown the new one
+        deployment.start_clients(1, 2)  # they see the new certificate
         deployment.finish()

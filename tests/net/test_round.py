@@ -1,4 +1,4 @@
-"""A round: its states, and what its observer is told."""
+"""A round: its states, and the transitions that its observer receives."""
 
 from itertools import pairwise, product
 
@@ -32,7 +32,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(RoundState, RoundState)])
-def test_which_state_may_follow_which(before: RoundState, after: RoundState) -> None:
+def test_allowed_transitions(before: RoundState, after: RoundState) -> None:
     told: list[Transition] = []
     machine = RoundMachine(0.0, told.append)
     for state in WAYS[before].split():
@@ -108,7 +108,7 @@ def test_the_wait_for_clients_is_bounded() -> None:
     assert not machine.gather(2, 3, 600.0, 701.0)  # asked once more
 
 
-def test_enough_clients_at_the_last_moment_are_enough() -> None:
+def test_enough_clients_at_the_last_moment() -> None:
     machine = RoundMachine(0.0)
     assert machine.gather(3, 3, 600.0, 600.0)
     assert machine.state == RoundState.GATHERING

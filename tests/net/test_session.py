@@ -1,4 +1,4 @@
-"""How much a client may say in its session."""
+"""The rate limit on a client's messages in its session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from net.echo import in_loop
 
 
 class EndlessStream:
-    """A client that says the same again and again, and reads all."""
+    """A client that repeats the same message, and reads everything."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -28,7 +28,7 @@ class EndlessStream:
 
 @in_loop
 async def test_a_client_that_answers_fast_rounds_is_not_refused() -> None:
-    """Two messages for each offer are no flood, however many offers come."""
+    """Two messages per offer are not a flood, however many offers arrive."""
     session = Session(Peer("alice", "alice", "here"), EndlessStream(encode(Accept("w1"))))
     for round in range(int(MESSAGES.burst) * 3):
         session.send(Offer("w1", "work", round, 0, 1, 10, 0, 1.0, None, None))
@@ -46,6 +46,6 @@ async def test_a_client_that_floods_is_refused() -> None:
         for _ in range(100 * int(MESSAGES.burst)):
             await session.receive(1.0)
 
-    with pytest.raises(RefusalError, match="expected at most 20 messages a second"):
+    with pytest.raises(RefusalError, match="expected at most 20 messages per second"):
         await listen()
     session.cut()

@@ -13,7 +13,7 @@ from fedge.net.spool import Spool, Upload
 from net.echo import in_chunks, in_loop
 
 
-def test_what_an_earlier_server_left_is_deleted(tmp_path: Path) -> None:
+def test_leftovers_of_an_earlier_server_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "w1-0-1-0.1").write_bytes(b"half")
     Spool(tmp_path / "spool")
@@ -21,8 +21,8 @@ def test_what_an_earlier_server_left_is_deleted(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_an_upload_that_arrives_while_the_others_are_deleted(tmp_path: Path) -> None:
-    """The exchange has closed, and the main thread deletes its uploads: a late one costs nothing but itself."""
+async def test_upload_that_arrives_while_others_are_deleted(tmp_path: Path) -> None:
+    """The exchange closed, and the main thread deletes its uploads: a late one affects nothing else."""
     spool, ended = Spool(tmp_path / "spool"), threading.Event()
 
     def clear() -> None:
@@ -39,8 +39,8 @@ async def test_an_upload_that_arrives_while_the_others_are_deleted(tmp_path: Pat
         clearing.result()
 
 
-def test_uploads_that_are_held_need_no_descriptor(tmp_path: Path) -> None:
-    """A reducer may need those of thousands of clients at once, and a process has perhaps 1,024 descriptors."""
+def test_open_uploads_need_no_descriptor(tmp_path: Path) -> None:
+    """A reducer may need those of thousands of clients at once, and a process may have only 1,024 descriptors."""
     uploads = [Upload(tmp_path / str(number), 3, changed=False) for number in range(20)]
     for number, upload in enumerate(uploads):
         assert upload.file is not None

@@ -1,4 +1,4 @@
-"""status.json is whole at every moment."""
+"""status.json is complete at every moment."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_published_until_cancelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"run": 3}', '{"run": "a", "state": "b", "time": 1, "pid": 2}'])
-def test_damaged(tmp_path: Path, content: str) -> None:
+def test_damaged_status_file(tmp_path: Path, content: str) -> None:
     path = tmp_path / "status.json"
     path.write_text(content)
     with pytest.raises(RunError, match=str(path)):

@@ -1,4 +1,4 @@
-"""A client's task: which state may follow which, its lease, and its seconds."""
+"""A client's task: its transitions, its lease, and its time by phase."""
 
 from itertools import product
 
@@ -17,7 +17,7 @@ WAYS = {
     "late": "accepted late",
     **{end: end for end in ("declined", "withdrawn", "lost", "rejected", "failed")},
 }
-"""How to get into each state, by the states on the way."""
+"""The states on the way to each state."""
 FOLLOW = {
     "offered": "accepted",
     "accepted": "fetching late",
@@ -26,7 +26,7 @@ FOLLOW = {
     "waiting": "uploading fetching late",
     "uploading": "settled waiting fetching late",
 }
-"""What may follow each state, beside the ends that may follow any."""
+"""The states that may follow each state, besides the final ones that may follow any."""
 
 
 def task_in(state: str) -> ClientTask:
@@ -42,7 +42,7 @@ def test_the_table_has_every_state() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(TaskState, TaskState)])
-def test_which_state_may_follow_which(before: TaskState, after: TaskState) -> None:
+def test_allowed_transitions(before: TaskState, after: TaskState) -> None:
     task = task_in(before)
     anywhere = "declined withdrawn lost rejected failed" if before in FOLLOW else ""
     if after in f"{FOLLOW.get(before, '')} {anywhere}".split():
@@ -82,7 +82,7 @@ def test_seconds_of_each_phase_with_two_grants() -> None:
     assert task.entered[TaskState.UPLOADING] == 130.0
 
 
-def test_seconds_of_a_client_that_began_again() -> None:
+def test_seconds_of_a_client_that_started_over() -> None:
     task = ClientTask(0, "a", 0.0)
     for state, now in (
         ("accepted", 1),

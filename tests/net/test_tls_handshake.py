@@ -1,4 +1,4 @@
-"""Certificates in real handshakes, by Python's ssl in memory: who gets through, and who does not."""
+"""Certificates in real handshakes, with Python's ssl in memory: which are accepted, and which are not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def context(identity: TlsIdentity, folder: Path, server: bool) -> ssl.SSLContext
 
 
 def shake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> str:
-    """Return the fingerprint that the server sees, once a byte has come through. Raises the error of either side."""
+    """Return the fingerprint that the server sees, once a byte has arrived. Raises the error of either side."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     there = server.wrap_bio(up, down, server_side=True)
     here = client.wrap_bio(down, up, server_hostname=host)
@@ -53,7 +53,7 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> str:
 
 
 class Place:
-    """An authority with a server, and clients in directories beside it."""
+    """An authority with a server, and clients in directories next to it."""
 
     def __init__(self, folder: Path, now_days: int = 0) -> None:
         self.folder = folder
@@ -79,12 +79,12 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize("host", ["fl.example.org", "10.0.0.1", "localhost", "127.0.0.1", "::1"])
-def test_server_and_client_know_each_other(place: Place, host: str) -> None:
+def test_server_and_client_authenticate_each_other(place: Place, host: str) -> None:
     client = place.client("a")
     assert place.connect(client, host) == client.fingerprint
 
 
-def test_a_name_that_the_server_does_not_have(place: Place) -> None:
+def test_wrong_host_name(place: Place) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match=r"not valid for 'other\.example\.org'"):
         place.connect(place.client("a"), "other.example.org")
     with pytest.raises(ssl.SSLCertVerificationError, match=r"not valid for '10\.0\.0\.2'"):
@@ -111,7 +111,7 @@ def test_expired(tmp_path: Path) -> None:
     place = Place(tmp_path / "old", now_days=-400)
     old = place.client("a", days=-400)
     with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
-        place.connect(old)  # both are, and the client looks first
+        place.connect(old)  # both have expired, and the client checks first
     pki.init(place.folder / "pki")
     place.server = load_server(place.folder / "pki")
     with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
@@ -128,7 +128,7 @@ def test_not_yet_valid(place: Place) -> None:
 
 
 def test_revoked(place: Place) -> None:
-    """The handshake succeeds; the server then looks up the fingerprint that it has seen."""
+    """The handshake succeeds; the server then looks up the fingerprint."""
     revoked = RevocationList(place.folder / "pki")
     client = place.client("a")
     assert not revoked.is_revoked(place.connect(client))
@@ -136,13 +136,13 @@ def test_revoked(place: Place) -> None:
     assert revoked.is_revoked(place.connect(client))
 
 
-def test_a_client_does_not_pass_for_a_server(place: Place) -> None:
-    """Not even one whose name is that of the server's machine."""
+def test_client_certificate_is_not_accepted_for_a_server(place: Place) -> None:
+    """Not even if the client's name is the server's host name."""
     impostor = place.client("fl.example.org")
     with pytest.raises(ssl.SSLCertVerificationError, match="unsuitable certificate purpose"):
         place.connect(place.client("a"), server=impostor)
 
 
-def test_a_server_does_not_pass_for_a_client(place: Place) -> None:
+def test_server_certificate_is_not_accepted_for_a_client(place: Place) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="unsuitable certificate purpose"):
         place.connect(place.server)

@@ -1,4 +1,4 @@
-"""The measured world: how many clients are asked, and how many answers are wanted."""
+"""The measured world: how many clients are asked, and how many answers are planned."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def world(count: int, over: float, num_connected: int) -> MeasuredWorld:
         (1, 1.5, 20, 2, 1),
         (10, 1.5, 20, 15, 10),
         (10, 1.5, 12, 12, 10),
-        (10, 1.5, 8, 8, 8),  # fewer than wanted: all of their answers are
+        (10, 1.5, 8, 8, 8),  # fewer than selected: all their answers are wanted
     ],
 )
-def test_over_selection_wants_what_the_selection_says(
+def test_over_selection_plans_the_selected_number(
     count: int, over: float, num_connected: int, asked: int, planned: int
 ) -> None:
     found = world(count, over, num_connected)
@@ -37,14 +37,14 @@ def test_over_selection_wants_what_the_selection_says(
     assert found.planned(asked) == planned
 
 
-def test_of_everyone_all_answers_are_wanted() -> None:
+def test_all_answers_are_planned_if_everyone_is_asked() -> None:
     found = world(3, 1.3, 12)
     (cohort,) = found.gather(1, everyone=True)
     assert (len(cohort.asked), found.planned(12)) == (12, 12)
 
 
-def test_who_was_connected_is_part_of_the_commit() -> None:
-    """Also a client that joined after the round began, and is not among its clients yet."""
+def test_connected_clients_are_part_of_the_commit() -> None:
+    """Including a client that joined after the round began, and is not among its clients yet."""
     there: list[int] = []
     before = MeasuredWorld(Uniform(count=1), 7, 1.0, lambda: there, lambda phases: phases.up)
     fresh = before.state()
@@ -55,4 +55,4 @@ def test_who_was_connected_is_part_of_the_commit() -> None:
     after.restore(before.state())
     assert after.awaited == {0, 2, 5}
     after.begin(3, None, True)
-    assert not after.awaited  # once there, they may leave
+    assert not after.awaited  # once connected, they may leave

@@ -1,4 +1,4 @@
-"""What people get wrong: two servers, other data, another state directory, too few clients, old back-ups."""
+"""Wrong setups: two servers, other data, another state directory, too few clients, old backups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from net.test_network_faults import proxied
 
 
 def refused(process: Process, code: int) -> str:
-    """The command must end with this code and without a traceback; what it says."""
+    """Check that the command exits with this code and without a traceback; return its stderr."""
     ended = process.wait()
     assert ended.code == code, ended.err
     assert "Traceback" not in ended.err
@@ -31,8 +31,8 @@ def refused(process: Process, code: int) -> str:
 PHASES = ["offer", "accept", "fetch", "work", "finish", "upload", "receive"]
 
 
-def assert_events_tell_all(deployment: Deployment) -> None:
-    """Every phase of every task is logged in order, and what travelled adds up to what clients transferred."""
+def assert_events_are_complete(deployment: Deployment) -> None:
+    """Every phase of every task is logged in order, and the logged bytes equal those that clients transferred."""
     for record in Run(deployment.run).rounds:
         mine = [event for event in deployment.events(*PHASES) if event["round"] == record["round"]]
         for client in range(deployment.num_clients):
@@ -45,11 +45,11 @@ def assert_events_tell_all(deployment: Deployment) -> None:
     status = deployment.status()
     assert status is not None
     assert totals["receive"] == status.bytes_up
-    assert 0 < totals["offer"] < status.bytes_down  # which has the initial and the final model too
+    assert 0 < totals["offer"] < status.bytes_down  # which includes the initial and the final model
     assert status.waiting_for == ""
 
 
-def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> None:
+def test_refusals_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> None:
     with Deployment(fedge, tmp_path, FEDAVG) as deployment:
         server = deployment.start_server()
         here = f"127.0.0.1:{deployment.port}"
@@ -64,7 +64,7 @@ def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> N
         wait_until(lambda: (deployment.status() or ServerStatus(run="", state="")).state == "waiting")
         status = deployment.status()
         assert status is not None
-        assert status.waiting_for == "waits for net.min_clients = 3 clients"
+        assert status.waiting_for == "waiting for net.min_clients = 3 clients"
         assert status.deadline_s is not None
         assert 0 <= status.deadline_s <= 100
 
@@ -76,7 +76,7 @@ def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> N
         said = refused(join("c0", own, deployment.state(0)), 6)
         assert f"{deployment.state(0)} is in use by process {first.pid}" in said
         said = refused(join("c7", own, tmp_path / "state-7"), 9)
-        assert "names the number 0, which client 'c0' has" in said
+        assert "names the number 0, which belongs to client 'c0'" in said
         said = refused(join("c0", f"{deployment.file}#1", tmp_path / "state-8"), 9)
         assert "client 'c0' has the number 0 in this run, but its data names 1" in said
         other = write(tmp_path / "other", changed(FEDAVG, data={"name": "synthetic", "clients": 3}))
@@ -88,7 +88,7 @@ def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> N
         said = refused(join("c9", own, deployment.state(0)), 6)
         assert f"{deployment.state(0)} is the state directory of client 'c0', but this client is 'c9'" in said
         deployment.assert_equals_simulation()
-        assert_events_tell_all(deployment)
+        assert_events_are_complete(deployment)
 
         before = snapshot(deployment.run)
         again = fedge(*serve, "--listen", here)
@@ -101,7 +101,7 @@ def test_what_is_refused_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> N
 
 @pytest.mark.full
 def test_too_few_clients(fedge: Fedge, tmp_path: Path) -> None:
-    """The wait is bounded and explained; rounds without clients are void, and too many of them end the run."""
+    """The wait is bounded and explained; rounds without clients are void, and too many of these end the run."""
     settings = changed(FEDAVG, net={"wait_s": 1.5, "min_clients": 2}, edge={"max_void_rounds": 3})
     with Deployment(fedge, tmp_path, settings) as deployment:
         deployment.start_server()
@@ -109,7 +109,7 @@ def test_too_few_clients(fedge: Fedge, tmp_path: Path) -> None:
         wait_until(lambda: "net.min_clients = 2" in getattr(deployment.status(), "waiting_for", ""))
         ended = deployment.server.wait()
         assert ended.code == 5, ended.err
-        assert "waits for net.min_clients = 2 clients, 0:0" in ended.err
+        assert "waiting for net.min_clients = 2 clients, 0:0" in ended.err
         assert "nobody answered in 3 rounds one after another, as many as edge.max_void_rounds allows" in ended.err
         assert " clients are connected, and a round needs net.min_clients = 2 within net.wait_s = 1.5" in ended.err
         assert [bool(record.get("void")) for record in deployment.records()] == [True] * 3
@@ -117,14 +117,14 @@ def test_too_few_clients(fedge: Fedge, tmp_path: Path) -> None:
         assert not (deployment.run / "summary.json").exists()
         assert Run(deployment.run).status != "complete"
 
-        # The client that was there is still there, and may take its time to come back
+        # The connected client still runs, and may take some time to reconnect
         deployment.start_server("--set", "rounds=5", "--set", "net.wait_s=100")
         deployment.start_client(1)
         deployment.finish()
         assert [bool(record.get("void")) for record in deployment.records()] == [True] * 3 + [False] * 2
 
 
-def test_a_run_in_which_no_round_counted_is_not_complete(fedge: Fedge, tmp_path: Path) -> None:
+def test_run_without_a_valid_round_is_not_complete(fedge: Fedge, tmp_path: Path) -> None:
     settings = changed(FEDAVG, rounds=2, net={"wait_s": 0.2, "min_clients": 2}, edge={"max_void_rounds": 10})
     with Deployment(fedge, tmp_path, settings) as deployment:
         deployment.start_server()
@@ -135,7 +135,7 @@ def test_a_run_in_which_no_round_counted_is_not_complete(fedge: Fedge, tmp_path:
 
 
 @pytest.mark.full
-def test_a_run_that_is_deleted_and_begun_again(fedge: Fedge, tmp_path: Path) -> None:
+def test_deleted_run_starts_again(fedge: Fedge, tmp_path: Path) -> None:
     """Clients that wait take part in the new run, with fresh private state."""
     with Deployment(fedge, tmp_path, SCAFFOLD) as deployment:
         deployment.start_server(die_at=("round committing -> committed", 2))
@@ -151,8 +151,8 @@ def test_a_run_that_is_deleted_and_begun_again(fedge: Fedge, tmp_path: Path) -> 
         deployment.assert_equals_simulation()
 
 
-def test_private_state_from_an_old_back_up(fedge: Fedge, tmp_path: Path) -> None:
-    """The client reports what it lacks, rounds go on without it, and --reset-state lets it begin anew."""
+def test_private_state_from_an_old_backup(fedge: Fedge, tmp_path: Path) -> None:
+    """The client reports what is missing, rounds continue without it, and --reset-state lets it start over."""
     settings = changed(SCAFFOLD, rounds=8, selection={"fraction": 1.0}, evaluate={"every": 8}, net={"lease_s": 100.0})
     go_on, back_up = tmp_path / "go on", tmp_path / "back-up"
 
@@ -193,15 +193,15 @@ def test_an_unreachable_server_is_reported_once(fedge: Fedge, tmp_path: Path) ->
             proxy.refuse(True)  # type: ignore[attr-defined]
             deployment.start_client(0, port=proxy.port)
             wait_until(lambda: proxy.num_connections >= 4)
-            assert deployment.clients[0].err.count("trying again") == 1
+            assert deployment.clients[0].err.count("retrying") == 1
             proxy.refuse(False)  # type: ignore[attr-defined]
             deployment.start_clients(1, 2)
             deployment.finish()
 
 
 @pytest.mark.full
-def test_a_client_that_is_revoked_meanwhile(fedge: Fedge, tmp_path: Path) -> None:
-    """It is refused at the next offer, and rounds go on without it."""
+def test_client_revoked_during_the_run(fedge: Fedge, tmp_path: Path) -> None:
+    """It is refused at the next offer, and rounds continue without it."""
     settings = changed(FEDAVG, rounds=5, net={"min_clients": 2})
     go_on = tmp_path / "go on"
     with Deployment(fedge, tmp_path, settings, secure=True) as deployment:
@@ -216,6 +216,6 @@ def test_a_client_that_is_revoked_meanwhile(fedge: Fedge, tmp_path: Path) -> Non
         pki.revoke(deployment.pki, "c1")
         go_on.touch()
         said = refused(deployment.clients.pop(1), 9)
-        assert "the certificate of 'c1' is revoked; ask the server's operator for another" in said
+        assert "the certificate of 'c1' is revoked; ask the server's operator for a new one" in said
         deployment.finish()
         assert [record["reported"] for record in deployment.records()][3:] == [2, 2]

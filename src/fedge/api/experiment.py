@@ -1,4 +1,4 @@
-"""An experiment that a program describes with objects, and runs."""
+"""`Experiment`: an experiment described with Python objects."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from fedge.runs.files import seed_path
 from fedge.schedules import SchedulePlan
 
 Table = Mapping[str, Any]
-"""The settings of a section, as an experiment file has them."""
+"""The settings of a section, as in an experiment file."""
 
 
 class Experiment:
-    """Clients with data, a model and an algorithm; every other setting is that of an experiment file, with its default.
+    """An experiment: clients with data, a model and an algorithm. Other settings default as in an experiment file.
 
     `data` is the name of a data set, its options, arrays `(x, y)` or `(x_train, y_train, x_test, y_test)`, a PyTorch
     data set or two `(train, test)`, a data frame with a column `target`, a Hugging Face data set with a column `label`,
     or one of `Arrays`, `Table` and `Clients`. `model` is a name, its options, a module, or a class or function that
-    makes one. A module is copied: its present weights start every run, and it stays as it is. What a class or function
-    makes is drawn under the seed of the run. Sections are given as options, such as
-    `selection=fedge.Uniform(fraction=0.1)`, as tables such as `{"fraction": 0.1}`, or as a name. A ConfigError says all
-    that is wrong with them.
+    returns one. A module is copied: every run starts from its current weights, and the original is not modified. A
+    class or function is called with torch seeded by the run's seed. Sections are given as options, such as
+    `selection=fedge.Uniform(fraction=0.1)`, as tables such as `{"fraction": 0.1}`, or as a name. Raises a ConfigError
+    that lists all problems.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Experiment:
 
     @classmethod
     def from_file(cls, path: str | Path, **changes: Any) -> Experiment:
-        """Return the experiment in a file; changes go by their path, as in `fedge.run`."""
+        """Return the experiment in a file; `changes` are keyed by setting path, as in `fedge.run`."""
         made, path = cls.__new__(cls), Path(path)
         raw = configuration.change(configuration.load_raw(path), anchor(changes, Path()))
         made._lent, made._config = {}, configuration.parse(raw, path.parent)
@@ -110,17 +110,17 @@ class Experiment:
 
     @property
     def config(self) -> Config:
-        """All settings, complete and checked."""
+        """All settings, validated and with defaults filled in."""
         return self._config
 
     @property
     def lent(self) -> Mapping[str, Any]:
-        """The model and the data that were given as objects, by the digests that the settings have of them."""
+        """The model and data that were given as objects, keyed by their digests in the settings."""
         return self._lent
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings as a dictionary, as config.json of a run has them."""
+        """All settings as a dictionary, as in a run's config.json."""
         return configuration.plain(self._config)
 
     def __repr__(self) -> str:
@@ -168,11 +168,11 @@ class Experiment:
         progress: bool | Progress = True,
         callbacks: Sequence[CallbackLike] = (),
     ) -> Run | Runs:
-        """Train, and return the run; with `seeds`, one run for each, which are charted with a band.
+        """Train and return the run; with `seeds`, return one run per seed.
 
         Each run gets a new directory below `runs`, named after the experiment. With `resume`, the newest run of that
-        name with the same settings, data and model is continued from its last checkpoint, also for more rounds; if
-        there are only others, a RunError names the difference, and if there is none, a new run is started.
+        name with the same settings, data and model continues from its last checkpoint; it may have fewer rounds. If
+        every run of that name differs, raise a RunError that names the difference. If there is none, start a new run.
         """
         several = list(seeds) if isinstance(seeds, Iterable) else seeds
         config = self._changed({"rounds": rounds, "seed": seed, "seeds": several, "name": name})
@@ -194,10 +194,10 @@ class Experiment:
         progress: bool | Progress = False,
         callbacks: Sequence[CallbackLike] = (),
     ) -> Rounds:
-        """Train round by round: an iterator over the records, each trained when it is asked for."""
+        """Return an iterator over the rounds' records; each round is trained when the iterator is advanced."""
         config = self._changed({"rounds": rounds, "seed": seed, "name": name})
         if config.seeds is not None:
-            raise ConfigError("seeds: rounds() goes through one run; give one of the seeds as seed=")
+            raise ConfigError("seeds: rounds() trains a single run; pass one of the seeds as seed=")
         return self._start(config, runs, resume, progress, callbacks)
 
     def _start(
@@ -230,14 +230,14 @@ class Experiment:
 
 def _refuse_unknown(unknown: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     if "seeds" in unknown:
-        raise ConfigError("seeds: several seeds are given to a run: experiment.run(seeds=[1, 2, 3])")
+        raise ConfigError("seeds: pass several seeds to run(): experiment.run(seeds=[1, 2, 3])")
     if unknown:
         problems = [f"{key}: unknown setting{nearest(key, known)}; valid here: {', '.join(known)}" for key in unknown]
         raise ConfigError(*problems)
 
 
 def _refuse_classes(given: Mapping[str, Any]) -> None:
-    """Raise a ConfigError for a class of options in place of options."""
+    """Raise a ConfigError for option classes passed instead of instances."""
     classes = {key: kind for key, kind in given.items() if isinstance(kind, type) and issubclass(kind, Struct)}
     if classes:
         names = [(key, kind.__name__) for key, kind in classes.items()]
@@ -245,7 +245,7 @@ def _refuse_classes(given: Mapping[str, Any]) -> None:
 
 
 def _plain(value: Any, lent: dict[str, Any]) -> Any:
-    """Options as an experiment file has them, everything else as it is; classes of the program's own are lent."""
+    """Return options as plain settings and other values unchanged; add user-defined classes to `lent`."""
     if isinstance(value, Struct):
         fields = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
         return _name(type(value), lent) | {key: _plain(inner, lent) for key, inner in fields.items()}
@@ -255,7 +255,7 @@ def _plain(value: Any, lent: dict[str, Any]) -> Any:
 
 
 def _name(kind: type[Struct], lent: dict[str, Any]) -> dict[str, str]:
-    """The entry that chooses a kind of options; nothing for the only one of its kind."""
+    """Return the setting that selects a kind of options; empty if there is only one kind."""
     if (name := tag(kind)) is None:
         return {}
     if getattr(kind, "origin", None) is None and kind.__module__.partition(".")[0] != "fedge":
@@ -279,7 +279,7 @@ def _data_settings(data: Any, clients: Any, partition: Any, lent: dict[str, Any]
             )
         if "name" not in data:
             keys = ", ".join(map(str, data)) or "none"
-            raise ConfigError(f"data: expected a table with a name, got the keys {keys}; arrays are passed as (x, y)")
+            raise ConfigError(f"data: expected a table with a name, got the keys {keys}; pass arrays as (x, y)")
         if twice := sorted(division.keys() & data.keys()):
             raise ConfigError(f"data.{twice[0]}: given twice, in data and as {twice[0]}=; drop one of them")
         return {**_plain(data, lent), **division}
@@ -291,7 +291,7 @@ def _data_settings(data: Any, clients: Any, partition: Any, lent: dict[str, Any]
 def _lend_data(source: InMemory, division: dict[str, Any], lent: dict[str, Any]) -> dict[str, Any]:
     if source.divided:
         if division:
-            raise ConfigError(f"{next(iter(division))}: fedge.Clients says which clients there are; drop it")
+            raise ConfigError(f"{next(iter(division))}: fedge.Clients already defines the clients; drop it")
         division = {"partition": {"name": "natural", "column": CLIENT}}
     partition = division.get("partition")
     column = partition.get("column") if isinstance(partition, Mapping) and partition.get("name") == "natural" else None

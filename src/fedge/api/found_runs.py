@@ -1,4 +1,4 @@
-"""Which run of a name is the one that an experiment continues."""
+"""Find the run that `Experiment.run(resume=True)` continues."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fedge.runs.read import RunRecords
 _MOST_SHOWN = 5
 _REMEDIES = {
     "model.digest": (
-        "the model's code, structure or initial weights; seed torch before you make a module, or give its class"
+        "the model's code, structure or initial weights; seed torch before creating a module, or pass its class"
     ),
     "data.digest": "the samples",
 }
 
 
 def find_same(config: Config, place: Path) -> Path | None:
-    """Return the newest run at `place`, `place`-2, ... with these settings, whatever its rounds; None without any run.
+    """Return the newest run at `place`, `place`-2, ... with the same settings except `rounds`; None if there is no run.
 
-    If all of them have other settings, raise a RunError that names what is different in the newest.
+    If every run has other settings, raise a RunError that names the differences of the newest.
     """
     wanted = _comparable(config)
     candidates = sorted(_candidates(place), key=_age, reverse=True)
@@ -42,12 +42,12 @@ def find_same(config: Config, place: Path) -> Path | None:
             return path
         problems.append(f"{path} differs in {_difference(found, wanted)}")
     if problems:
-        raise RunError(f"resume: {problems[0]}. Start a new run without resume=True, or give it another name")
+        raise RunError(f"resume: {problems[0]}. Start a new run without resume=True, or choose another name")
     return None
 
 
 def _candidates(place: Path) -> Iterator[Path]:
-    """The runs that are named so, or that got a number since the name was taken."""
+    """Yield the runs with this name, or with a number appended because the name was taken."""
     folder = place.parent
     for path in folder.iterdir() if folder.is_dir() else ():
         if re.fullmatch(rf"{re.escape(place.name)}(-\d+)?", path.name) and (path / CONFIG).is_file():
@@ -68,8 +68,8 @@ def _comparable(config: Config) -> dict[str, Any]:
 def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     there, here = dict(settings(found)), dict(settings(wanted))
     other = [key for key in dict.fromkeys([*here, *there]) if there.get(key) != here.get(key)]
-    said = [
+    named = [
         _REMEDIES.get(key) or f"{key} ({show(there.get(key))} there, {show(here.get(key))} here)"
         for key in other[:_MOST_SHOWN]
     ]
-    return ", ".join(said) + (" and more" if len(other) > _MOST_SHOWN else "")
+    return ", ".join(named) + (" and more" if len(other) > _MOST_SHOWN else "")

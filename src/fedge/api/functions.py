@@ -1,4 +1,4 @@
-"""What experiment files and folders of runs can be asked for from Python."""
+"""`fedge.run`, `fedge.resume` and `fedge.sweep`: the commands of the same names, from Python."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run(
     progress: bool | Progress | None = True,
     **changes: Any,
 ) -> Run | Runs:
-    """Train an experiment given as a file, a dictionary, a Config or an Experiment; several seeds give several runs.
+    """Train an experiment given as a file, a dictionary, a Config or an Experiment; return one run per seed.
 
-    Changes go by their path: `fedge.run("first.toml", **{"algorithm.learning_rate": 0.05})`. Relative paths in a file
-    start at the file, all others at the working directory.
+    `changes` are keyed by setting path: `fedge.run("first.toml", **{"algorithm.learning_rate": 0.05})`. Relative paths
+    in a file are relative to the file, all others to the working directory.
     """
     settings, base, lent = _settings(source)
     with watched(progress) as listener, lending(lent):
@@ -48,10 +48,10 @@ def run(
 def resume(
     path: str | Path, *, progress: bool | Progress | None = True, accept_code: bool = False, **changes: Any
 ) -> Run | Runs:
-    """Continue a run, or all seeds of one, from the last checkpoint, like the command `fedge resume`.
+    """Resume a run, or all its seeds, from the last checkpoint, like the command `fedge resume`.
 
-    Changes go by their path, such as `rounds=500`. A run with a model or data that a program has given as an object
-    is continued by that program, with `Experiment.run(resume=True)`.
+    `changes` are keyed by setting path, such as `rounds=500`. If a program passed the model or the data as an object,
+    resume the run from that program with `Experiment.run(resume=True)`.
     """
     with watched(progress) as listener:
         done = experiment.resume(Path(path), changes, listener, accept_code)
@@ -67,8 +67,9 @@ def sweep(
 ) -> Runs:
     """Train every combination of settings that have several values, like the command `fedge sweep`.
 
-    A list is such a setting: `fedge.sweep(experiment, name="rates", **{"algorithm.learning_rate": [0.01, 0.1]})`. Runs
-    that are complete are not trained again. A run that fails does not stop the others: it is reported as a warning.
+    Several values are given as a list:
+    `fedge.sweep(experiment, name="rates", **{"algorithm.learning_rate": [0.01, 0.1]})`. Complete runs are not trained
+    again. A failed run does not stop the others and is reported as a warning; if all fail, raise a FedgeError.
     """
     settings, base, lent = _settings(source)
     with lending(lent):
@@ -83,7 +84,7 @@ def sweep(
 
 
 class SweepNotices:
-    """Prints a line for each run of a sweep that has ended."""
+    """Prints a line for each run of a sweep that ends."""
 
     def __init__(self, progress: bool) -> None:
         self._screen = RunLines() if progress else Nothing()
@@ -104,7 +105,7 @@ class SweepNotices:
 def _settings(
     source: str | Path | Mapping[str, Any] | Config | Experiment,
 ) -> tuple[Mapping[str, Any], Path | None, Mapping[str, Any]]:
-    """The settings of an experiment, where relative paths in them start, and what it lends to its runs."""
+    """Return an experiment's settings, the base of their relative paths, and the objects that its runs need."""
     if isinstance(source, Experiment):
         return source.settings, None, source.lent
     if isinstance(source, Config):

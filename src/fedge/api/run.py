@@ -1,4 +1,4 @@
-"""A run on disk, as a program or a notebook uses it: results, charts, the trained model."""
+"""A run on disk for programs and notebooks: results, charts, the trained model."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Run(RunRecords):
-    """The run at a path: `Run("runs/first")`. A RunError if there is none.
+    """The run at a path: `Run("runs/first")`. Raises a RunError if there is none.
 
-    Files are read when they are asked for, and then remembered; make another `Run` to see what came since.
+    Files are read on first access and cached; create a new `Run` to see later changes.
     """
 
     def __init__(self, path: str | Path, _lent: Mapping[str, Any] | None = None) -> None:
         super().__init__(Path(path))
-        self._lent = _lent or {}  # what the program that trained it has given to it
+        self._lent = _lent or {}  # objects passed by the program that trained it
         if files.holds_repeats(self.path, self.config):
-            raise RunError(f"{self.path} holds repeats, not one run; fedge.find_runs({str(path)!r}) returns them all")
+            raise RunError(f"{self.path} holds repeats, not one run; use fedge.find_runs({str(path)!r})")
 
     @cached_property
     def model(self) -> nn.Module:
         """The network with the trained weights, in evaluation mode.
 
-        It is built from the settings and the data. Where a program has given the model or the data as an object, only
-        that program can build it: elsewhere use `load_into`.
+        It is built from the settings and the data. If a program passed the model or the data as an object, only that
+        program can build it, and elsewhere this raises a ModelError: use `load_into` there.
         """
         with lending(self._lent):
             config = configuration.parse(self.config)
             for part in (config.model, config.data):
                 if isinstance(part, PythonModel | PythonData) and borrow(part.digest) is None:
                     raise ModelError(
-                        f"{self.path}: its model cannot be built here, since {part.type!r} was given from Python and "
-                        "only that program has it; make the model and call run.load_into(model)"
+                        f"{self.path}: cannot build its model, since {part.type!r} was passed from Python and exists "
+                        "only in that program; create the model and call run.load_into(model)"
                     )
             setup = Setup.of(config, cast(int, config.seed))
         hierarchy = setup.hierarchy()
@@ -77,43 +77,43 @@ class Run(RunRecords):
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The trained tensors of the global model by name: parameters, and statistics of normalisation.
+        """The trained tensors of the global model by name: parameters and normalisation statistics.
 
-        Neither the data nor the program is needed once a run is complete, or was left between two rounds.
+        For a complete run, or one that was closed between rounds, this needs neither the data nor the program.
         """
         file = self.path / files.MODEL
-        if not file.exists():  # it is under way, was killed, or is older than such files
+        if not file.exists():  # the run is in progress, was killed, or predates this file
             trained = self.model
             kept = {name for name, parameter in trained.named_parameters() if parameter.requires_grad}
             return {name: value for name, value in trained.state_dict().items() if name in kept or "running_" in name}
         safetensors: Any = import_module("safetensors.torch")
         try:
             found: dict[str, Tensor] = safetensors.load_file(file)
-        except Exception as error:  # its own kind is not public
-            raise RunError(f"{file} is damaged: {error}; resume the run to have it written again") from error
+        except Exception as error:  # safetensors does not export its exception
+            raise RunError(f"{file} is damaged: {error}; resume the run to write it again") from error
         return found
 
     def load_into(self, module: Module) -> Module:
-        """Give a module the trained weights, and return it; a ModelError names a tensor that does not fit."""
+        """Copy the trained weights into a module and return it; raise a ModelError if a tensor does not match."""
         own, found = module.state_dict(), self.weights
         for name, value in found.items():
             if name not in own:
-                raise ModelError(f"{self.path}: {name!r} was trained, but the module lacks it{nearest(name, own)}")
+                raise ModelError(f"{self.path}: the module has no trained tensor {name!r}{nearest(name, own)}")
             if own[name].shape != value.shape:
                 shapes = f"{list(value.shape)}, got {list(own[name].shape)}"
                 raise ModelError(f"{self.path}: expected {name!r} to have the shape {shapes}")
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and name not in found:
-                raise ModelError(f"{self.path}: {name!r} was not trained{nearest(name, found)}; is it another model?")
+                raise ModelError(f"{self.path}: {name!r} was not trained{nearest(name, found)}; is this another model?")
         with torch.no_grad():
             for name, value in found.items():
                 own[name].copy_(value)
         return module
 
     def cost_to(self, **goal: float) -> dict[str, float] | None:
-        """Return the rounds, bytes, FLOPs, seconds and joules until a metric reached a value; None if it did not.
+        """Return the rounds, bytes, FLOPs, seconds and joules until a metric reached a value; None if it never did.
 
-        `run.cost_to(accuracy=0.9)`: at least 0.9, or for a loss at most.
+        `run.cost_to(accuracy=0.9)` means at least 0.9; for a loss, at most.
         """
         if len(goal) != 1:
             raise ConfigError(f"cost_to: expected one metric, such as accuracy=0.9, got {show(goal)}")
@@ -128,7 +128,7 @@ class Run(RunRecords):
         return None if costs["rounds"] is None else {name: cost for name, cost in costs.items() if cost is not None}
 
     def to_frame(self) -> Any:
-        """Return a data frame of pandas, or else polars, with a row for each round."""
+        """Return a data frame with a row per round: pandas if it is installed, else polars."""
         return frame([self])
 
     def plot(self, y: str = "accuracy", x: str = "round", *, save: str | Path | None = None) -> altair.TopLevelMixin:
@@ -148,7 +148,7 @@ class Runs(list[Run]):
     """Several runs, such as the seeds of one experiment."""
 
     def to_frame(self, what: Literal["rounds", "summary"] = "rounds") -> Any:
-        """Return a data frame with a row for each round, or with "summary" for each run."""
+        """Return a data frame with a row per round, or per run with "summary"."""
         return frame(self, what)
 
     def plot(
@@ -160,7 +160,7 @@ class Runs(list[Run]):
         kind: ChartKind = "curves",
         save: str | Path | None = None,
     ) -> altair.TopLevelMixin:
-        """Return a chart: see `fedge.plot`. Seeds of one experiment are a line with a band."""
+        """Return a chart, as `fedge.plot` does. Seeds of one experiment are drawn as a line with a band."""
         return plot(self, y, x, by=by, kind=kind, save=save)
 
     def cost_to(self, **goal: float) -> list[dict[str, float] | None]:
@@ -173,11 +173,11 @@ class Runs(list[Run]):
 
 
 Source = str | Path | RunRecords
-"""A run, or a path: of a run, or of a folder with runs in it."""
+"""A run, or the path of a run or of a folder that contains runs."""
 
 
 def find_runs(source: Source | Iterable[Source] = "runs") -> Runs:
-    """Return the runs at a path, or at several: a run, or all below a folder."""
+    """Return the runs at one or more paths, each of a run or of a folder to search."""
     many = [source] if isinstance(source, str | Path | RunRecords) else list(source)
     found: dict[Path, Run] = {}
     for each in many:
@@ -195,10 +195,10 @@ def plot(
     kind: ChartKind = "curves",
     save: str | Path | None = None,
 ) -> altair.TopLevelMixin:
-    """Return a chart of runs, given as such or by their paths, which a notebook shows; `save` writes it to a file.
+    """Return a chart of runs, or of the runs at paths; `save` writes it to a file. Notebooks display the result.
 
-    `kind` is one of those of the command `fedge plot`: curves of `y` over `x`, bars, pareto, heatmap, users, grid,
-    timeline or latency. Runs that differ in the seed alone are drawn as one, and so are those with one value of the
+    `kind` is one of the kinds of the command `fedge plot`: curves of `y` over `x`, bars, pareto, heatmap, users, grid,
+    timeline or latency. Runs that differ only in the seed are drawn as one; so are runs with equal values of the
     settings `by`, such as "algorithm.name".
     """
     wish = Wish(kind, x, y, [by] if isinstance(by, str) else list(by), [], stepped=False)
@@ -219,7 +219,7 @@ def _written(name: str, value: Any) -> str:
 
 
 def _html(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in which nothing that others wrote is taken for HTML."""
+    """Return an HTML table with all text escaped."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return f"<tr>{''.join(f'<{tag}>{_safe(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -1,4 +1,4 @@
-"""A run that is advanced round by round, and the callbacks that hear of each round."""
+"""A run that is advanced round by round, and the callbacks that receive each round's record."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from fedge.experiment.start import Steps, training
 from fedge.report.run_display import Watch, choose_screen
 
 
-class Stop(Exception):  # noqa: N818 - it reports nothing wrong
-    """Raised by a callback: the run ends in order after this round, and is complete."""
+class Stop(Exception):  # noqa: N818 - not an error
+    """Raise in a callback to end the run after this round; the run is then complete."""
 
 
 class Callback:
-    """What is told of a run, between its rounds. Subclasses define what they need; any object with the methods will do.
+    """Called between rounds. Override what you need, or use any object that has one of the methods.
 
-    A method that returns True, or raises `fedge.Stop`, makes the round the last.
+    A method that returns True, or raises `fedge.Stop`, ends the run after this round.
     """
 
     def on_round(self, record: Record) -> bool | None:
-        """A round is recorded."""
+        """Called after every round with its record."""
 
     def on_evaluate(self, record: Record) -> bool | None:
-        """A round is recorded in which the model was evaluated."""
+        """Called after every round in which the model was evaluated, with its record."""
 
 
 CallbackLike = Callback | Callable[[Record], bool | None]
-"""A callback, or a function that is told of each round."""
+"""A callback, or a function that is called with each round's record."""
 
 
 class Rounds(Iterator[Record]):
-    """The rounds of a run as an iterator: each is trained when it is asked for, and its record returned.
+    """An iterator over the rounds of a run: `next` trains a round and returns its record.
 
-    A loop that is left early leaves an unfinished run with a checkpoint, which can be resumed, once the object is gone
-    or closed: use it in `with` to be sure. Between rounds torch has the threads that it had before.
+    If a loop is left early, closing or deleting the iterator saves a checkpoint from which the run can be resumed; a
+    `with` statement makes sure of this. Between rounds, torch's number of threads is restored.
     """
 
     def __init__(
@@ -87,24 +87,24 @@ class Rounds(Iterator[Record]):
 
     @property
     def run(self) -> Run:
-        """The run as it is on disk now; a RunError before the first round."""
+        """The run as it is on disk now. Raises a RunError before the first round."""
         return Run(self.path, self._lent)
 
     def stop(self) -> None:
-        """Make the last round returned the last of the run, which is then complete."""
+        """End the run after the round that was returned last; the run is then complete."""
         if self._stopping is not None:  # a round was trained
             self._stopping = True
             next(self, None)
 
     def close(self) -> None:
-        """Save the run as it is and release it, if it has not ended."""
+        """Save a checkpoint and release the run, if it has not ended."""
         with training(self._precision), lending(self._lent), self._stack:
             self._steps.close()
 
 
 @contextmanager
 def watched(progress: bool | Progress | None) -> Iterator[Progress]:
-    """Return the listener of runs: the given one, a display if True, or else none."""
+    """Yield a progress listener: the given one, a display if True, else a silent one."""
     if progress is not None and not isinstance(progress, bool):
         yield progress
         return
@@ -116,7 +116,7 @@ def watched(progress: bool | Progress | None) -> Iterator[Progress]:
 
 
 def _check(callbacks: object) -> None:
-    """Raise a ConfigError unless all of them can be told of a round, before any is trained."""
+    """Raise a ConfigError unless all of them are valid callbacks."""
     if not isinstance(callbacks, Sequence):
         raise ConfigError(f"callbacks: expected a list, got {type(callbacks).__name__}; write callbacks=[...]")
     for callback in callbacks:
@@ -133,7 +133,7 @@ def _has_methods(callback: object) -> bool:
 
 
 def _tell(callback: Any, record: Record) -> bool:
-    """Whether a callback wants the run to end."""
+    """Call a callback and return whether it wants the run to end."""
     names = ["on_round", "on_evaluate"] if "evaluated_at" in record else ["on_round"]
     methods = [getattr(callback, name) for name in names if hasattr(callback, name)]
     try:

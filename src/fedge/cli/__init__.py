@@ -1,6 +1,6 @@
-"""The `fedge` command, one file for each of its commands.
+"""The `fedge` command line, one file per command.
 
-A command imports what it needs when it runs, so that help and completion answer at once.
+A command imports its dependencies when it runs, so that help and completion stay fast.
 """
 
 import io
@@ -33,14 +33,14 @@ from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
 _HELP = """Federated learning for the network edge: simulate, cost and compare algorithms.
 
-  fedge new experiment first write an experiment file to start from
-  fedge info algorithms      what there is to choose from
-  fedge costs first.toml     what an experiment will cost
-  fedge run first.toml       train what an experiment file says
-  fedge sweep grid.toml      the same for every combination of settings
-  fedge list                 the runs there are
-  fedge show runs            how they compare
-  fedge server first.toml    train with real clients over a network
+  fedge new experiment first  write an experiment file to start from
+  fedge info algorithms       list the available algorithms
+  fedge costs first.toml      estimate the costs of an experiment
+  fedge run first.toml        train an experiment
+  fedge sweep grid.toml       train every combination of settings
+  fedge list                  list runs
+  fedge show runs             compare runs
+  fedge server first.toml     train with real clients over a network
 """
 
 _EPILOG = "Exit codes:\n\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
@@ -85,15 +85,15 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def fedge(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
 def _open_closed_streams() -> None:
-    """Open what was closed by `>&-`: else the next file that is opened gets its number, and what is printed."""
-    if sys.stdout is None:  # only for reading, so that a result that gets lost is an error
+    """Reopen streams closed by `>&-`: otherwise the next opened file gets their descriptor, and our output with it."""
+    if sys.stdout is None:  # read-only, so that printing a result raises an error instead of losing it
         os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8")
     if sys.stderr is None:
@@ -102,16 +102,16 @@ def _open_closed_streams() -> None:
 
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Run the command line with this process's arguments."""
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of files need not be text
+            stream.reconfigure(errors="backslashreplace")  # file names need not be valid UTF-8
     try:
         try:
             app(prog_name="fedge")
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         abandon_stdout()
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""What there is to choose from, as data and for a terminal."""
+"""The available models, data sets, algorithms and so on, as data and formatted for a terminal."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ _KINDS = {
     "metrics": METRIC_KINDS,
     "selections": SELECTIONS,
 }
-"""Parts that are tables of options; codecs are words."""
+"""Option structs per part; codecs are written as words and have no structs."""
 
 SHAPES = ((1, 28, 28), (3, 32, 32))
-"""Inputs that models are measured with: the first that fits."""
+"""Input shapes for counting a model's parameters: the first shape that the model accepts is used."""
 NUM_OUTPUTS = 10
 
 
 def listing(part: str) -> list[dict[str, Any]]:
-    """All of a part, a line on each; what installed packages offer comes last."""
+    """Return a brief entry for each member of a part; those from installed packages come last."""
     known = [_stage(name) for name in CODECS] if part == "codecs" else [brief(kind) for kind in _kinds(part)]
     names = {entry["name"].partition("(")[0] for entry in known}
     return known + [_offered(entry, names, part) for entry in own_entries(_kinds(part))]
 
 
 def names_of(part: str) -> list[str]:
-    """The names of all of a part."""
+    """Return the names of all members of a part."""
     return list(CODECS) if part == "codecs" else [title(kind) for kind in _kinds(part)]
 
 
 def describe(part: str, name: str) -> dict[str, Any]:
-    """One of a part; a ConfigError if there is none of that name."""
+    """Return the full entry of one member of a part; raise a ConfigError if the name is unknown."""
     if part != "codecs":
         return full(choose(name, _kinds(part), part))
     stage = name.partition("(")[0].strip()
@@ -64,18 +64,18 @@ def describe(part: str, name: str) -> dict[str, Any]:
 
 
 def brief(kind: type[Struct]) -> dict[str, Any]:
-    """One line of a list."""
+    """Return the entry of a kind as a list shows it."""
     return {"name": title(kind), "description": summary(kind)} | _size(kind)
 
 
 def full(kind: type[Struct]) -> dict[str, Any]:
-    """All there is to know."""
-    said = {"name": title(kind), "description": description(kind)} | _size(kind)
-    return said | {"options": [option._asdict() for option in options(kind)]}
+    """Return the entry of a kind with its whole description and its options."""
+    entry = {"name": title(kind), "description": description(kind)} | _size(kind)
+    return entry | {"options": [option._asdict() for option in options(kind)]}
 
 
 def table(entries: Sequence[Mapping[str, Any]]) -> Table:
-    """A list for a terminal."""
+    """Return a list of entries as a table for a terminal."""
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     shown.add_column("name", no_wrap=True)
     if measured := any("num_params" in entry for entry in entries):
@@ -89,7 +89,7 @@ def table(entries: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def page(entry: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """One of them for a terminal."""
+    """Yield one full entry, formatted for a terminal."""
     yield Text(entry["name"], style="bold")
     yield Text(entry["description"])
     if "num_params" in entry:
@@ -114,10 +114,10 @@ def _kinds(part: str) -> tuple[type[Struct], ...]:
 
 
 def _offered(entry: EntryPoint, built_in: Container[str], part: str) -> dict[str, Any]:
-    """What a package offers under a name, or why that cannot be used."""
+    """Return the entry of an entry point of an installed package, or the reason why it cannot be used."""
     package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
     if entry.name in built_in:
-        return {"name": entry.name, "description": f"not used: fedge has one of this name, and so has {package}"}
+        return {"name": entry.name, "description": f"ignored: {package} uses the name of a built-in"}
     try:
         found = brief(choose(entry.name, _kinds(part), part))
     except ConfigError as error:
@@ -126,18 +126,18 @@ def _offered(entry: EntryPoint, built_in: Container[str], part: str) -> dict[str
 
 
 def _stage(name: str) -> dict[str, Any]:
-    """A stage of a codec; its name is how it is written."""
+    """Return the entry of a codec stage; its name shows how to write it in an experiment file."""
     usage, _, meaning = CODECS[name].partition(": ")
     return {"name": usage, "description": meaning}
 
 
 def _size(kind: type[Struct]) -> dict[str, Any]:
-    """What a model has to learn; nothing for what is no model, or whose size only its user knows."""
+    """Return the parameter count of a model and the input shape; empty for other kinds and user-defined models."""
     if kind not in MODELS or tag(kind) is None:
         return {}
     for shape in SHAPES:
         try:
-            with torch.device("meta"):  # counts without a number being drawn
+            with torch.device("meta"):  # counts parameters without initialising them
                 module = cast(Any, kind)().build(shape, NUM_OUTPUTS)
         except ModelError:
             continue

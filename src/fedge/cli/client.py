@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Take part in training on a server, and get the certificate for it.
+    help="""Join a training run on a server, or request a certificate for it.
 
-    The client stays until the run is complete. It trains on its own data when
-    it is asked to and its policy allows it, and sends updates of the model,
-    never data. It retries for as long as the server cannot be reached. Killed
-    at any moment, the same command continues.
+    The client stays connected until the run is complete. When the server asks
+    and the policy allows, it trains on its own data and sends model updates,
+    never data. While the server cannot be reached, it keeps retrying. If the
+    client is killed, run the same command again to continue.
 
     Examples:
 
       fedge client --server a.org:8443 --cert cert --data my-data --state state
-      fedge client --server a.org:8443 --cert cert --data my.py:load --state state --policy ac --allow model.py
+      fedge client --server a.org:8443 --cert cert --data my.py:load --state s --policy ac
       fedge client --server localhost:8443 --insecure --name a --data first.toml#0 --state a
       fedge client request clinic-3
     """,
@@ -38,22 +38,23 @@ app.command("request")(client_request.request)
 @app.callback(invoke_without_command=True)
 def client(
     context: typer.Context,
-    server: Annotated[str | None, typer.Option("--server", metavar="HOST:PORT", help="The server.")] = None,
+    server: Annotated[str | None, typer.Option("--server", metavar="HOST:PORT", help="The server's address.")] = None,
     cert: Annotated[
         Path | None,
-        typer.Option("--cert", metavar="DIR", help="Key and certificates; fedge client request makes the key."),
+        typer.Option("--cert", metavar="DIR", help="Directory with key and certificate; see fedge client request."),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             metavar="SPEC",
-            help="The client's samples: a folder of fedge data split, a data file, my.py:load, or first.toml#3 for "
-            "client 3 of an experiment.",
+            help="The client's samples: a folder written by fedge data split, a data file, my.py:load, or "
+            "first.toml#3 for client 3 of an experiment.",
         ),
     ] = None,
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="DIR", help="What this client, and no other, remembers.")
+        Path | None,
+        typer.Option("--state", metavar="DIR", help="Directory for this client's private state; one per client."),
     ] = None,
     policy: Annotated[
         list[str] | None,
@@ -61,7 +62,7 @@ def client(
             "--policy",
             metavar="WHEN",
             help="When to accept work: always, hours=22-6, load=0.5 (load average per core), ac, unmetered, or "
-            "my.py:decide; if repeated, all must agree.",
+            "my.py:decide. If repeated, all policies must agree.",
         ),
     ] = None,
     allow: Annotated[
@@ -69,22 +70,22 @@ def client(
         typer.Option(
             "--allow",
             metavar="FILE",
-            help="A file that the server may ask for, known by its content: FILE, or FILE.py:FUNCTION; may be "
-            "repeated.",
+            help="Local code or weights that the server may use, matched by content: FILE, FILE.py:NAME or an "
+            "installed package. May be repeated.",
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", min=1, help="Threads that compute; all cores if not given.")
+        int | None, typer.Option("--threads", metavar="N", min=1, help="Threads for training; default: all cores.")
     ] = None,
     proxy: Annotated[
-        str | None, typer.Option("--proxy", metavar="URL", help="An HTTP proxy on the way to the server.")
+        str | None, typer.Option("--proxy", metavar="URL", help="HTTP proxy to reach the server through.")
     ] = None,
     reset_state: Annotated[
-        bool, typer.Option("--reset-state", help="Begin with fresh private state if the server's version is lost.")
+        bool, typer.Option("--reset-state", help="Start from fresh private state if the expected state is lost.")
     ] = False,
     insecure: Insecure = False,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="With --insecure: the client's name.")
+        str | None, typer.Option("--name", metavar="NAME", help="The client's name; only with --insecure.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -99,7 +100,7 @@ def client(
 
     given = {"--server": server, "--data": data, "--state": state}
     if missing := [option for option, value in given.items() if value is None]:
-        raise ConfigError(f"fedge client: expected {', '.join(missing)}; `fedge client --help` explains them")
+        raise ConfigError(f"fedge client: missing {', '.join(missing)}; see `fedge client --help`")
     assert server is not None
     assert data is not None
     assert state is not None
@@ -123,7 +124,7 @@ def _join(options: ClientOptions, quiet: bool) -> None:
     from fedge.cli.network import ending_in_order
     from fedge.experiment.joining import join
 
-    with ending_in_order("takes part again"), watching_client(options.server, quiet) as view:
+    with ending_in_order("reconnect"), watching_client(options.server, quiet) as view:
         join(options, view)
 
 
@@ -139,8 +140,8 @@ def _credentials(cert: Path | None, insecure: bool) -> Path | None:
         raise ConfigError("--cert and --insecure exclude each other; drop one of them")
     if not insecure and cert is None:
         raise ConfigError(
-            "fedge client: expected --cert, the directory with this client's key and certificate; `fedge client "
-            "request` makes the key, and with a server on this machine --insecure does without"
+            "fedge client: missing --cert, the directory with this client's key and certificate; create the key with "
+            "`fedge client request`, or use --insecure with a server on this machine"
         )
     return cert
 
@@ -151,15 +152,15 @@ def _name(name: str | None, insecure: bool) -> str | None:
     from fedge.net.protocol import Name
 
     if not insecure and name is not None:
-        raise ConfigError("--name: the certificate in --cert has the client's name; drop --name")
+        raise ConfigError("--name: the client's name is in its certificate; drop --name")
     if insecure and name is None:
-        raise ConfigError("--insecure: expected --name, since there is no certificate that has the client's name")
+        raise ConfigError("--insecure: missing --name, since no certificate names the client")
     try:
         return msgspec.convert(name, Name | None)
     except msgspec.ValidationError:
         raise ConfigError(
-            f"--name: expected up to 64 letters, digits, dots, dashes and underscores, the first a letter or a digit; "
-            f"got {name!r}"
+            f"--name: expected up to 64 letters, digits, dots, dashes and underscores, starting with a letter or a "
+            f"digit; got {name!r}"
         ) from None
 
 

@@ -11,17 +11,17 @@ from fedge.cli.parameters import Format
 
 
 def request(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The client's name, which is permanent.")],
-    cert: Annotated[Path, typer.Option("--cert", metavar="DIR", help="Where key and certificate are kept.")] = Path(
-        "cert"
-    ),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The client's permanent name.")],
+    cert: Annotated[
+        Path, typer.Option("--cert", metavar="DIR", help="Directory for the key and the certificate.")
+    ] = Path("cert"),
     format: Format = "text",
 ) -> None:
-    """Make a client's key, and the request for its certificate.
+    """Create a client's private key and a certificate request.
 
-    The key stays in the directory. The request, NAME.csr, goes to the server's operator, who
-    signs it with `fedge pki sign`; NAME.crt, which comes back, goes into the directory.
-    Called again, it changes nothing: send the same request again to renew the certificate.
+    The key stays in the directory. Send the request, NAME.csr, to the server's operator, who
+    signs it with `fedge pki sign` and returns NAME.crt. Put NAME.crt into the directory.
+    Running the command again changes nothing. To renew a certificate, send the same request again.
 
     Examples:
 
@@ -45,7 +45,7 @@ def request(
         say_json(paths | {"valid_until": until, "authority": authority})
         return
     say(
-        f"key of {name}: {files.key}; it is secret and stays here",
+        f"key of {name}: {files.key}; keep it secret and on this machine",
         f"  fingerprint {files.key_fingerprint}",
     )
     if identity:
@@ -56,5 +56,5 @@ def request(
         )
     say(
         f"1. Send {files.request} to the server's operator, who runs: fedge pki sign {files.request.name}",
-        f"2. Put {files.certificate.name}, which comes back, into {cert}.",
+        f"2. Put the returned {files.certificate.name} into {cert}.",
     )

@@ -1,4 +1,4 @@
-"""What the owner of a client sees: one line that changes on a terminal, a line for each task elsewhere."""
+"""Progress of a client: one updating line on a terminal, a line per task elsewhere."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from fedge.net.policy import OfferFacts
     from fedge.net.views import ClientView, Verdict
 
-_PER_SECOND = 2  # pictures
+_PER_SECOND = 2  # refresh rate
 
 
 class ClientLines:
-    """Plain text for files and pipes."""
+    """Plain text for files and pipes: a line per task."""
 
     def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._server, self._clock = server, clock
@@ -38,12 +38,12 @@ class ClientLines:
         self._began_s = clock()
         self._activity = "connecting"
         self._ended: Counter[str] = Counter()
-        self._reason = ""  # the last one told
+        self._reason = ""  # the last one printed
 
     def connected(self, run: str, number: int) -> None:
         with self._lock:
             who = f"client {number} of run {run}"
-            self.notice(f"{self._server}: {'connected again' if who == self._who else 'joined'} as {who}")
+            self.notice(f"{self._server}: {'reconnected' if who == self._who else 'joined'} as {who}")
             self._who = who
             if not self._task:
                 self._activity = "idle"
@@ -61,14 +61,14 @@ class ClientLines:
     def settled(self, verdict: Verdict, reason: str = "") -> None:
         with self._lock:
             self._ended[verdict] += 1
-            news = reason if reason != self._reason else ""  # the same one at every round is told once
+            news = reason if reason != self._reason else ""  # print a reason that repeats every round only once
             self._reason = reason
-            told = f"{self._task}: {verdict} after {self._passed()}" + (f" ({news})" if news else "")
-            self.ended(told, matters=bool(news) and verdict in ("failed", "rejected"))
+            text = f"{self._task}: {verdict} after {self._passed()}" + (f" ({news})" if news else "")
+            self.ended(text, matters=bool(news) and verdict in ("failed", "rejected"))
             self._task, self._activity = "", "idle"
 
     def ended(self, text: str, matters: bool) -> None:
-        """Say how a task has ended; what matters needs the owner's attention."""
+        """Print how a task ended; `matters` marks outcomes that need the owner's attention."""
         self.notice(text)
 
     def notice(self, text: str) -> None:
@@ -86,7 +86,7 @@ class ClientLines:
 
     def line(self) -> str:
         """`localhost:8443: client 3 of run 5f...: round 4, working, 0:12; 3 received, 1 declined`"""
-        # Without the lock: whoever draws has Rich's, which others wait for while they hold this one.
+        # Without the lock: the drawing thread holds Rich's lock, which other threads wait for while holding this one.
         now = ", ".join(filter(None, [self._task, self._activity, self._passed() if self._task else ""]))
         ended = ", ".join(f"{number} {verdict}" for verdict, number in dict(self._ended).items())
         return "; ".join(filter(None, [": ".join(filter(None, [self._server, self._who, now])), ended]))
@@ -96,7 +96,7 @@ class ClientLines:
 
 
 class ClientPicture(ClientLines):
-    """One line on a terminal that is drawn over and over; what matters stays above it."""
+    """One updating line on a terminal; outcomes that need attention stay above it."""
 
     def __init__(self, server: str, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(server, clock)
@@ -106,7 +106,7 @@ class ClientPicture(ClientLines):
 
     def ended(self, text: str, matters: bool) -> None:
         if matters:
-            self.notice(text)  # the others are counted in the line
+            self.notice(text)  # the line counts the others
 
     def notice(self, text: str) -> None:
         self._console.print(printable(text, "\n\t"), markup=False, highlight=False, soft_wrap=True)
@@ -123,7 +123,7 @@ class ClientPicture(ClientLines):
 
 
 class ClientSilence(ClientLines):
-    """Says nothing."""
+    """Prints nothing."""
 
     def notice(self, text: str) -> None:
         pass
@@ -134,7 +134,7 @@ class ClientSilence(ClientLines):
 
 @contextmanager
 def watching_client(server: str, quiet: bool) -> Iterator[ClientView]:
-    """A view of a client."""
+    """Yield a view that suits stderr, or a silent one if `quiet`, and close it at the end."""
     console = Console(stderr=True)
     view = ClientLines(server)
     if quiet:

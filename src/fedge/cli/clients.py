@@ -27,19 +27,19 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 def clients(
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN", help="A server's run; default: the newest.", autocompletion=complete_run),
+        typer.Argument(metavar="RUN", help="A run of fedge server; default: the newest.", autocompletion=complete_run),
     ] = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where to look for the newest run.")] = Path(
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory to search for the newest run.")] = Path(
         "runs"
     ),
     format: Format = "text",
 ) -> None:
     """List the clients of a server's run.
 
-    Says of each its state, when it was last seen, in how many rounds its work
-    was received, its bytes down and up, how often it was rejected and how
-    often it declined, and when its certificate ends; and of clients that
-    could not join, why.
+    Shows each client's state, when it was last seen, the rounds in which the
+    server received its work, its bytes down and up, how often it was rejected,
+    how often it declined, and when its certificate expires. Clients that could
+    not join are listed with the reason.
 
     Examples:
 
@@ -54,7 +54,7 @@ def clients(
 
     path = run if run is not None else _newest(runs)
     found = read_clients(path / files.REGISTRY)
-    if holder(path / files.LOCK) is None:  # a server that was killed could not note that all have left
+    if holder(path / files.LOCK) is None:  # a killed server could not record that its clients left
         found = [client._replace(state=AWAY) for client in found]
     status = read_status(path / files.STATUS)
     not_joined = status.not_joined if status else {}
@@ -68,13 +68,13 @@ def clients(
 
 
 def _newest(folder: Path) -> Path:
-    """Return the server's run that was written to last."""
+    """Return the server run written to last; raise a RunError if the folder has none."""
     from fedge.runs import files, find_runs
 
     registries = [run.path / files.REGISTRY for run in find_runs(folder)]
     times = {file.parent: _written_at(file) for file in registries if file.is_file()}
     if not times:
-        raise RunError(f"no run of a server in {folder}; start one with `fedge server FILE`, or name a run")
+        raise RunError(f"no server run in {folder}; start one with `fedge server FILE`, or pass a run directory")
     return max(times, key=lambda path: times[path])
 
 

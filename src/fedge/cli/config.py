@@ -15,12 +15,12 @@ def config(
     ],
     changes: Changes = None,
     format: Annotated[
-        Literal["toml", "json"], typer.Option("--format", metavar="toml|json", help="How it is written.")
+        Literal["toml", "json"], typer.Option("--format", metavar="toml|json", help="Output format.")
     ] = "toml",
 ) -> None:
-    """Check an experiment file and print it in full, with every default.
+    """Check an experiment file and print all its settings, including defaults.
 
-    The TOML can be saved and run again.
+    The TOML output is itself a valid experiment file.
 
     Examples:
 

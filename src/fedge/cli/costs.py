@@ -33,18 +33,18 @@ def costs(
         typer.Option(
             "--chart",
             metavar="FILE",
-            help="Save how much smaller uploads are the more of them is dropped, as .svg, .png, .pdf or .html; "
+            help="Save a chart of the upload's compression ratio over sparsity as .svg, .png, .pdf or .html; "
             "needs fedge\\[view].",
         ),
     ] = None,
     format: Format = "text",
 ) -> None:
-    """Say what an experiment will cost, and what other algorithms would, without training.
+    """Estimate the costs of an experiment, and of other algorithms, without training.
 
-    A client's costs are means over the first round's cohort of the first seed.
-    Vectors as large as the model are counted as x: how many a client gets,
-    sends, works on while it trains, and keeps from round to round. The ratio is
-    how many times smaller a codec makes the upload.
+    Costs per client are means over the first round's cohort with the first
+    seed. The x columns count vectors as large as the model: those that a client
+    downloads, uploads, holds in memory while training, and keeps between
+    rounds. The ratio is the compression ratio of the upload.
 
     Examples:
 
@@ -83,7 +83,7 @@ def _draw(layout: Layout, path: Path) -> None:
 
 
 def _forecast(setup: Setup) -> dict[str, Any]:
-    """All there is to say."""
+    """Return the costs of the experiment and of its alternatives, as `--format json` prints them."""
     from fedge.config import plain
     from fedge.costs import Forecast, alternatives
     from fedge.report.edge_rates import edge_rates
@@ -120,21 +120,21 @@ def _page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     statistics = f" and {model['statistics']:,} statistics" if model["statistics"] else ""
     yield (
         f"{found['name']}: {model['parameters']:,} parameters in {model['tensors']} tensors{statistics}, "
-        f"{model['flops_per_sample']:,} FLOPs for the gradient of a sample; "
-        f"{found['cohort']:,} of {found['clients']:,} clients in a round"
+        f"{model['flops_per_sample']:,} FLOPs per sample gradient; "
+        f"{found['cohort']:,} of {found['clients']:,} clients per round"
     )
     yield ""
     yield _totals(found)
     yield from (f"note: {note}" for note in found["notes"])
     yield f"edge time: {found['edge_rates']}"
     yield ""
-    yield "for a client in the first round, as configured (>) and otherwise:"
+    yield "per client in the first round, as configured (>) and for alternatives:"
     yield ""
     yield _alternatives(found["alternatives"])
 
 
 def _totals(found: Mapping[str, Any]) -> Table:
-    shown = _table("", "a client", "the cohort", f"{found['total']['rounds']:,} rounds")
+    shown = _table("", "per client", "per round", f"{found['total']['rounds']:,} rounds")
     for name in _ROWS:
         amounts = [found[whose][name] for whose in ("client", "round", "total")]
         shown.add_row(describe(name).title, *(describe(name).write(amount) for amount in amounts))
@@ -151,7 +151,7 @@ def _alternatives(found: Sequence[Alternative]) -> Table:
     }
     columns = [titled(describe(name).title, unit).replace(" ", "\n", 1) for name, unit in units.items()]
     shown = _table("", "algorithm", *_VECTORS.values(), *columns, "ratio")
-    shown.padding = (0, 0)  # so that it fits 80 columns, if long names are folded
+    shown.padding = (0, 0)  # fits 80 columns, with long names folded
     names = shown.columns[1]
     names.justify, names.no_wrap, names.overflow = "left", False, "fold"
     for alternative in found:

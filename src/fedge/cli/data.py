@@ -24,10 +24,10 @@ _MOST_CLASSES = 3
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Get, check, look at and split data.
+    help="""Download, check, inspect and split data sets.
 
-    Files are looked for in --dir or data.dir, else in the directory that the environment
-    variable FEDGE_DATA names, else in the user's cache.
+    Files are searched in --dir or data.dir, then in the directory named by the
+    environment variable FEDGE_DATA, then in the user's cache directory.
 
     Examples:
 
@@ -46,24 +46,23 @@ def show(
     ],
     changes: Changes = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, help="Clients in the table; 0 for all.")
+        int, typer.Option("--limit", metavar="N", min=0, help="Number of clients in the table; 0 for all.")
     ] = NUM_SHOWN,
-    round: Annotated[
-        int, typer.Option("--round", metavar="R", min=1, help="The round to look at, where data drifts.")
-    ] = 1,
+    round: Annotated[int, typer.Option("--round", metavar="R", min=1, help="The round to show, if data drifts.")] = 1,
     chart: Annotated[
         Path | None,
         typer.Option(
             "--chart",
             metavar="FILE",
-            help="Save a picture of classes and sizes as .svg, .png, .pdf or .html; needs fedge\\[view].",
+            help="Save a chart of classes and sizes as .svg, .png, .pdf or .html; needs fedge\\[view].",
         ),
     ] = None,
     format: Format = "text",
 ) -> None:
-    """Show how the data of an experiment is divided over its clients.
+    """Show how an experiment's data is partitioned across its clients.
 
-    The division is that of the experiment's first seed.
+    Lists each client's numbers of training and test samples and its most
+    frequent classes, for the experiment's first seed.
 
     Examples:
 
@@ -108,7 +107,7 @@ app.command("split")(split)
 
 
 def _names(clients: Clients) -> tuple[Sequence[str], Sequence[str]]:
-    """The names of classes and of clients, where the data has them."""
+    """Return the names of classes and of clients; empty where the data has none."""
     return getattr(clients, "shown_classes", ()), getattr(clients, "names", ())
 
 
@@ -128,7 +127,7 @@ def _line(totals: dict[str, Any]) -> str:
     shape = "x".join(map(str, totals["shape"]))
     return (
         f"{totals['clients']:,} clients, {totals['samples']:,} training samples of shape {shape}; "
-        f"{totals['smallest']:,} to {totals['largest']:,} a client, median {totals['median']:g}"
+        f"{totals['smallest']:,} to {totals['largest']:,} per client, median {totals['median']:g}"
     )
 
 

@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
     Found = list[tuple[Collection, Finding]]
 
-Dir = Annotated[str | None, typer.Option("--dir", metavar="DIR", help="The data directory, as data.dir.")]
+Dir = Annotated[str | None, typer.Option("--dir", metavar="DIR", help="The data directory, like data.dir.")]
 
 
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set; fedge info datasets lists them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set; see fedge info datasets.")],
     origin: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Copy from this directory what it has, and check it.")
+        Path | None, typer.Option("--from", metavar="DIR", help="Copy the files from this directory and check them.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands that get the files, and download nothing.")
+        bool, typer.Option("--dry-run", help="Download nothing; print the commands that would get the files.")
     ] = False,
     dir: Dir = None,
     format: Format = "text",
 ) -> None:
-    """Download the files of a data set, or copy them.
+    """Download or copy the files of a data set.
 
-    Files that are there already are left alone. A download that was interrupted continues
-    where it stopped, and is put in place once its SHA-256 is right. Where there is no such
-    checksum, or files have to be made from others, the commands to run are printed. The
-    exit code is 0 once all files are there.
+    Existing files are kept. An interrupted download continues where it stopped; a file is
+    moved into place only after its SHA-256 has been verified. If a file has no published
+    checksum, or must be converted from other files, the commands to run are printed
+    instead. The exit code is 0 once all files are present.
 
     Examples:
 
@@ -54,7 +54,7 @@ def get(
     collections = _collections(name)
     if origin is not None:
         if not origin.is_dir():
-            raise DataError(f"--from: there is no directory {origin}")
+            raise DataError(f"--from: no such directory: {origin}")
         copied = [path for collection in collections for path in collection.copy(origin, root)]
         if format == "text":
             say(*(f"copied {path}" for path in copied))
@@ -72,17 +72,17 @@ def check(
         str | None,
         typer.Argument(
             metavar="NAME|FILE",
-            help="A data set, or an experiment file; without, all data sets.",
+            help="A data set or an experiment file; default: all data sets.",
             autocompletion=complete_experiment,
         ),
     ] = None,
     dir: Dir = None,
     format: Format = "text",
 ) -> None:
-    """Check that the files of a data set are there and as published.
+    """Check that the files of a data set are present and match their published checksums.
 
-    Of an experiment file, also that its data can be divided over its clients as it says.
-    Without a name every data set is listed, and those that are there are checked.
+    For an experiment file, also check that its data can be partitioned as configured.
+    Without an argument, list every data set and check those that are present.
 
     Examples:
 
@@ -109,11 +109,11 @@ def check(
         say_json(found)
     else:
         shape = "x".join(map(str, clients.shape))
-        say(f"{found['clients']} clients with {found['samples']} training samples of shape {shape}: all is there")
+        say(f"ok: {found['clients']} clients with {found['samples']} training samples of shape {shape}")
 
 
 def _check_all(root: Path, format: str) -> None:
-    """List every data set that is read from files; a DataError if one is there, but not as it should be."""
+    """List every data set that is read from files; raise a DataError if one is incomplete or damaged."""
     from fedge.cli.output import say, say_json
     from fedge.core.errors import DataError
     from fedge.core.schema import tag
@@ -140,7 +140,7 @@ def _check_all(root: Path, format: str) -> None:
         say(f"data directory {root}")
         for entry in listed:
             get, check = (f"`fedge data {command} {entry['name']}`" for command in ("get", "check"))
-            ways = {"missing": f"{get} {'gets it' if entry.get('downloadable') else 'says how to get it'}"}
+            ways = {"missing": f"{get} {'downloads it' if entry.get('downloadable') else 'explains how to get it'}"}
             ways["wrong"] = f"{check} lists its files"
             say(f"{entry['status']:8} {entry['name']:15} {ways.get(entry['status'], '')}".rstrip())
     if bad:
@@ -148,7 +148,7 @@ def _check_all(root: Path, format: str) -> None:
 
 
 def _collections(name: str) -> tuple[Collection, ...]:
-    """The files of a data set by its name."""
+    """Return the file collections of a data set; raise a ConfigError if it is unknown or is not read from files."""
     from fedge.core.errors import ConfigError
     from fedge.core.schema import choose, tag
     from fedge.data import DATASETS
@@ -157,7 +157,7 @@ def _collections(name: str) -> tuple[Collection, ...]:
     found: tuple[Collection, ...] = getattr(kind, "sources", ())
     if not found:
         raise ConfigError(
-            f"{name} has no files of its own; `fedge data check FILE` checks the data of an experiment file"
+            f"{name} is not read from published files; `fedge data check FILE` checks the data of an experiment file"
         )
     return found
 
@@ -167,7 +167,7 @@ def _findings(collections: Sequence[Collection], root: Path) -> Found:
 
 
 def _problems(found: Found) -> list[str]:
-    """The files that are wrong, and those that are missing but needed."""
+    """Return the names of the files that are wrong, or missing and required."""
     return [
         finding.source.name
         for collection, finding in found
@@ -186,7 +186,7 @@ def _entry(collection: Collection, finding: Finding) -> dict[str, str | None]:
 
 
 def _report(name: str, found: Found, format: str) -> None:
-    """Print what there is of each file; a DataError if one that is needed is not there or not right."""
+    """Print the status of each file; raise a DataError if one is wrong, or missing and required."""
     from fedge.cli.output import say, say_json
     from fedge.core.errors import DataError
 
@@ -198,12 +198,12 @@ def _report(name: str, found: Found, format: str) -> None:
             problem = f"\n         {finding.problem}" if finding.problem else ""
             say(f"{finding.status:8} {finding.path}{purpose}{problem}")
     if missing := _problems(found):
-        raise DataError(f"{name}: missing or wrong: {', '.join(missing)}; the lines above say how to get them")
+        raise DataError(f"{name}: missing or wrong: {', '.join(missing)}; the lines above explain how to get them")
 
 
 @contextmanager
 def _progress(name: str) -> Iterator[Progress]:
-    """A bar on the terminal, beside the result; nothing elsewhere."""
+    """Yield a callback that draws a progress bar on a terminal's stderr, and does nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -15,18 +15,18 @@ def split(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="An experiment file.", autocompletion=complete_experiment)
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the folders go.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Directory for the folders.")],
     clients: Annotated[
-        str | None, typer.Option("--clients", metavar="N,N,...", help="Numbers of clients; all if not given.")
+        str | None, typer.Option("--clients", metavar="N,N,...", help="Numbers of the clients to write; default: all.")
     ] = None,
     changes: Changes = None,
     format: Format = "text",
 ) -> None:
-    """Write each client's part of an experiment's data as a folder to hand out.
+    """Write each client's share of an experiment's data to a separate folder.
 
-    A client on another machine gives its folder as --data, and has the samples and the
-    number that it has in simulation, bit for bit. Existing folders are replaced. Data that
-    changes by round (data.drift, data.augment) has no such folders.
+    Pass a folder to `fedge client --data` on another machine: that client then has exactly
+    the samples and the number that it has in simulation. Existing folders are replaced.
+    Data that changes by round (data.drift, data.augment) cannot be split.
 
     Examples:
 
@@ -44,11 +44,11 @@ def split(
     for name in ("drift", "augment"):
         if getattr(options, name, None) is not None:
             raise ConfigError(
-                f"data.{name}: changes samples by round, so a folder cannot hold them; leave it out, or give clients "
+                f"data.{name}: changes samples every round, so a folder cannot hold them; remove it, or give clients "
                 f"the experiment file: --data {file.name}#0"
             )
     if config.seed is None:
-        raise ConfigError(f"seeds: expected one seed, got {len(config.seeds or ())}; give --set seed=1")
+        raise ConfigError(f"seeds: expected one seed, got {len(config.seeds or ())}; pass --set seed=1")
     divided = options.build(config.seed)
     chosen = _numbers(clients, len(divided.sizes))
     settings = travelling_settings(options)

@@ -1,4 +1,4 @@
-"""What a list says of a run."""
+"""Rows of a list of runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _STYLES = {"complete": "green", "running": "cyan", "unfinished": "yellow", "dama
 
 
 def entry(run: Run) -> dict[str, Any]:
-    """The run in a few words; of a damaged one no more than its problem."""
-    problem = damage(run, lambda run: run.last("accuracy"))  # which may be far from the end of the records
+    """Return a run's path, status and key figures; for a damaged run only its path and problem."""
+    problem = damage(run, lambda run: run.last("accuracy"))  # reads back until a record has an accuracy
     status = run.status if problem is None else "damaged"
     found: dict[str, Any] = {"path": printable(str(run.path)), "status": status, "problem": problem}
     if problem is not None:
@@ -43,7 +43,7 @@ def _algorithm(run: Run) -> Any:
 
 
 def table(entries: Sequence[dict[str, Any]]) -> Text:
-    """Entries for a terminal."""
+    """Return the entries as a table for a terminal."""
     return draw_table(_HEAD, map(_cells, entries), _RIGHT, {"status": _STYLES})
 
 

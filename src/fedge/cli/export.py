@@ -20,7 +20,7 @@ def export(
         typer.Option(
             "--to",
             metavar="csv|parquet|tensorboard|mlflow|wandb|hfl-json",
-            help="Which tool; each but hfl-json needs an extra, which is named if it is missing.",
+            help="Target format; all but hfl-json need an optional extra, which an error names if it is missing.",
         ),
     ],
     output: Annotated[
@@ -29,16 +29,17 @@ def export(
             "--output",
             "-o",
             metavar="PATH",
-            help="A file (csv, parquet, mlflow), or a folder (tensorboard, wandb; hfl-json unless it ends in .json).",
+            help="A file for csv, parquet and mlflow; a folder for tensorboard and wandb; either for hfl-json (a file "
+            "if it ends in .json).",
         ),
     ],
 ) -> None:
-    """Write runs in the form of another tool.
+    """Export runs to the format of another tool.
 
-    csv and parquet are tables with a row for each round. tensorboard, mlflow
-    (an SQLite file) and wandb (offline runs) are what these open. hfl-json is
-    the result file of the hierarchical document, with the mean over seeds.
-    Nothing is sent anywhere.
+    csv and parquet are tables with a row per round. tensorboard, mlflow (an
+    SQLite file) and wandb (offline runs) can be opened with these tools.
+    hfl-json is the result file format of Serena (2020), with the mean over
+    seeds. Nothing is sent over the network.
 
     Examples:
 

@@ -10,29 +10,29 @@ PARTS = ("models", "datasets", "algorithms", "partitioners", "codecs", "schedule
 
 
 def complete_part(incomplete: str) -> list[str]:
-    """What can be listed."""
+    """Return the parts that start with `incomplete`."""
     return [part for part in PARTS if part.startswith(incomplete)]
 
 
 def info(
     part: Annotated[
         str | None,
-        typer.Argument(metavar="|".join(PARTS), help="What to list; all if not given.", autocompletion=complete_part),
+        typer.Argument(metavar="|".join(PARTS), help="What to list; default: all names.", autocompletion=complete_part),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="One of them, with its options."),
+        typer.Argument(metavar="NAME", help="Describe this one, with its options."),
     ] = None,
     format: Format = "text",
 ) -> None:
-    """List models, data sets, algorithms, partitioners, codecs, schedules, selections or metrics, or describe one.
+    """List the available models, data sets, algorithms and other parts, or describe one.
 
-    Names and options are those of experiment files. Models are measured for
-    inputs 1x28x28 and 10 outputs, or else for the inputs that are named. Codecs
-    are the stages that codec.up and its like are made of, in this order. What
-    installed packages add is listed with the package, or with its error. NAME
-    may be that of a part of your own, FILE.py:NAME. Without arguments, all names
-    are listed.
+    Names and options are those of experiment files. Model sizes are for
+    1x28x28 inputs and 10 outputs unless another input is shown. Codecs are
+    lists of stages, as in codec.up; the stages are listed in the order in which
+    they apply. Parts from installed packages are listed with the package, or
+    with the error if they cannot be loaded. NAME may also be your own code,
+    FILE.py:NAME. Without arguments, all names are listed.
 
     Examples:
 
@@ -54,7 +54,7 @@ def info(
             say_json(names)
         else:
             say(*(f"{known}: {', '.join(listed)}" for known, listed in names.items()))
-            say("", "fedge info algorithms scaffold describes one of them")
+            say("", "describe one of them: fedge info algorithms scaffold")
         return
     if part not in PARTS:
         owners = [f"; fedge info {known} {part} describes it" for known in PARTS if part in names_of(known)]

@@ -1,4 +1,4 @@
-"""What the commands of the networked runtime share."""
+"""Options and signal handling shared by the commands of the networked runtime."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from fedge.net.address import Address
 
 TERMINATED = 143
-"""The exit code of a command that SIGTERM ended in order."""
+"""The exit code of a command that shut down cleanly on SIGTERM."""
 
 _PKI = Path("pki")
 
 Listen = Annotated[
     str | None,
-    typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect, in place of net.listen."),
+    typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; overrides net.listen."),
 ]
 Pki = Annotated[
     Path | None,
-    typer.Option("--pki", metavar="DIR", help="The server's certificates, made by fedge pki init; pki if not given."),
+    typer.Option("--pki", metavar="DIR", help="Directory created by fedge pki init; default: pki."),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="No certificates and no encryption; on this machine only, to try it out.")
+    bool, typer.Option("--insecure", help="Use no certificates and no encryption; only for trials on this machine.")
 ]
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command in order, as Ctrl-C does."""
+    """SIGTERM, which shuts a command down cleanly, as Ctrl-C does."""
 
 
 @contextmanager
-def ending_in_order(how_to_continue: str) -> Iterator[None]:
-    """Let SIGTERM end what is done inside like Ctrl-C; whoever ends it is told how to continue.
+def ending_in_order(continuing: str) -> Iterator[None]:
+    """Make SIGTERM end the block like Ctrl-C; after either, print the command for `continuing`, such as "resume".
 
-    A second SIGTERM ends the process at once, which is safe at any moment.
+    A second SIGTERM kills the process at once, which is safe at any moment.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -58,7 +58,8 @@ def ending_in_order(how_to_continue: str) -> Iterator[None]:
         from fedge.cli.output import tell
 
         ended = isinstance(reason, Terminated)
-        tell(f"{'terminated' if ended else 'interrupted'}: {shlex.join(['fedge', *sys.argv[1:]])} {how_to_continue}")
+        command = shlex.join(["fedge", *sys.argv[1:]])
+        tell(f"{'terminated' if ended else 'interrupted'}; to {continuing}: {command}")
         if ended:
             raise typer.Exit(TERMINATED) from None
         raise
@@ -70,19 +71,22 @@ def refuse_windows() -> None:
     """Raise a ConfigError on Windows."""
     if sys.platform == "win32":
         raise ConfigError(
-            "the networked runtime works on Linux and macOS; on Windows run it in WSL 2 (Windows Subsystem for Linux)"
+            "the networked runtime requires Linux or macOS; on Windows run it in WSL 2 (Windows Subsystem for Linux)"
         )
 
 
 def listening(listen: str | None) -> list[str]:
-    """Return the change of settings that `--listen` stands for, which a resumed run keeps."""
+    """Return `--listen` as a change of settings, which a resumed run keeps; empty if it is not given."""
     from fedge.net.address import read_address
 
     return [] if listen is None else [f"net.listen={read_address(listen, '--listen', lowest_port=0)}"]
 
 
 def secure(listen: str, pki: Path | None, insecure: bool) -> tuple[Address, Path | None]:
-    """Return where a server listens, and its certificates; no certificates if it is insecure, on this machine."""
+    """Return the address to listen on and the certificate directory; None as directory with `--insecure`.
+
+    Raise a ConfigError for an insecure server that other machines could reach.
+    """
     from fedge.net.address import read_address, resolve_loopback
 
     address = read_address(listen, "net.listen", lowest_port=0)

@@ -11,9 +11,9 @@ from fedge.cli.parameters import Format
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Write a file to start from: an algorithm with its test, or an experiment.
+    help="""Create a starting point: an algorithm with its test, or an experiment file.
 
-    Files that are there already are never overwritten.
+    Existing files are never overwritten.
 
     Examples:
 
@@ -22,18 +22,19 @@ app = typer.Typer(
     """,
 )
 
-Folder = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to write it.")]
+Folder = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Directory to write to.")]
 
 
 @app.command("algorithm")
 def algorithm(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the file, such as half_step; the class is HalfStep.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Module name, such as half_step for the class HalfStep.")],
     folder: Folder = Path(),
     format: Format = "text",
 ) -> None:
-    """Write NAME.py, an algorithm of one's own that works, and test_NAME.py.
+    """Write NAME.py, a working example algorithm, and its test, test_NAME.py.
 
-    Experiments name it `NAME.py:Class`. The test needs pytest and takes seconds.
+    Experiment files refer to it as `NAME.py:Class`. The test needs pytest and
+    takes seconds.
 
     Examples:
 
@@ -44,7 +45,7 @@ def algorithm(
     from fedge.core.errors import ConfigError
 
     if not name.isidentifier() or not name.islower():
-        raise ConfigError(f"NAME: expected a lower-case name of a Python module, such as half_step, got {name!r}")
+        raise ConfigError(f"NAME: expected a lower-case Python module name, such as half_step, got {name!r}")
     kind = "".join(word.capitalize() for word in name.split("_"))
     files = {f"{name}.py": "algorithm.py", f"test_{name}.py": "test_algorithm.py"}
     _write(files, {"NAME": name, "CLASS": kind}, folder, format, f"algorithm.name = {name}.py:{kind}")
@@ -52,11 +53,13 @@ def algorithm(
 
 @app.command("experiment")
 def experiment(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the experiment, and of its file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the experiment and its file.")],
     folder: Folder = Path(),
     format: Format = "text",
 ) -> None:
-    """Write NAME.toml, an experiment on embedded data that trains in seconds.
+    """Write NAME.toml, a small experiment that trains in seconds.
+
+    It needs no downloads: its data is included in the package.
 
     Examples:
 
@@ -65,12 +68,12 @@ def experiment(
     """
     from fedge.config import parse
 
-    parse({"name": name, "data": "digits", "model": "logistic", "algorithm": "fedavg"})  # refuses a wrong name
+    parse({"name": name, "data": "digits", "model": "logistic", "algorithm": "fedavg"})  # raises if the name is invalid
     _write({f"{name}.toml": "experiment.toml"}, {"NAME": name}, folder, format, f"fedge run {folder / name}.toml")
 
 
 def _write(files: dict[str, str], words: dict[str, str], folder: Path, format: str, then: str) -> None:
-    """Write files from templates, all or none; the words between @ are replaced."""
+    """Write files from templates, replacing each @WORD@; raise a ConfigError if one of them exists."""
     from importlib.resources import files as resources
 
     from fedge.cli.output import say, say_json
@@ -79,7 +82,7 @@ def _write(files: dict[str, str], words: dict[str, str], folder: Path, format: s
 
     paths = {folder / file: template for file, template in files.items()}
     if there := [str(path) for path in paths if path.exists()]:
-        raise ConfigError(f"{', '.join(there)}: exists already and is not overwritten; choose another name or --dir")
+        raise ConfigError(f"{', '.join(there)}: already exists; choose another name or --dir")
     for path, template in paths.items():
         text = (resources("fedge.cli") / "templates" / f"{template}.txt").read_text("utf-8")
         for word, value in words.items():

@@ -1,4 +1,4 @@
-"""Options of components in the words of an experiment file."""
+"""Options of components, described in the terms of an experiment file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec import NODEFAULT, Meta, Struct
 from fedge.core.schema import structs, tag
 
 USER_FUNCTION = "FILE.py:FUNCTION"
-"""The name of a kind that has none of its own."""
+"""Shown as the name of a kind that is chosen by file and function."""
 
 _WORDS: dict[object, str] = {
     str: "string",
@@ -37,12 +37,12 @@ class Option(NamedTuple):
 
 
 def title(kind: type[Struct]) -> str:
-    """What users write to choose this kind."""
+    """Return the name that experiment files use for this kind."""
     return tag(kind) or USER_FUNCTION
 
 
 def summary(kind: type[Struct]) -> str:
-    """The first line of its description."""
+    """Return the first line of the description."""
     return description(kind).partition("\n")[0]
 
 
@@ -51,7 +51,7 @@ def description(kind: type[Struct]) -> str:
 
 
 def options(kind: type[Struct]) -> list[Option]:
-    """All that it can be told."""
+    """Return all options of a kind."""
     return [
         Option(field.name, write_type(field.type), _default(field), field.required, _meaning(field.type))
         for field in msgspec.structs.fields(kind)
@@ -107,7 +107,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str | None:
 
 
 def _toml(value: Any) -> str:
-    """On one line, as it could be written after an equals sign."""
+    """Return a value as inline TOML, as it follows an equals sign."""
     if isinstance(value, dict):
         inner = ", ".join(f"{key} = {_toml(part)}" for key, part in value.items() if part is not None)
         return f"{{ {inner} }}" if inner else "{}"
@@ -115,7 +115,7 @@ def _toml(value: Any) -> str:
 
 
 def _meaning(kind: object) -> str:
-    """The description, wherever in the type it stands; that of the table if the field has none."""
+    """Return the description found anywhere in the type; else the summary of its only struct."""
     tables = structs(kind)
     return next(_descriptions(kind), summary(tables[0]) if len(tables) == 1 else "")
 

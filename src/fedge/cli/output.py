@@ -1,4 +1,4 @@
-"""Where results go: tables for people, JSON for programs, both on stdout."""
+"""Output: results on stdout, as text or JSON; messages on stderr."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedge.report.clean_text import Clean
 from fedge.runs.files import encode_pretty
 
 _UNBOUNDED = 10_000
-"""Columns of a file or a pipe: a table that is not read on a terminal is not folded to fit one."""
+"""Columns of a file or a pipe: tables are folded only to fit a terminal."""
 
 
 def say(*parts: RenderableType) -> None:
-    """Print for people."""
+    """Print text and tables to stdout."""
     width = None if sys.stdout.isatty() else _UNBOUNDED
     console = Console(width=width, highlight=False, markup=False)
     with _writing():
@@ -33,23 +33,23 @@ def say(*parts: RenderableType) -> None:
 
 
 def say_json(value: object) -> None:
-    """Print for programs."""
+    """Print a value as JSON to stdout."""
     say_as_is(encode_pretty(value).decode())
 
 
 def say_as_is(text: str) -> None:
-    """Print what is formatted already."""
+    """Print formatted text to stdout, without folding."""
     with _writing():
         typer.echo(printable(text, "\n\t"), nl=False)
 
 
 def warn(text: str) -> None:
-    """Something a person should know beside the result."""
+    """Print a warning to stderr."""
     tell(f"warning: {text}")
 
 
 def tell(text: str) -> None:
-    """Print a line, or a few, beside the result."""
+    """Print a message to stderr."""
     typer.echo(printable(text, "\n\t"), err=True)
 
 
@@ -59,7 +59,7 @@ def _writing() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        raise  # whoever read has seen enough
+        raise  # the reader closed the pipe
     except OSError as error:
         abandon_stdout()
-        raise StorageError(f"the result cannot be written: {error.strerror}; send it elsewhere") from None
+        raise StorageError(f"cannot write the result: {error.strerror}; redirect it elsewhere") from None

@@ -1,4 +1,4 @@
-"""What several commands can be told."""
+"""Options and completions shared by several commands."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fedge.core.fields import FIELDS
 
 
 def complete_experiment(incomplete: str) -> list[str]:
-    """Experiment files, and folders on the way to them."""
+    """Complete experiment files, and the folders that may contain them."""
     found = sorted(iglob(f"{escape(incomplete)}*"))
     return [f"{name}/" if Path(name).is_dir() else name for name in found if _leads_to_toml(Path(name))]
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Run directories, and folders on the way to them; those in `runs` if nothing has been written yet."""
+    """Complete run directories, and the folders that may contain them; those in `runs` if nothing is typed yet."""
     folders = sorted(iglob(f"{escape(incomplete or 'runs/')}*/"))
     return [name.rstrip("/") if Path(name, "config.json").is_file() else name for name in folders]
 
 
 def complete_metric(incomplete: str) -> list[str]:
-    """What a round may have measured."""
+    """Complete the names of metrics."""
     return [field.name for field in FIELDS if field.role == "metric" and field.name.startswith(incomplete)]
 
 
@@ -37,27 +37,27 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="a.b=v",
-        help="Change a setting, such as algorithm.batch_size=32; a.b= unsets; may be repeated.",
+        help="Change a setting, such as algorithm.batch_size=32; a.b= unsets it. May be repeated.",
     ),
 ]
 AcceptCode = Annotated[
     bool,
-    typer.Option("--accept-code", help="Continue although your own Python files have changed; the run records it."),
+    typer.Option("--accept-code", help="Continue even if your own Python files have changed; the run records this."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and JSON if asked for.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and the JSON result if requested.")]
 Format = Annotated[
     Literal["text", "json"],
-    typer.Option("--format", metavar="text|json", help="For people, or one JSON document; all else goes to stderr."),
+    typer.Option("--format", metavar="text|json", help="Text, or one JSON document; messages go to stderr."),
 ]
 Chart = Annotated[
     Path | None,
     typer.Option(
         "--chart",
         metavar="FILE",
-        help="Save learning curves, over rounds and over upload, as .svg, .png, .pdf or .html; needs fedge\\[view].",
+        help="Save learning curves over rounds and over upload as .svg, .png, .pdf or .html; needs fedge\\[view].",
     ),
 ]
 Metric = Annotated[
     str,
-    typer.Option("--y", metavar="METRIC", help="What the chart shows.", autocompletion=complete_metric),
+    typer.Option("--y", metavar="METRIC", help="The metric that the chart shows.", autocompletion=complete_metric),
 ]

@@ -11,10 +11,11 @@ from fedge.cli.parameters import Format
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Issue the certificates with which server and clients know each other.
+    help="""Issue the certificates that authenticate server and clients to each other.
 
-    The server's operator has a small authority in a directory. Each client makes its own key
-    and sends a request; the signed certificate goes back. Needs fedge\\[net].
+    The server's operator keeps a small certificate authority (CA) in a directory. Each client
+    creates its own key and sends a certificate request; the operator signs it and returns the
+    certificate. Needs fedge\\[net].
 
     Examples:
 
@@ -25,7 +26,7 @@ app = typer.Typer(
     """,
 )
 
-Pki = Annotated[Path, typer.Option("--pki", metavar="DIR", help="The authority's directory.")]
+Pki = Annotated[Path, typer.Option("--pki", metavar="DIR", help="Directory of the certificate authority.")]
 
 
 @app.command("init")
@@ -35,18 +36,18 @@ def init(
         typer.Option(
             "--host",
             metavar="NAME",
-            help="A name or address by which clients reach the server; may be repeated. "
-            "Otherwise host name and addresses of this machine, or those of the certificate to renew.",
+            help="Host name or address at which clients reach the server; may be repeated. "
+            "Default: those of the certificate to renew, or of this machine.",
         ),
     ] = None,
     pki: Pki = Path("pki"),
     format: Format = "text",
 ) -> None:
-    """Make an authority and the server's certificate, or renew the latter.
+    """Create a certificate authority and the server's certificate, or renew the latter.
 
     The authority is valid for ten years, the server's certificate for one. If the directory
-    has an authority, it stays as it is, and so do all clients: only the server's certificate
-    is made anew. localhost is always among its names.
+    already has an authority, only the server's certificate is renewed; the authority and the
+    clients' certificates stay valid. The server's certificate always includes localhost.
 
     Examples:
 
@@ -61,20 +62,20 @@ def init(
     if format == "json":
         say_json({"pki": str(pki), **done._asdict()})
         return
-    made = f"made the authority in {pki}" if done.created else f"kept the authority in {pki}"
+    verb, server_verb = ("created", "created") if done.created else ("kept", "renewed")
     say(
-        f"{made}, valid until {done.authority_expires:%Y-%m-%d}",
+        f"{verb} the authority in {pki}, valid until {done.authority_expires:%Y-%m-%d}",
         f"  fingerprint {done.authority}",
-        f"{'made' if done.created else 'renewed'} the server's certificate, valid until {done.server_expires:%Y-%m-%d}",
+        f"{server_verb} the server's certificate, valid until {done.server_expires:%Y-%m-%d}",
         f"  for {', '.join(done.hosts)}",
     )
     if done.created:
         say(
-            f"{pki / 'ca.key'} is secret: whoever has it can sign certificates. Back up {pki}.",
+            f"Keep {pki / 'ca.key'} secret: it can sign certificates. Back up {pki}.",
             "Next, on each client: fedge client request NAME; then here: fedge pki sign NAME.csr",
         )
     else:
-        say("A running server shows the new certificate to the next client that connects.")
+        say("A running server uses the new certificate for new connections; no restart is needed.")
 
 
 @app.command("sign")
@@ -82,20 +83,20 @@ def sign(
     request: Annotated[Path, typer.Argument(metavar="REQUEST", help="The file that `fedge client request` wrote.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the certificate; else beside the request."),
+        typer.Option("--output", "-o", metavar="FILE", help="File for the certificate; default: next to the request."),
     ] = None,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="The client has a new key: revoke its certificates for the old one."),
+        typer.Option("--replace", help="Accept a new key, and revoke the certificates of the old one."),
     ] = False,
     pki: Pki = Path("pki"),
     format: Format = "text",
 ) -> None:
-    """Issue the certificate that a client asks for, or renew it.
+    """Sign a client's certificate request, or renew its certificate.
 
-    It is valid for one year. Signing the same request again renews it: the client keeps its
-    name, and so its number in every run. Neither the server nor other clients are touched.
-    The file that is written goes into the client's directory, and is no secret.
+    The certificate is valid for one year. To renew it, sign the same request again: the client
+    keeps its name, and therefore its number in every run. The server and other clients are not
+    affected. Put the certificate, which is not secret, into the client's directory.
 
     Examples:
 
@@ -121,9 +122,9 @@ def sign(
         f"  authority   {done.authority}",
     )
     if done.replaced:
-        say(f"revoked {done.replaced} of its certificates, which were for another key")
+        say(f"revoked {done.replaced} of its certificates, issued for another key")
     if not done.path.with_name(f"{done.record.name}.key").exists():
-        say(f"Send {done.path.name} to the client, into the directory that has {done.record.name}.key.")
+        say(f"Send {done.path.name} to the client, who puts it next to {done.record.name}.key.")
 
 
 @app.command("revoke")
@@ -132,10 +133,10 @@ def revoke(
     pki: Pki = Path("pki"),
     format: Format = "text",
 ) -> None:
-    """Revoke all certificates that were issued to a client so far.
+    """Revoke all certificates issued to a client so far.
 
-    A running server refuses the client from then on, without a restart. To let it in again,
-    sign a request with a new key; the revoked key stays refused.
+    A running server refuses the client from then on, without a restart. To admit the client
+    again, sign a request with a new key; revoked keys stay refused.
 
     Examples:
 
@@ -150,18 +151,18 @@ def revoke(
     elif done:
         say(f"revoked {len(done)} certificate{'s' * (len(done) != 1)} of {name}")
     else:
-        say(f"all certificates of {name} were revoked before")
+        say(f"all certificates of {name} were already revoked")
 
 
 @app.command("list")
 def list_certificates(
-    all: Annotated[bool, typer.Option("--all", help="Every certificate of a client, not only its newest.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="List all certificates, not only each client's newest.")] = False,
     pki: Pki = Path("pki"),
     format: Format = "text",
 ) -> None:
     """List the certificates of the authority, the server and the clients.
 
-    A certificate is valid, expires soon (within 30 days), expired or revoked.
+    The state is one of: valid, expires soon (within 30 days), expired, revoked.
 
     Examples:
 
@@ -190,4 +191,4 @@ def list_certificates(
     say(table)
     soon = [each.name for each in found if each.state in ("expires soon", "expired")]
     if soon:
-        warn(f"{', '.join(soon)}: expired, or expires within 30 days; docs/certificates.md tells how to renew")
+        warn(f"{', '.join(soon)}: expired, or expires within 30 days; to renew, see docs/certificates.md")

@@ -26,12 +26,13 @@ def resume(
     quiet: Quiet = False,
     format: Format = "text",
 ) -> None:
-    """Go on with a run from its last checkpoint.
+    """Resume a run from its last checkpoint.
 
-    The result is the same as if it had never stopped. With more rounds, a
-    complete run goes on too. If your own Python files are not those that the
-    run was made with, it is refused without --accept-code. A run of `fedge
-    server` is served again; --listen, --pki and --insecure are for such runs.
+    The result is exactly the same as if the run had never stopped. To extend
+    a complete run, set more rounds. If your own Python files have changed
+    since the run started, it resumes only with --accept-code. For a run of
+    `fedge server` the server starts again; --listen, --pki and --insecure
+    apply to such runs only.
 
     Examples:
 
@@ -47,7 +48,7 @@ def resume(
         _serve(path, [*(changes or ()), *listening(listen)], accept_code, pki, insecure, quiet, format)
         return
     if listen is not None or pki is not None or insecure:
-        raise ConfigError(f"--listen, --pki and --insecure are for runs of `fedge server`, and {path} is none")
+        raise ConfigError(f"--listen, --pki and --insecure apply to runs of `fedge server` only; {path} is not one")
     with watching(quiet) as progress:
         resumed = experiment.resume(path, changes or (), progress, accept_code)
     say_trained([resumed], format, quiet)
@@ -67,12 +68,12 @@ def _serve(
 
     if accept_code:
         raise ConfigError(
-            f"--accept-code: {path} is a run of `fedge server`, whose clients have the same files; put back the files "
-            "as they were, or start a new run"
+            f"--accept-code: {path} is a run of `fedge server`, whose clients have the same files; restore the "
+            "original files, or start a new run"
         )
     config = changed_config(path, changes)
     if not path.name:  # "." and the like
         path = path.resolve()
     if path.name != config.name:
-        raise RunError(f"{path} holds the run {config.name!r}; a server's run needs a directory of that name")
+        raise RunError(f"{path} holds the run {config.name!r}; rename the directory to {config.name!r}")
     serve_run(config, path.parent, pki, insecure, quiet, format)

@@ -21,17 +21,17 @@ def run(
         typer.Argument(metavar="FILE", help="Experiment files (TOML).", autocompletion=complete_experiment),
     ],
     changes: Changes = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs are kept.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory for runs.")] = Path("runs"),
     chart: Chart = None,
     y: Metric = "accuracy",
     quiet: Quiet = False,
     format: Format = "text",
 ) -> None:
-    """Train the experiments in files, one after the other, and compare them.
+    """Train one or more experiments, one after the other, and compare them.
 
-    Each gets a new directory, named after the experiment. All files are read
-    and checked before the first one trains. Ctrl-C stops; `fedge resume` goes
-    on from the last checkpoint.
+    Each run gets a new directory, named after the experiment. All files are
+    checked before the first one trains. Ctrl-C stops a run; `fedge resume`
+    continues it from its last checkpoint.
 
     Examples:
 

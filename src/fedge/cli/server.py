@@ -24,18 +24,18 @@ def server(
     ],
     changes: Changes = None,
     listen: Listen = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs are kept.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory for runs.")] = Path("runs"),
     pki: Pki = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
     format: Format = "text",
 ) -> None:
-    """Train an experiment with real clients, which connect over a network.
+    """Train an experiment with real clients that connect over a network.
 
-    The run is kept in DIR under the experiment's name. The same command
-    resumes it, however it was stopped; every round is committed. If the run
-    is complete, it reports this. Settings that simulate a network are
-    refused by name.
+    The run's directory is named after the experiment. Every round is
+    committed to disk: however the server was stopped, the same command
+    resumes the run. A complete run is not trained again. Settings that
+    simulate a network are rejected.
 
     Examples:
 
@@ -54,7 +54,7 @@ def server(
 def serve_run(
     config: Config, runs: Path, pki: Path | None, insecure: bool, quiet: bool, format: Literal["text", "json"]
 ) -> None:
-    """Begin or resume the run of a configuration, and print its results; one that is complete is left alone."""
+    """Start or resume the run of a configuration and print its results; a complete run is not trained again."""
     from fedge.cli.comparison import say_trained
     from fedge.cli.network import secure
     from fedge.cli.output import tell
@@ -77,7 +77,7 @@ def _serve(config: Config, runs: Path, address: Address, pki: Path | None, notic
     from fedge.cli.server_view import watching_server
     from fedge.experiment.serving import serve
 
-    with ending_in_order("resumes"), watching_server(quiet) as watch:
+    with ending_in_order("resume"), watching_server(quiet) as watch:
         for text in notices:
             watch.notice(text)
         return serve(

@@ -1,4 +1,4 @@
-"""What is seen of a server while it runs: a picture on a terminal, a line for each round and event elsewhere."""
+"""Progress of a server: a live display on a terminal, a line per round and event elsewhere."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 _TOLD = {
     "join": "joined",
     "leave": "left",
-    "drop": "was given up",
+    "drop": "was dropped",
     "reject": "sent an upload that was rejected",
-    "fail": "could not do its task",
+    "fail": "failed at its task",
     "refuse": "was refused",
 }
-"""Events that a person is told of as they happen; `events.jsonl` has all."""
+"""Events that are printed as they happen; `events.jsonl` has all events."""
 
 
 class ServerScreen(Screen, Protocol):
-    """Where a server is shown."""
+    """A display of a server's progress."""
 
     def moment(self, status: ServerStatus) -> None: ...
 
 
 class ServerPicture(Bar):
-    """The rounds, and below them what happens now."""
+    """A progress bar of the rounds, with the current status below it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -55,10 +55,10 @@ class ServerPicture(Bar):
 
     def close(self) -> None:
         if self._live is not None and self._now:
-            self._now = ""  # the moment has passed
+            self._now = ""  # the status is out of date
             self._draw()
         super().close()
-        self._run = None  # what a server tells after the end is drawn below
+        self._run = None  # later notices are drawn below
 
     def _draw(self) -> None:
         now = [Text(f"  {self._now}", style="dim", no_wrap=True, overflow="ellipsis")] if self._now else []
@@ -66,7 +66,7 @@ class ServerPicture(Bar):
 
 
 class ServerLines(RunLines):
-    """A line for each round, and one whenever there is a new reason to wait."""
+    """A line per round, and one whenever the server waits for a new reason."""
 
     interval_s = 0.0
 
@@ -87,13 +87,13 @@ class ServerSilence(Nothing):
 
 
 class ServerWatch(Watch):
-    """Passes on what a server tells, from whichever thread."""
+    """Forwards a server's progress, status and events to a screen; safe to call from any thread."""
 
     def __init__(self, screen: ServerScreen, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(screen, clock)
         self._server_screen = screen
         self._lock = RLock()
-        self._failures: dict[Value, Value] = {}  # the last one of each client: the same at every round is told once
+        self._failures: dict[Value, Value] = {}  # each client's last one: one that repeats is printed once
 
     def begin(self, title: str, first_round: int, num_rounds: int) -> None:
         with self._lock:
@@ -128,7 +128,7 @@ class ServerWatch(Watch):
 
 @contextmanager
 def watching_server(quiet: bool) -> Iterator[ServerWatch]:
-    """A listener for one server's run."""
+    """Yield a listener for one server's run that suits stderr, and close its screen at the end."""
     console = Console(stderr=True)
     screen: ServerScreen
     if quiet:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from fedge.sweeps.plan import Sweep
 
 _MANY = 1_000
-"""Runs; more than these are not started by mistake."""
+"""Larger sweeps need confirmation."""
 
 _NUM_BEST = 10
-_INTERVAL_S = 10.0  # between two lines where nothing has ended
-_FRAME_S = 0.1  # between two pictures
+_INTERVAL_S = 10.0  # between summary lines while no run ends
+_FRAME_S = 0.1  # between redraws
 
 
 def sweep(
@@ -40,21 +40,21 @@ def sweep(
         typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment),
     ],
     changes: Changes = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where runs are kept.")] = Path("runs"),
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many runs there are.")] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Say which runs it would be, and do nothing.")] = False,
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory for runs.")] = Path("runs"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start large sweeps without asking.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="List the runs of the sweep without training.")] = False,
     accept_code: AcceptCode = False,
     quiet: Quiet = False,
     format: Format = "text",
 ) -> None:
-    """Train a file in which settings have several values, every combination.
+    """Train every combination of settings that have several values.
 
     A list where one value is expected is an axis; the table `sweep` adds
     ranges, zipped and conditional axes, exclusions and limits. Runs go to a
-    directory of the sweep's name, several at a time. The same command goes
-    on with what was stopped, in whatever way, and skips what is complete.
-    A run that fails does not stop the others; the exit code is then that of
-    the failure, or 1 if there were several kinds.
+    directory named after the sweep and train in parallel. If the sweep is
+    stopped, the same command resumes it and skips complete runs. A failed
+    run does not stop the others; the exit code is then that of the failure,
+    or 1 if there were several kinds.
 
     Examples:
 
@@ -82,9 +82,9 @@ def sweep(
 
 def _confirm(num_runs: int) -> None:
     if not _can_ask():
-        raise ConfigError(f"this sweep makes {num_runs:,} runs; if that is what you want, say --yes")
-    if not typer.confirm(f"This sweep makes {num_runs:,} runs. Start them?", err=True):
-        raise ConfigError(f"the sweep was not started: it makes {num_runs:,} runs; sweep.fraction takes some of them")
+        raise ConfigError(f"this sweep has {num_runs:,} runs; to start them all, pass --yes")
+    if not typer.confirm(f"This sweep has {num_runs:,} runs. Start them?", err=True):
+        raise ConfigError(f"sweep not started: it has {num_runs:,} runs; sweep.fraction runs a sample of them")
 
 
 def _can_ask() -> bool:
@@ -100,8 +100,8 @@ def _say_plan(asked: Sweep, format: Literal["text", "json"]) -> None:
         points = [{"name": trial.name, "values": trial.values, "problems": list(trial.problems)} for trial in trials]
         say_json({"name": asked.name, "num_runs": asked.num_runs, "points": points})
         return
-    said = [f"{trial.name}{': ' if trial.problems else ''}{'; '.join(trial.problems)}" for trial in trials]
-    say(*said, "", f"{len(trials):,} points, {asked.num_runs:,} runs")
+    lines = [f"{trial.name}{': ' if trial.problems else ''}{'; '.join(trial.problems)}" for trial in trials]
+    say(*lines, "", f"{len(trials):,} points, {asked.num_runs:,} runs")
 
 
 def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: bool) -> None:
@@ -136,23 +136,23 @@ def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: 
             )
             say(f"{which}; all: fedge show {outcome.folder}")
         if len(rows) > 1 and not board.ranks:
-            say("test set: points are not ranked by it; to find the best, set data.validation")
+            say("points are not ranked by the test set; to rank them, set data.validation")
         say(f"sweep: {outcome.folder}")
     for name, ended in outcome.failures.items():
         tell(f"failed: {name}: {ended.reason}")
     if outcome.failures:
         total = len(outcome.failures) + len(outcome.runs)
-        tell(f"error: {len(outcome.failures)} of {total} runs failed; the same command tries them again")
+        tell(f"error: {len(outcome.failures)} of {total} runs failed; the same command retries them")
 
 
 def _rank(group: RunGroup, board: Board) -> float:
-    """By the mean over seeds, the best first."""
+    """Return a sort key by the mean over seeds; the best point has the smallest."""
     return fmean(board.rank((run.summary or {}).get(board.metric)) for run in group.runs)
 
 
 @contextmanager
 def _watching(quiet: bool) -> Iterator[Listener]:
-    """Someone to tell how the sweep goes; if it is interrupted, how to go on."""
+    """Yield a listener that displays the sweep's progress; on Ctrl-C, print how to resume."""
     from rich.console import Console
 
     from fedge.sweeps.board import Unwatched
@@ -167,7 +167,7 @@ def _watching(quiet: bool) -> Iterator[Listener]:
             screen.close()
         from fedge.cli.output import tell
 
-        tell(f"interrupted: {shlex.join(['fedge', *sys.argv[1:]])} goes on")
+        tell(f"interrupted; to resume: {shlex.join(['fedge', *sys.argv[1:]])}")
         raise
     finally:
         if isinstance(screen, SweepPicture):
@@ -175,7 +175,7 @@ def _watching(quiet: bool) -> Iterator[Listener]:
 
 
 class SweepLines:
-    """A line for every run that ends, and now and then one for all."""
+    """A line for every run that ends, and a summary line now and then."""
 
     def __init__(self) -> None:
         self._said_s = time.monotonic()
@@ -198,12 +198,12 @@ class SweepLines:
 
 
 class SweepPicture:
-    """All runs at a glance, drawn over and over: the whole, the best, and those under way."""
+    """A live display of the sweep: overall progress, the best point, and the runs in progress."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
 
-        # Drawn when told to: a thread of its own would be in the way of forking.
+        # No refresh thread: the sweep forks workers, and forking with other threads is unsafe.
         self._live = Live(console=console, auto_refresh=False)
         self._console = console
         self._board: Board | None = None
@@ -223,7 +223,7 @@ class SweepPicture:
             self._draw()
 
     def close(self) -> None:
-        """The last picture stays."""
+        """Stop updating and leave the last state on the terminal."""
         self._draw()
         self._live.stop()
 
@@ -268,7 +268,7 @@ def _best(board: Board) -> str:
 
 
 def _title(board: Board) -> str:
-    """The metric that is shown; of one that ranks nothing, that it is of the test set."""
+    """Return the title of the metric shown, marked if it is of the test set and ranks nothing."""
     title = board.declared.title
     return title if board.ranks else f"test set {title}"
 

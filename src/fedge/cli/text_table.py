@@ -1,4 +1,4 @@
-"""Tables of many rows for a terminal: one of Rich takes a second for a thousand."""
+"""Tables with many rows for a terminal; Rich's tables take a second per thousand rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedge.core.printable import printable
 def draw_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str], styles: Mapping[str, Mapping[str, str]]
 ) -> Text:
-    """Return the rows under a head. Columns in `right` are aligned to it; `styles` are by column, then by cell."""
+    """Return a table with a header. Columns in `right` are right-aligned; `styles` maps column and cell to a style."""
     cells = [tuple(head), *(tuple(map(printable, row)) for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     cells.insert(1, tuple("─" * width for width in widths))

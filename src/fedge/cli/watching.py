@@ -1,4 +1,4 @@
-"""Watching runs from the command line."""
+"""Progress of simulated runs on the command line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedge.report.run_display import Watch, choose_screen
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watch]:
-    """A listener for runs; after an interruption it prints how to resume."""
+    """Yield a listener that displays the progress of runs; on Ctrl-C, print how to resume."""
     screen = choose_screen(quiet)
     watch = Watch(screen)
     try:
         yield watch
     except KeyboardInterrupt:
         screen.close()
-        how = f": fedge resume {shlex.quote(str(_experiment(watch.unfinished)))}" if watch.unfinished else ""
+        how = f"; to resume: fedge resume {shlex.quote(str(_experiment(watch.unfinished)))}" if watch.unfinished else ""
         tell(f"interrupted{how}")
         raise
     finally:
@@ -28,5 +28,5 @@ def watching(quiet: bool) -> Iterator[Watch]:
 
 
 def _experiment(run: Path) -> Path:
-    """What to resume: of a repeat the folder of all, so that the seeds after it are run too."""
+    """Return the directory to resume: for a repeat its parent, so that the remaining seeds run too."""
     return run.parent if (run.parent / "config.json").is_file() else run

@@ -1,18 +1,18 @@
 """Everything that can go wrong in a way a person can act on.
 
-    FedgeError                 1  anything else
+    FedgeError                 1  any other error
     ├── ConfigError            2  the command line or the configuration is wrong
     ├── DataError              3  a data file is missing, corrupt, or cannot be split as asked
     ├── ModelError             4  the model cannot be built, or does not fit the data or the algorithm
-    ├── TrainingError          5  training broke down: a loss or an update is not finite
+    ├── TrainingError          5  training diverged: a loss or an update is not finite
     │   └── VoidError          5  round after round nobody answered
-    ├── RunError               6  the run directory: absent, foreign, of a newer format, in use
-    ├── StorageError           7  the disk: full, read-only, not permitted
-    ├── StreamError            8  bytes that are not what an encoder wrote
-    └── NetworkError           9  the network: no such server, a bad certificate, a client refused
+    ├── RunError               6  the run directory is missing, not a run, of a newer format, or in use
+    ├── StorageError           7  the disk is full, read-only, or access was denied
+    ├── StreamError            8  encoded bytes are malformed
+    └── NetworkError           9  the network: server not found, bad certificate, or client refused
 
-The number is the exit code of the `fedge` command. 0 means all was done, 130 that Ctrl-C ended it,
-143 that SIGTERM ended a server or a client in order.
+The number is the exit code of the `fedge` command. 0 means success, 130 an interruption by Ctrl-C,
+143 that a server or a client shut down cleanly on SIGTERM.
 Messages say what was expected, what came, and what to do.
 """
 

@@ -3,6 +3,6 @@
 import logging
 import os
 
-# gRPC logs every failed handshake and malformed call of whoever finds the port. It reads the variable when imported.
+# gRPC logs every failed handshake and malformed call from strangers. It reads the variable when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 logging.getLogger("grpc").setLevel(logging.CRITICAL)

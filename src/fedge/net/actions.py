@@ -1,4 +1,4 @@
-"""What the state machines of a round ask their driver to do."""
+"""Actions that a round's state machines return for their driver to carry out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedge.net.task import TaskState
 
 
 class SendOffer(NamedTuple):
-    """Offer the client its task, perhaps again."""
+    """Offer the client its task; it may have been offered before."""
 
     client: int
 
@@ -34,7 +34,7 @@ class SendHold(NamedTuple):
 
 
 class Ignore(NamedTuple):
-    """The event does not count. `state`: how the task has ended; None if it has not, or there is no such task."""
+    """The event was ignored. `state` is the task's final state; None if it has not ended or does not exist."""
 
     client: int
     reason: str

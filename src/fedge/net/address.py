@@ -10,7 +10,7 @@ from fedge.core.errors import ConfigError, NetworkError
 
 
 class Address(NamedTuple):
-    """A host, by name or by number, and a port."""
+    """A host name or IP address, and a port."""
 
     host: str
     port: int
@@ -20,7 +20,7 @@ class Address(NamedTuple):
 
 
 def read_address(text: str, where: str, lowest_port: int = 1) -> Address:
-    """Return the address that a text has; a ConfigError, reported under `where`, if it has none."""
+    """Parse `HOST:PORT`; raise a ConfigError, which names the option `where`, if the text is malformed."""
     host, colon, port = text.strip().rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if bracketed else host
@@ -34,16 +34,16 @@ def read_address(text: str, where: str, lowest_port: int = 1) -> Address:
 
 
 def resolve_loopback(address: Address, where: str) -> Address:
-    """Return the same address by number; a ConfigError unless all that it stands for is on this machine."""
+    """Resolve the host to an IP address; raise a ConfigError unless it resolves to this machine only."""
     try:
         found = [str(entry[4][0]) for entry in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)]
     except (OSError, UnicodeError) as error:
-        raise NetworkError(f"{where}: there is no host {address.host} ({error})") from None
+        raise NetworkError(f"{where}: cannot resolve host {address.host} ({error})") from None
     others = [number for number in found if not ip_address(number).is_loopback]
     if others or not found:
         numbers = f" ({', '.join(dict.fromkeys(others))})" if others and others != [address.host] else ""
         raise ConfigError(
             f"{where}: --insecure works on this machine only, such as at 127.0.0.1 or localhost, not at {address.host}"
-            f"{numbers}; for other machines make certificates with `fedge pki`"
+            f"{numbers}; for other machines create certificates with `fedge pki`"
         )
     return Address(found[0], address.port)

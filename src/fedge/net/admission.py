@@ -1,4 +1,4 @@
-"""Who may join a run: a client's name, certificate, digests and facts are checked before it is registered."""
+"""Admission of clients: name, certificate, digests and facts are checked before a client is registered."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fedge.net.session import Session
 from fedge.net.transport import LinkError, Peer, RefusalError
 
 HELLO_S = 20.0
-"""Seconds for a client's first message."""
+"""Time limit for a client's first message."""
 BUILD_S = 3600.0
-"""Seconds for a client to fetch the model and to build its side."""
+"""Time limit for a client to fetch the model and build its side."""
 IDLE_BEAT_S = 30.0
 MAX_PROBLEMS, MAX_PROBLEM = 20, 300
-"""Clients that could not join are shown up to this number, and their reasons up to this length."""
+"""Limits on the number of rejected clients that are kept for display, and on the length of each reason."""
 
 
 class Members(Protocol):
-    """Who has which number; durable."""
+    """The durable mapping from client names to numbers."""
 
     def reserve(self, name: str, named: int | None) -> int: ...
     def release(self, name: str) -> None: ...
@@ -48,7 +48,7 @@ class Members(Protocol):
 
 
 class Terms(NamedTuple):
-    """What a client must agree to in order to join."""
+    """What a client must match in order to join."""
 
     run: str  # the run's id
     plan: Raw
@@ -57,13 +57,13 @@ class Terms(NamedTuple):
     shape: tuple[int, ...]
     num_outputs: int
     task: str
-    num_clients: int | None  # numbers that data may name are below this; None: any
+    num_clients: int | None  # client numbers named by data must be below this; None: any
     is_revoked: Callable[[str], bool]  # by fingerprint
     problem_of_moments: Callable[[InputMoments | None, Facts], str | None] = lambda moments, facts: None
 
 
 class Admitted(NamedTuple):
-    """A client that has just been registered."""
+    """A newly registered client."""
 
     number: int
     hello: Hello
@@ -76,7 +76,7 @@ class ClientAdmission:
     def __init__(self, terms: Terms, options: NetOptions, members: Members) -> None:
         self._terms, self._options, self._members = terms, options, members
         self._joining: Counter[str] = Counter()  # sessions that may join, by name
-        self.problems: dict[str, str] = {}  # why clients could not join, the last ones, by name
+        self.problems: dict[str, str] = {}  # the latest reasons why clients could not join, by name
 
     async def greet(self, session: Session) -> Admitted:
         """Register a client. Raises RefusalError if it may not join, LinkError if it leaves."""
@@ -87,10 +87,10 @@ class ClientAdmission:
         session.name = hello.name
         if hello.protocol != PROTOCOL:
             raise RefusalError(
-                f"expected protocol {PROTOCOL}, got {hello.protocol}; install the same fedge as the server's"
+                f"expected protocol {PROTOCOL}, got {hello.protocol}; install the server's version of fedge"
             )
         if peer.name is not None and peer.name != hello.name:
-            raise RefusalError(f"the client calls itself {hello.name!r}, but its certificate is of {peer.name!r}")
+            raise RefusalError(f"the client's name is {hello.name!r}, but its certificate is for {peer.name!r}")
         self.check_revoked(peer)
         with self._reserving(hello.name):
             try:
@@ -109,7 +109,7 @@ class ClientAdmission:
 
     @contextmanager
     def _reserving(self, name: str) -> Iterator[None]:
-        """Keep the number that is reserved for a name as long as any of its sessions may still join."""
+        """Keep the number reserved for a name while any of its sessions may still join."""
         self._joining[name] += 1
         try:
             yield
@@ -135,12 +135,12 @@ class ClientAdmission:
             raise RefusalError("expected the client to be ready, got another message")
         if section := first_difference(terms.digests, ready.digests):
             raise RefusalError(
-                f"the client has built something else than the server: the {section} differ. Use the same version of "
-                "fedge, the same files, and data of the same shape"
+                f"the client's build differs from the server's in the {section}. Use the same version of fedge, the "
+                "same files, and data of the same shape"
             )
         self._check_facts(ready.facts)
         if problem := terms.problem_of_moments(ready.moments, ready.facts):
-            raise RefusalError(f"the moments of the client's inputs cannot be: {problem}")
+            raise RefusalError(f"the moments of the client's inputs are impossible: {problem}")
         self.check_revoked(peer)
         await asyncio.to_thread(
             self._members.join,
@@ -157,7 +157,7 @@ class ClientAdmission:
     def check_revoked(self, peer: Peer) -> None:
         """Raise RefusalError if a peer's certificate is revoked."""
         if peer.fingerprint is not None and self._terms.is_revoked(peer.fingerprint):
-            raise RefusalError(f"the certificate of {peer.name!r} is revoked; ask the server's operator for another")
+            raise RefusalError(f"the certificate of {peer.name!r} is revoked; ask the server's operator for a new one")
 
     def _check_facts(self, facts: Facts) -> None:
         terms, most = self._terms, self._options.max_samples

@@ -1,6 +1,6 @@
-"""A client: it keeps a session with its server, and works on what it is offered.
+"""A client: it keeps a session with its server and carries out the tasks that it is offered.
 
-Its event loop runs in a thread, which answers the server and shows that the client lives. The main thread trains.
+Its event loop runs in a thread, which answers the server and sends heartbeats. The main thread trains.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ from fedge.net.transport import ClientStreams, DeniedError, LinkError
 from fedge.net.views import ClientView
 
 LONGEST_PAUSE_S = 60.0
-"""Between two attempts to reach the server."""
+"""Longest pause between two attempts to reach the server."""
 ANSWER_S = 120.0
-"""Seconds for the server to answer while joining."""
+"""Time limit for the server's answers while joining."""
 BUSY_BEATS = 3
-"""While it works, a client shows so many times as often that it lives."""
+"""A client that is working sends this many heartbeats per interval of an idle one."""
 M = TypeVar("M", bound=Struct)
 
 
 class Built(NamedTuple):
-    """A client's side of a run, as the server's plan has it."""
+    """A client's side of a run, built from the server's plan."""
 
     side: ClientSide
     digests: dict[str, str]
@@ -74,17 +74,17 @@ class Built(NamedTuple):
 
 class Builder(Protocol):
     def __call__(self, plan: Raw, number: int, initial: Tree, kept: Kept) -> Built:
-        """Build the client's side; a FedgeError if plan, data or files do not fit."""
+        """Build the client's side; raise a FedgeError if plan, data or files do not match."""
 
     def scale(self, built: Built, scaled: Scaled) -> Built:
-        """Return the same side with inputs that are normalised."""
+        """Return the same side with normalised inputs."""
 
     def name_weights(self, built: Built, variables: Tree) -> Tree:
-        """Return a model's variables as tensors by name, for people."""
+        """Return a model's variables as named tensors, as a state dict has them."""
 
 
 class Agent:
-    """A client's life, from its first connection until the run is complete."""
+    """The client's main loop, from its first connection until the run is complete."""
 
     def __init__(
         self,
@@ -101,19 +101,19 @@ class Agent:
         self._build, self._view, self._software = build, view, software
         self._main = MainThread()
         self._work = OfferedWork(state, policy, view, self._main)
-        self._built: tuple[str, Built] | None = None  # and for which run
-        self._plan = b""  # by which it was built
-        self._scaled: Scaled | None = None  # by what its inputs are normalised
+        self._built: tuple[str, Built] | None = None  # with the id of its run
+        self._plan = b""  # the plan it was built from
+        self._scaled: Scaled | None = None  # how its inputs are normalised
 
     def run(self) -> None:
-        """Take part until the run is complete. Raises NetworkError if a person has to act."""
+        """Take part until the run is complete. Raises NetworkError for problems that retrying cannot fix."""
         loop = LoopThread("network")
         done: Future[None] = loop.submit(self._live())
         try:
             self._main.work_until(done)
         except BaseException:
             if not done.done():
-                loop.call(self._say_goodbye("stopped by its owner"))
+                loop.call(self._say_goodbye("stopped by its user"))
             raise
         finally:
             loop.stop()
@@ -132,11 +132,11 @@ class Agent:
                     return
             except DeniedError:
                 if self._work.task is not None:
-                    self._work.task.withdrawn = True  # else the main thread would train to the end
+                    self._work.task.withdrawn = True  # otherwise the main thread would finish training first
                 raise
             except LinkError as error:
                 if not silent:
-                    self._view.notice(f"{error}; trying again")
+                    self._view.notice(f"{error}; retrying")
                 silent = True
                 if self._work.task is None:
                     self._view.activity("not connected")
@@ -159,7 +159,7 @@ class Agent:
             try:
                 self._state.begin(welcome.run, welcome.number)
                 built = await self._main.call(lambda: self._build(welcome.plan, welcome.number, initial, kept))
-            except Exception as error:  # files, data and the model's code may fail in any way
+            except Exception as error:  # files, data and user code may raise anything
                 with suppress(LinkError):
                     await stream.send(encode(Goodbye(describe_failure(error))))
                 raise
@@ -174,30 +174,30 @@ class Agent:
         self._view.connected(welcome.run, welcome.number)
 
     async def _answer(self, stream: ClientStreams, kind: type[M]) -> M:
-        """Return the server's next message, which must be of this kind."""
+        """Return the server's next message; raise a DeniedError if it is of another kind."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 found = await self._receive(stream)
         except TimeoutError:
             raise LinkError(f"the server did not answer within {ANSWER_S:g} s") from None
         if not isinstance(found, kind):
-            raise DeniedError(f"expected a message {kind.__name__.lower()} of the server, got {type(found).__name__}")
+            raise DeniedError(f"expected the message {kind.__name__} from the server, got {type(found).__name__}")
         return found
 
     async def _receive(self, stream: ClientStreams) -> FromServer:
         data = await stream.receive()
         if data is None:
-            raise LinkError("the server has ended the session")
+            raise LinkError("the server ended the session")
         try:
             found = read_server(data)
         except StreamError as error:
-            raise DeniedError(f"the server says what this fedge does not understand: {error}") from None
+            raise DeniedError(f"the server sent a message that this version of fedge cannot read: {error}") from None
         if isinstance(found, Refused):
-            raise (DeniedError if found.final else LinkError)(f"the server refuses this client: {found.reason}")
+            raise (DeniedError if found.final else LinkError)(f"the server refused this client: {found.reason}")
         return found
 
     async def _take_part(self, stream: ClientStreams) -> bool:
-        """Serve one session; True once the run is complete."""
+        """Serve one session; return True once the run is complete."""
         beats = asyncio.create_task(self._beat(stream))
         try:
             while True:
@@ -211,7 +211,7 @@ class Agent:
                     case Grant():
                         if task := self._work.find(found.task):
                             task.granted.set()
-                    case Hold():  # the upload under way is answered with "again"
+                    case Hold():  # the server answers the current upload with "again"
                         if task := self._work.find(found.task):
                             task.granted.clear()
                     case Done():
@@ -222,12 +222,12 @@ class Agent:
                     case Pulse():
                         pass
                     case _:
-                        raise DeniedError(f"the server sent {type(found).__name__}, which has no meaning now")
+                        raise DeniedError(f"unexpected message {type(found).__name__} from the server")
         finally:
             beats.cancel()
 
     async def _scale(self, scaled: Scaled) -> None:
-        """Normalise the inputs; after a reconnection they are, and a main thread that trains must not be waited for."""
+        """Normalise the inputs, unless they already are: after a reconnection the main thread may be busy training."""
         if scaled != self._scaled:
             assert self._built is not None
             run, built = self._built
@@ -237,7 +237,7 @@ class Agent:
     async def _beat(self, stream: ClientStreams) -> None:
         silent = 0
         while True:
-            await asyncio.sleep(self._beat_s / BUSY_BEATS)  # also while idle: work may begin meanwhile
+            await asyncio.sleep(self._beat_s / BUSY_BEATS)  # also while idle, since work may begin meanwhile
             silent += 1
             task = self._work.task
             try:
@@ -248,14 +248,15 @@ class Agent:
                 else:
                     continue
             except LinkError:
-                return  # whoever receives finds out as well
+                return  # the receiving task notices the broken link too
             silent = 0
 
     async def _finish(self, stream: ClientStreams, done: Done) -> None:
         await self._work.abandon("the run is complete")
         assert self._built is not None
         _, variables = await fetch_payload(stream, FINAL, NoMeta, done.final_bytes)
-        path = await asyncio.to_thread(self._keep_results, self._built, variables, done)  # a slow disk delays no beat
+        # In a thread, since a slow disk must not delay heartbeats.
+        path = await asyncio.to_thread(self._keep_results, self._built, variables, done)
         await stream.send(encode(Goodbye("the run is complete")))
         self._view.done(path)
 

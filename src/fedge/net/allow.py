@@ -1,7 +1,7 @@
-"""The files and packages that a client's owner lets a server use: code and weights.
+"""Code and weights that a client allows a server to use: files and installed packages.
 
-A server names a file by its content and never by a path, so it cannot choose which local file is run. Of installed
-packages it may use those that the owner named. What the owner did not name with `--allow` is refused.
+A server refers to a file by the hash of its content, never by path, so it cannot choose which local file is run.
+Anything that is not listed with `--allow` is refused.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from msgspec import Meta, Struct
 from fedge.core.errors import ConfigError
 from fedge.core.printable import printable
 
-_SHOWN = 12  # digits of a hash, in messages
+_SHOWN = 12  # digits of a hash in messages
 
 
 class FileReference(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file that a server's plan needs, as it travels. The name is for messages alone."""
+    """A reference to a file in a server's plan. The name is used in messages only."""
 
     file: Annotated[str, Meta(min_length=1, max_length=255)]
     function: Annotated[str, Meta(max_length=255)] | None  # None: data, such as weights
@@ -30,45 +30,45 @@ class FileReference(Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def of(path: Path, function: str | None = None) -> FileReference:
-        """Return the reference of a file that exists; an OSError if it cannot be read."""
+        """Return a reference to an existing file; raise an OSError if it cannot be read."""
         return FileReference(path.name, function, hash_file(path))
 
 
 class _Allowed(NamedTuple):
-    """One `--allow`."""
+    """One `--allow FILE` option."""
 
     path: Path
-    function: str | None  # None: any function of the file
+    function: str | None  # None: any function in the file
 
     def covers(self, reference: FileReference) -> bool:
         return self.function in (None, reference.function)
 
 
 class AllowedParts:
-    """What an owner named: `FILE`, `FILE.py:NAME` for one class or function of it, or an installed package."""
+    """The parts that `--allow` lists: `FILE`, `FILE.py:NAME` for one class or function, or an installed package."""
 
     def __init__(self, allow: Sequence[str] = ()) -> None:
-        """Raise a ConfigError for a file that is not there and no package either."""
+        """Raise a ConfigError for a part that is neither a readable file nor an installed package."""
         self._packages = {text for text in allow if not Path(text).expanduser().exists() and _is_package(text)}
         self._allowed = [_read(text) for text in allow if text not in self._packages]
 
     def check_package(self, package: str, version: str, told: str | None, where: str) -> None:
-        """Raise a ConfigError if an installed package is not allowed, or is not of the version that was told."""
+        """Raise a ConfigError if an installed package is not allowed, or differs from the server's version `told`."""
         if package not in self._packages:
             raise ConfigError(
-                f"{where}: the server asks for the package {package}, which you have not allowed; if you trust it, add "
+                f"{where}: the server asks for the package {package}, which is not allowed; if you trust it, add "
                 f"--allow {package}"
             )
         if version != told:
             raise ConfigError(
-                f"{where}: expected the package {package} {printable(told or '(unknown)')} of the server, got "
-                f"{version}; install the same version"
+                f"{where}: expected the server's version {printable(told or '(unknown)')} of the package {package}, "
+                f"got {version}; install the same version"
             )
 
     def find(self, reference: FileReference, where: str) -> Path:
-        """Return the owner's file that a reference means, by its content as it is now.
+        """Return the allowed file whose current content matches a reference.
 
-        Raises a ConfigError that says what to allow; `where` is the setting that the server needs it for.
+        Raises a ConfigError that names what to allow; `where` is the setting that the server needs it for.
         """
         same = [allowed for allowed in self._allowed if _hash(allowed.path) == reference.sha256]
         for allowed in same:
@@ -80,24 +80,25 @@ class AllowedParts:
         if same:
             functions = ", ".join(str(allowed.function) for allowed in same)
             raise ConfigError(
-                f"{problem}, and of that file you allow {functions} only; if you trust it, add --allow {same[0].path}"
+                f"{problem}, but only {functions} is allowed from that file; if you trust it, add --allow "
+                f"{same[0].path}"
             )
         if namesake := next((allowed.path for allowed in self._allowed if allowed.path.name == reference.file), None):
             raise ConfigError(
-                f"{problem}, and {namesake}, which you allow, has other content (SHA-256 "
+                f"{problem}, but the allowed file {namesake} has other content (SHA-256 "
                 f"{(_hash(namesake) or 'unknown')[:_SHOWN]}...); get the same file as the server"
             )
         raise ConfigError(
-            f"{problem}, which you have not allowed; get the file from the server's owner, read it, and if you trust "
+            f"{problem}, which is not allowed; get the file from the server's operator, read it, and if you trust "
             f"it add --allow path/to/{name}"
         )
 
 
 class OwnersRules:
-    """Resolves the names in a server's plan by what the owner allows; keeps what it refused."""
+    """Resolves the names in a server's plan to allowed parts; keeps the problems of those that it refused."""
 
     def __init__(self, allowed: AllowedParts, files: Mapping[str, str], packages: Mapping[str, str]) -> None:
-        """`files` and `packages` are the hashes and versions that the server told, by name."""
+        """`files` and `packages` are the server's hashes and versions by name."""
         self._allowed, self._files, self._packages = allowed, files, packages
         self.refused: list[str] = []
 
@@ -121,7 +122,7 @@ class OwnersRules:
 
 
 def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file's content in hex; an OSError if it cannot be read."""
+    """Return the SHA-256 of a file's content in hex; raise an OSError if it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -129,7 +130,7 @@ def hash_file(path: Path) -> str:
 def _hash(path: Path) -> str | None:
     try:
         return hash_file(path)
-    except OSError:  # removed since the start: it no longer is what anyone asks for
+    except OSError:  # removed since the start, so it matches no reference
         return None
 
 
@@ -149,8 +150,8 @@ def _read(text: str) -> _Allowed:
         path.open("rb").close()
     except OSError as error:
         raise ConfigError(
-            f"--allow {text}: {path} cannot be read ({error.strerror}); expected FILE, FILE.py:NAME or a package"
+            f"--allow {text}: cannot read {path} ({error.strerror}); expected FILE, FILE.py:NAME or a package"
         ) from None
     if function and not function.isidentifier():
-        raise ConfigError(f"--allow {text}: expected FILE.py:NAME, got {function!r} for the name")
+        raise ConfigError(f"--allow {text}: expected FILE.py:NAME, got the name {function!r}")
     return _Allowed(path, function or None)

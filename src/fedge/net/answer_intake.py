@@ -1,4 +1,4 @@
-"""Answers that clients upload: announced, written to the spool, examined, and counted or rejected."""
+"""Intake of clients' answers: announced, written to the spool, examined, and accepted or rejected."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedge.net.views import Log
 
 TASK_IS_OVER = "this task no longer counts"
 _UNREAD = Upload(None, 0, changed=False)
-"""An answer that was rejected before it was read; it counts as rejected."""
+"""Stands for an answer that was rejected before it was read."""
 
 
 class AnswerIntake:
-    """Takes the uploads of one run.
+    """Receives the uploads of one run.
 
-    `tell` carries out the actions of a state machine and returns why an event was ignored; `count_bytes` counts what a
-    client has sent.
+    `tell` carries out the actions of a state machine and returns why an event was ignored; `count_bytes` counts the
+    bytes that a client sent.
     """
 
     def __init__(
@@ -38,21 +38,21 @@ class AnswerIntake:
         self._examining = asyncio.Lock()
 
     def announce(self, active: ActiveAssignment, client: int, message: Finished) -> list[Action]:
-        """Note that a client has an answer; one that is too large is rejected."""
+        """Record that a client has an answer; reject one that is too large."""
         most = active.assignment.max_bytes
         if message.size > most:
-            reason = f"its answer has {message.size} bytes, expected at most {most}"
+            reason = f"expected an answer of at most {most} bytes, got {message.size}"
             actions = active.collection.rejected_unseen(client, message.task, reason, self._clock())
             if ignored(actions) is None:
                 active.uploads[client] = _UNREAD
-                actions.append(SendWithdraw(client, reason))  # else the client would wait for a grant
+                actions.append(SendWithdraw(client, reason))  # otherwise the client would wait for a grant
             return actions
         if message.changed:
             active.changed.add(client)
         return active.collection.finished(client, message.task, message.size, self._clock())
 
     async def take(self, active: ActiveAssignment, client: int, token: str, chunks: AsyncIterator[bytes]) -> Settled:
-        """Return what became of one upload. Raises LinkError if it broke."""
+        """Receive one upload and return its verdict. Raises LinkError if the connection breaks."""
         collection, task = active.collection, active.collection.tasks[client]
         if found := self._tell(active, collection.upload_began(client, token, self._clock())):
             return _settled(token, found)
@@ -80,12 +80,12 @@ class AnswerIntake:
             return self._keep_rejected(active, client, _settled(token, stopped))
         upload = Upload(file, task.num_bytes, client in active.changed)
         if task.num_bytes < task.size:
-            reason: str | None = f"its answer is cut short: expected {task.size} bytes, got {task.num_bytes}"
+            reason: str | None = f"its answer is truncated: expected {task.size} bytes, got {task.num_bytes}"
         else:
             try:
-                async with self._examining:  # one answer at a time is in memory
+                async with self._examining:  # only one answer at a time in memory
                     reason = await asyncio.to_thread(active.assignment.examine, client, upload)
-            except FileNotFoundError:  # the exchange has closed meanwhile, and its uploads are deleted
+            except FileNotFoundError:  # the exchange closed meanwhile, and its uploads were deleted
                 reason = TASK_IS_OVER
         if reason is not None:
             found = self._tell(active, collection.rejected(client, token, number, reason, self._clock()))
@@ -101,7 +101,7 @@ class AnswerIntake:
         return _settled(token, found)
 
     def _keep_rejected(self, active: ActiveAssignment, client: int, settled: Settled) -> Settled:
-        """Count an answer that was rejected before it was read."""
+        """Record an answer that was rejected before it was read."""
         if settled.verdict == "rejected":
             active.uploads[client] = _UNREAD
         return settled

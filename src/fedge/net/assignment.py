@@ -1,4 +1,4 @@
-"""One exchange, or one evaluation, that the hub carries out: what clients are asked for, and what became of it."""
+"""One exchange or evaluation that the hub carries out: the request to clients, its progress and its outcome."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedge.net.task import ClientTask
 from fedge.net.world import Named
 
 Opener = Callable[[Rules, Mapping[int, str], int, Grants, float], AnswerCollection]
-"""Opens the collection of an exchange: that of a round's state machine, or one alone."""
+"""Opens the collection of an exchange, inside a round's state machine or standalone."""
 
 
 class Assignment(NamedTuple):
-    """One exchange, or one evaluation."""
+    """The request of one exchange or evaluation to its clients."""
 
     kind: Kind
     round: int
@@ -31,19 +31,19 @@ class Assignment(NamedTuple):
     attempt: int
     payload: Outgoing
     clients: Sequence[int]
-    planned: int  # how many answers are wanted
+    planned: int  # number of answers wanted
     named: Callable[[int], Named]  # versions of a client's private state
-    max_bytes: int  # of an answer
-    examine: Callable[[int, Upload], str | None]  # why an answer is rejected
+    max_bytes: int  # per answer
+    examine: Callable[[int, Upload], str | None]  # returns why an answer is rejected, or None
 
     def token(self, client: int) -> str:
-        """Return a new name of a client's task, which only this client learns."""
+        """Return a new secret token that names a client's task; only this client learns it."""
         mark = "w" if self.kind == "work" else "q"
         return f"{mark}{self.round}-{self.exchange}-{self.attempt}-{client}-{secrets.token_hex(8)}"
 
 
 class Conducted(NamedTuple):
-    """What became of an assignment."""
+    """The outcome of an assignment."""
 
     tasks: Mapping[int, ClientTask]
     uploads: Mapping[int, Upload]  # of clients whose answers arrived, rejected ones included
@@ -51,7 +51,7 @@ class Conducted(NamedTuple):
 
 
 def task_rows(assignment: Assignment, conducted: Conducted, now: float) -> Iterator[TaskRow]:
-    """Yield what the registry keeps of each task."""
+    """Yield the registry's row for each task."""
     for client, task in conducted.tasks.items():
         seconds, upload = task.seconds(), conducted.uploads.get(client)
         yield TaskRow(
@@ -73,13 +73,13 @@ def task_rows(assignment: Assignment, conducted: Conducted, now: float) -> Itera
 
 
 class ActiveAssignment:
-    """An assignment on its way."""
+    """An assignment in progress."""
 
     def __init__(self, assignment: Assignment, collection: AnswerCollection, deadline: float) -> None:
         self.assignment, self.collection = assignment, collection
         self.deadline = deadline
         self.uploads: dict[int, Upload] = {}
         self.changed: set[int] = set()
-        self.failure: StorageError | None = None  # why it cannot be continued
+        self.failure: StorageError | None = None  # why it cannot continue
         self.client_of = {task.token: client for client, task in collection.tasks.items()}
         self.wake = asyncio.Event()

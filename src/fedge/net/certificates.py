@@ -1,6 +1,6 @@
-"""X.509 certificates as the networked runtime uses them: P-256 keys, and one authority that issues to all.
+"""X.509 certificates of the networked runtime: P-256 keys, and one authority that issues all certificates.
 
-Needs the extra `net`. Bytes that come from others (requests, certificates) are checked before anything is made of them.
+Needs the extra `net`. Untrusted bytes (requests, certificates) are checked before they are used.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ except ImportError:
 
 AUTHORITY_LIFE = timedelta(days=3652)
 LIFE = timedelta(days=365)
-"""How long the certificate of a server or a client is valid."""
+"""Validity of a server's or a client's certificate."""
 SKEW = timedelta(days=1)
-"""Certificates are valid from this long before they are made, as clocks differ."""
+"""Certificates become valid this long before they are issued, since clocks differ."""
 WARNING = timedelta(days=30)
-"""How long before its end a certificate is worth a warning."""
+"""A certificate that expires within this time is worth a warning."""
 MAX_BYTES = 1 << 16
-"""Of a file with a request, a key or certificates."""
+"""Size limit of a file with a request, a key or certificates."""
 RESERVED = ("ca", "server")
-"""Names that no client may have: files of the authority are called so."""
+"""Names that no client may have, since the authority's files use them."""
 
 _DAMAGED = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
-"""What reading bytes that are no certificate may raise."""
+"""Exceptions that malformed certificates may raise."""
 
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
@@ -49,28 +49,28 @@ Certificate = x509.Certificate
 
 
 class SigningRequest(NamedTuple):
-    """What a client asks for, after all checks: its signature shows that the sender has the key."""
+    """A verified request: its signature proves that the sender has the private key."""
 
     name: str
     key: PublicKey
 
 
 def utc_now() -> datetime:
-    """Return the time now, to the second as certificates have it."""
+    """Return the current time, in whole seconds as in certificates."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
 def check_name(name: str) -> str:
-    """Return the name of a client; raise a ConfigError if it cannot be one."""
+    """Return the name if it is valid for a client; raise a ConfigError otherwise."""
     try:
         msgspec.convert(name, Name)
     except msgspec.ValidationError:
         raise ConfigError(
-            "a client's name has 1 to 64 letters, digits, '.', '_' and '-', and begins with a letter or a digit; "
+            "a client's name has 1 to 64 letters, digits, '.', '_' and '-', and starts with a letter or a digit; "
             f"got {printable(name[:80])!r}"
         ) from None
     if name.lower() in RESERVED:
-        raise ConfigError(f"no client can be called {name}: expected another name than {' and '.join(RESERVED)}")
+        raise ConfigError(f"the client name {name} is reserved: expected a name other than {' and '.join(RESERVED)}")
     return name
 
 
@@ -80,14 +80,14 @@ def make_key() -> PrivateKey:
 
 
 def encode_key(key: PrivateKey) -> bytes:
-    """Return a private key as PEM, not encrypted."""
+    """Return a private key as unencrypted PEM."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def encode_certificates(*certificates: Certificate) -> bytes:
-    """Return certificates as PEM, one after another."""
+    """Return certificates as concatenated PEM."""
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
 
 
@@ -110,7 +110,7 @@ def common_name(subject: x509.Name) -> str | None:
 
 
 def host_names(certificate: Certificate) -> list[str]:
-    """Return the names and addresses for which a server's certificate holds."""
+    """Return the host names and addresses in a server's certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -125,7 +125,7 @@ def make_request(name: str, key: PrivateKey) -> bytes:
 
 
 def read_bounded(path: Path) -> bytes:
-    """Return the content of a small file; raise a NetworkError if it is too long to be a request or a certificate."""
+    """Return the content of a small file; raise a NetworkError if it is missing or larger than MAX_BYTES."""
     with reading(path):
         try:
             with path.open("rb") as file:
@@ -138,36 +138,36 @@ def read_bounded(path: Path) -> bytes:
 
 
 def read_request(path: Path) -> SigningRequest:
-    """Return what a client's request asks for. Nothing of it is taken but the name and the public key."""
+    """Return the name and public key of a client's request; raise a NetworkError if it is invalid."""
     data = read_bounded(path)
     try:
         request = x509.load_pem_x509_csr(data)
         name, key, genuine = common_name(request.subject), request.public_key(), request.is_signature_valid
     except _DAMAGED as error:
         raise NetworkError(
-            f"{path} is no signing request: expected what `fedge client request` writes, but {_reason(error)}"
+            f"{path} is not a certificate request: expected a file from `fedge client request`, but {_reason(error)}"
         ) from None
     if not genuine:
-        raise NetworkError(f"{path}: the signature of the request is wrong; have the client send it again")
+        raise NetworkError(f"{path}: the signature of the request is invalid; ask the client to send it again")
     if name is None:
-        raise NetworkError(f"{path}: expected a request with one common name, the name of the client")
+        raise NetworkError(f"{path}: expected a request with exactly one common name, the client's name")
     return SigningRequest(check_name(name), _p256(key, path))
 
 
 def read_key(path: Path) -> PrivateKey:
-    """Return the P-256 key of a file."""
+    """Return the P-256 key in a file; raise a NetworkError if there is none."""
     data = read_bounded(path)
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except _DAMAGED as error:
-        raise NetworkError(f"{path} is no private key: expected PEM without a password, but {_reason(error)}") from None
+        raise NetworkError(f"{path} is not a private key: expected unencrypted PEM, but {_reason(error)}") from None
     if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise NetworkError(f"{path}: expected a P-256 key, as fedge makes it")
+        raise NetworkError(f"{path}: expected a P-256 key, as fedge creates it, got another kind")
     return key
 
 
 def read_certificates(path: Path) -> list[Certificate]:
-    """Return the certificates of a file, at least one, whose keys and extensions can be read."""
+    """Return the one or more certificates in a file; raise a NetworkError if one cannot be parsed completely."""
     data = read_bounded(path)
     try:
         found = x509.load_pem_x509_certificates(data)
@@ -175,12 +175,12 @@ def read_certificates(path: Path) -> list[Certificate]:
             host_names(each)
             each.public_key()
     except _DAMAGED as error:
-        raise NetworkError(f"{path} is no certificate: expected PEM, but {_reason(error)}") from None
+        raise NetworkError(f"{path} is not a certificate: expected PEM, but {_reason(error)}") from None
     return found
 
 
 def is_issued_by(certificate: Certificate, authority: Certificate) -> bool:
-    """Whether the authority has signed the certificate."""
+    """Return whether the authority signed the certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (*_DAMAGED, InvalidSignature):
@@ -189,7 +189,7 @@ def is_issued_by(certificate: Certificate, authority: Certificate) -> bool:
 
 
 def issue_authority(key: PrivateKey, now: datetime) -> Certificate:
-    """Return the certificate of a new authority, signed by itself."""
+    """Return the self-signed certificate of a new authority."""
     subject = _named(f"fedge authority {secrets.token_hex(8)}")
     usage = _usage(digital_signature=False, key_cert_sign=True, crl_sign=True)
     return (
@@ -217,7 +217,7 @@ def issue_server(
 
 
 def issue_client(ca: Certificate, ca_key: PrivateKey, request: SigningRequest, now: datetime) -> Certificate:
-    """Return a client's certificate. It cannot pass for a server's: neither its usage nor its only name would do."""
+    """Return a client's certificate. It is useless for a server: it has the wrong key usage and no host name."""
     names = [x509.UniformResourceIdentifier(f"urn:fedge:client:{request.name}")]
     return _issue(ca, ca_key, request.key, request.name, names, ExtendedKeyUsageOID.CLIENT_AUTH, now)
 
@@ -270,7 +270,7 @@ def _named(name: str) -> x509.Name:
 def _p256(key: object, path: Path) -> PublicKey:
     if isinstance(key, PublicKey) and isinstance(key.curve, ec.SECP256R1):
         return key
-    raise NetworkError(f"{path}: expected a P-256 key, as `fedge client request` makes it, got another kind")
+    raise NetworkError(f"{path}: expected a P-256 key, as `fedge client request` creates it, got another kind")
 
 
 def _reason(error: Exception) -> str:

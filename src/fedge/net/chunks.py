@@ -1,4 +1,4 @@
-"""Payloads in the chunks in which they travel."""
+"""Splitting payloads into chunks for the network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedge.net.protocol import CHUNK_BYTES
 
 
 def in_chunks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the bytes of pieces in chunks of at most CHUNK_BYTES, without one for every small piece."""
+    """Yield the bytes of all pieces in chunks of at most CHUNK_BYTES; small pieces are joined."""
     waiting: list[bytes | memoryview] = []
     length = 0
     for piece in pieces:

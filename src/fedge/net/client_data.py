@@ -1,4 +1,4 @@
-"""What `fedge client --data SPEC` names."""
+"""The data that `fedge client --data SPEC` refers to."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from fedge.data.slices import MANIFEST, read_manifest, read_slice
 
 
 class DataSpec(Protocol):
-    """Data of one client, not read yet."""
+    """The source of one client's data, not read yet."""
 
     @property
     def named(self) -> int | None:
         """The client's number, if its data names one."""
 
     def load(self, plan: DataPlan, number: int) -> OwnData:
-        """Read the data as the server's plan asks for it; a DataError if it does not fit."""
+        """Read the data in the form that the server's plan requires; raise a DataError if it does not match."""
 
 
 class PartOfExperiment:
-    """`experiment.toml#3`: client 3 of the data set that an experiment file divides, as in simulation."""
+    """`experiment.toml#3`: client 3 of an experiment's partitioned data set, as in simulation."""
 
     def __init__(self, path: Path, number: int) -> None:
         self._path, self.named = path, number
         self._options = load(path).data
-        num_clients = getattr(self._options, "clients", None)  # None: as many as the data has
+        num_clients = getattr(self._options, "clients", None)  # None: the data determines the number
         if num_clients is not None:
             self._check_number(num_clients)
 
@@ -47,11 +47,13 @@ class PartOfExperiment:
 
     def _check_number(self, num_clients: int) -> None:
         if self.named >= num_clients:
-            raise DataError(f"{self._path}#{self.named}: its clients are 0 to {num_clients - 1}; name one of them")
+            raise DataError(
+                f"{self._path}#{self.named}: expected a client number from 0 to {num_clients - 1}, got {self.named}"
+            )
 
 
 class SliceFolder:
-    """A folder that `fedge data split` wrote."""
+    """A folder written by `fedge data split`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._manifest = folder, read_manifest(folder)
@@ -65,7 +67,7 @@ class SliceFolder:
 
 
 class OwnFile:
-    """Files of the client's own, or a function that returns arrays."""
+    """The client's own files, or a function that returns arrays."""
 
     named = None
 
@@ -77,14 +79,17 @@ class OwnFile:
 
 
 def load_spec(spec: str) -> DataSpec:
-    """Return the data that a SPEC names; samples are read when the server has told what it needs."""
+    """Return the data source of a SPEC; samples are read later, once the server's plan is known.
+
+    Raises a ConfigError for a malformed SPEC or a missing file.
+    """
     if found := fullmatch(r"(.+\.toml)#([0-9]{1,8})", spec):
         return PartOfExperiment(Path(found[1]).expanduser(), int(found[2]))
     path = Path(spec).expanduser()
     if (path / MANIFEST).is_file():
         return SliceFolder(path)
     if ".py:" not in spec and not path.exists() and "#" not in spec:
-        raise ConfigError(f"--data: there is no file or folder {path}; give the path of one")
+        raise ConfigError(f"--data: no such file or folder: {path}")
     if is_own_file(spec):
         return OwnFile(spec)
     raise ConfigError(
@@ -96,22 +101,20 @@ def load_spec(spec: str) -> DataSpec:
 def _check(
     plan: DataPlan, number: int, named: int, settings: Mapping[str, Any], whose: str, seed: int | None = None
 ) -> None:
-    """Raise a DataError if data with these settings is not the part that the server counts it as."""
+    """Raise a DataError if number, settings or seed of the data differ from the server's."""
     if number != named:
-        raise DataError(f"the server gave this client number {number}, but its data is that of client {named}")
+        raise DataError(f"the server gave this client number {number}, but its data belongs to client {named}")
     if plan.settings is not None:
         check_settings(plan.settings, settings, whose)
         if seed is not None and seed != plan.seed:
-            raise DataError(
-                f"seed: the server has {plan.seed}, but {whose} was divided with seed {seed}; divide it again"
-            )
+            raise DataError(f"seed: the server has {plan.seed}, but {whose} was split with seed {seed}; split it again")
     elif (plan.scaling or plan.sums) and settings.get("normalise"):
-        raise DataError(f"data.normalise: the server normalises inputs already; leave it out of {whose}")
+        raise DataError(f"data.normalise: the server already normalises inputs; remove it from {whose}")
 
 
 def _own(
     source: Clients, place: int, names: tuple[tuple[str, ...], tuple[str, ...]], plan: DataPlan, number: int, whose: str
 ) -> OwnData:
-    """Return a part of a data set, which is normalised already if the server divides the same."""
+    """Return one client's part of a data set; it is already normalised if the server uses the same settings."""
     fitting = fit(DataForm(source.shape, source.num_outputs, source.task, *names), plan, whose)
     return OwnData(number, source, place, plan, fitting, normalise=plan.settings is None)

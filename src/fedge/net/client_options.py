@@ -1,4 +1,4 @@
-"""What the owner of a client decides."""
+"""The options of a client."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class ClientOptions(NamedTuple):
 
     server: str  # HOST:PORT
     credentials_dir: Path | None  # with the client's key and certificates; None: --insecure, on this machine
-    name: str | None  # without a certificate, which has the name
-    data: str  # where the client's samples are
+    name: str | None  # only without a certificate, which otherwise has the name
+    data: str  # the source of the client's samples
     state: Path
     policy: Policy
     allow: AllowedParts

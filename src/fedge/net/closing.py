@@ -1,4 +1,4 @@
-"""When an exchange closes."""
+"""The rules for closing an exchange."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedge.net.task import ENDS, TaskState
 
 
 class Rules(NamedTuple):
-    """When an exchange closes, and a client is given up: settings of the same names in `[net]`."""
+    """When an exchange closes and a client is dropped: the settings of the same names in `[net]`."""
 
     fraction: float
     grace_s: float
@@ -18,11 +18,11 @@ class Rules(NamedTuple):
 
 
 class ClosingTime:
-    """Counts tasks, and tells when the exchange closes: at the first of
+    """Counts tasks and decides when the exchange closes, at the earliest of:
 
     - all tasks have ended;
-    - the planned number of answers was received: fewer than were asked for, with over-selection;
-    - the fraction of those that accepted was received, and the grace period has passed since;
+    - the planned number of answers has arrived, which is below the number of clients with over-selection;
+    - the required fraction of accepted tasks has been answered, and the grace period has passed since;
     - the deadline.
     """
 
@@ -33,11 +33,11 @@ class ClosingTime:
         self._grace_end = math.inf
 
     def count(self, state: TaskState, now: float) -> None:
-        """Count a task that has entered a state."""
+        """Count a task that entered a state."""
         self._num_active -= state in ENDS
         self._num_accepted += state == TaskState.ACCEPTED
         self._num_received += state == TaskState.SETTLED
-        # Rounded, since 0.55 * 100 is a little more than 55
+        # Rounded, since 0.55 * 100 is slightly more than 55
         needed = math.ceil(round(self._rules.fraction * self._num_accepted, 9))
         if not 0 < needed <= self._num_received:
             self._grace_end = math.inf  # more clients have accepted
@@ -45,7 +45,7 @@ class ClosingTime:
             self._grace_end = now + self._rules.grace_s
 
     def next_wake(self) -> float:
-        """Return when the exchange closes if nothing happens before."""
+        """Return when the exchange closes if no event comes first."""
         return min(self._grace_end, self._deadline)
 
     def reason(self, now: float) -> str | None:
@@ -53,7 +53,7 @@ class ClosingTime:
         if self._num_active == 0:
             return "all tasks have ended"
         if self._num_received >= self._planned:
-            return f"{self._planned} answers were planned, and received"
+            return f"all {self._planned} planned answers received"
         if now < self.next_wake():
             return None
         if self._grace_end > self._deadline:

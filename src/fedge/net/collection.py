@@ -1,6 +1,6 @@
-"""The answers of one exchange, or of one evaluation, on their way: whom to offer, to grant, to give up, when to close.
+"""Collecting the answers of one exchange or evaluation, as a state machine: offers, grants, timeouts, closing.
 
-No sockets and no clock: the driver reports events with the time, and carries out the actions that they return.
+It has no sockets and no clock: the driver reports events with their time, and carries out the returned actions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fedge.net.task import ClientTask, Observer, TaskState, Transition, unobserv
 class AnswerCollection:
     """The tasks of one exchange.
 
-    `tokens`: the clients to ask, with the name of each one's task. `planned`: how many answers are wanted; fewer than
-    clients with over-selection. `grants` belongs to this collection alone. `on_close` is told the reason and the time
-    before the remaining tasks end.
+    `tokens` maps each client to the token of its task. `planned` is the number of answers wanted, which is below the
+    number of clients with over-selection. `grants` belongs to this collection alone. `on_close` is called with the
+    reason and the time before the remaining tasks end.
 
-    Clients may be hostile: an event that does not fit is answered with `Ignore`. The driver reports `disconnected` only
-    of a client's newest session.
+    Clients may be hostile: an unexpected event is answered with `Ignore`. The driver must report `disconnected` only
+    for a client's newest session.
     """
 
     def __init__(
@@ -37,43 +37,43 @@ class AnswerCollection:
         on_close: Callable[[str, float], None] | None = None,
     ) -> None:
         self.tasks = {client: ClientTask(client, token, now) for client, token in tokens.items()}
-        self.closed: str | None = None  # the reason, once it is
+        self.closed: str | None = None  # the reason, once closed
         self._lease_s, self._grants = rules.lease_s, grants
         self._closing = ClosingTime(rules, len(self.tasks), planned, now)
         self._observer, self._on_close = observer, on_close
-        self._lease_check = now + rules.lease_s  # no lease expires before
+        self._lease_check = now + rules.lease_s  # no lease expires earlier
         self._connected: set[int] = set()
 
     @property
     def settled(self) -> tuple[int, ...]:
-        """Return the clients whose answers count, in order of their numbers."""
+        """The clients whose answers were accepted, in ascending order."""
         return self.clients_in(TaskState.SETTLED)
 
     def clients_in(self, state: TaskState) -> tuple[int, ...]:
-        """Return the clients in a state, in order of their numbers."""
+        """Return the clients whose tasks are in a state, in ascending order."""
         return tuple(sorted(client for client, task in self.tasks.items() if task.state == state))
 
     def counts(self) -> Counter[TaskState]:
-        """Return how many tasks are in each state."""
+        """Return the number of tasks in each state."""
         return Counter(task.state for task in self.tasks.values())
 
     def next_wake(self) -> float | None:
-        """Return when to call `tick` if nothing happens before; None once closed."""
+        """Return when to call `tick` if no event comes first; None once closed."""
         if self.closed is not None:
             return None
         return min(self._closing.next_wake(), self._lease_check, self._grants.next_wake())
 
-    # What the network and the clock do
+    # Events of the network and the clock
 
     def start(self, connected: Iterable[int], now: float) -> list[Action]:
-        """Offer the tasks to those of the clients that are connected."""
+        """Offer the tasks to the clients that are connected."""
         self._connected.update(connected)
         return [*(SendOffer(client) for client in self.tasks if client in self._connected), *self._pass(now)]
 
     def connected(self, client: int, now: float) -> list[Action]:
-        """Offer the task to a client that has connected, whatever it was doing when its last session ended.
+        """Offer the task to a client that connected, whatever its state when its last session ended.
 
-        A client that has its answer ready then reports `finished` again, and one that was restarted fetches again.
+        A client whose answer is ready reports `finished` again; one that was restarted fetches again.
         """
         actions = self._pass(now)
         self._connected.add(client)
@@ -84,7 +84,7 @@ class AnswerCollection:
         return [*actions, SendOffer(client)]
 
     def disconnected(self, client: int, now: float) -> list[Action]:
-        """Give a waiting client's grant to others; its lease and its upload go on."""
+        """Release the grant of a client that has not begun to upload; its lease and a running upload continue."""
         self._connected.discard(client)
         actions = self._pass(now)
         task = self.tasks.get(client)
@@ -93,7 +93,7 @@ class AnswerCollection:
         return actions
 
     def tick(self, now: float) -> list[Action]:
-        """Let time pass: leases, slow uploads, the grace period and the deadline."""
+        """Apply what depends on time: leases, slow uploads, the grace period and the deadline."""
         actions = self._pass(now)
         if self.closed is not None:
             return actions
@@ -106,21 +106,21 @@ class AnswerCollection:
             self._lease_check = min(ends, default=math.inf)
         return [*actions, *self._apply(self._grants.tick(now), now), *self._pass(now)]
 
-    # What clients do
+    # Events of clients
 
     def accepted(self, client: int, token: str, now: float) -> list[Action]:
-        """The client will work; said again, this only renews its lease."""
+        """The client accepts the task; repeated, this only renews its lease."""
         return self._event(client, token, now, lambda task: self._accept(task, now))
 
     def declined(self, client: int, token: str, reason: str, now: float) -> list[Action]:
-        """The client's policy is against it, or has become so."""
+        """The client's policy declines the task, at once or after it had accepted."""
         return self._event(client, token, now, lambda task: self._end(task, TaskState.DECLINED, reason, now))
 
     def fetching(self, client: int, token: str, now: float) -> list[Action]:
-        """The client has begun to fetch the payload: to that end it has accepted. Later on, it begins all over."""
+        """The client begins to fetch the payload, which implies acceptance; a client that fetches again starts over."""
 
         def handle(task: ClientTask) -> Sequence[Action]:
-            self._accept(task, now)  # the streams may overtake the control stream
+            self._accept(task, now)  # the fetch stream may overtake the control stream
             if task.state == TaskState.FETCHING:
                 return ()
             self._advance(task, TaskState.FETCHING, now)
@@ -129,27 +129,27 @@ class AnswerCollection:
         return self._event(client, token, now, handle)
 
     def fetched(self, client: int, token: str, now: float) -> list[Action]:
-        """The client has the whole payload."""
+        """The client has received the whole payload."""
 
         def handle(task: ClientTask) -> Sequence[Action]:
             if task.state != TaskState.FETCHING:
-                return _unexpected(task, "the end of a fetch")
+                return _unexpected(task, "end of a fetch")
             self._advance(task, TaskState.WORKING, now)
             return ()
 
         return self._event(client, token, now, handle)
 
     def beat(self, client: int, token: str, now: float) -> list[Action]:
-        """The client lives, and has this task: its lease is renewed."""
+        """A heartbeat for this task: renew its lease."""
         return self._event(client, token, now, lambda task: ())
 
     def finished(self, client: int, token: str, size: int, now: float) -> list[Action]:
-        """The client has an answer of that many bytes and needs a grant. Said while it uploads, that upload broke."""
+        """The client has an answer of `size` bytes and needs a grant. During an upload this means that it broke."""
 
         def handle(task: ClientTask) -> Sequence[Action]:
             if task.state in (TaskState.OFFERED, TaskState.ACCEPTED):
-                return _unexpected(task, "an answer before the payload was fetched")
-            if task.state == TaskState.FETCHING:  # the end of the stream may be seen late
+                return _unexpected(task, "answer before the payload was fetched")
+            if task.state == TaskState.FETCHING:  # the end of the fetch may be reported late
                 self._advance(task, TaskState.WORKING, now)
             actions: Sequence[Action] = ()
             if task.state == TaskState.UPLOADING or size != task.size:
@@ -162,11 +162,11 @@ class AnswerCollection:
         return self._event(client, token, now, handle)
 
     def upload_began(self, client: int, token: str, now: float) -> list[Action]:
-        """The client has begun to upload; unless that is ignored, the upload's number is `tasks[client].uploads`."""
+        """The client begins to upload; unless ignored, the upload's number is then `tasks[client].uploads`."""
 
         def handle(task: ClientTask) -> Sequence[Action]:
             if task.state != TaskState.WAITING:
-                return _unexpected(task, "an upload")
+                return _unexpected(task, "upload")
             if not self._grants.has_grant(client):
                 return (Ignore(client, "expected a grant before the upload; wait for it"),)
             task.uploads, task.num_bytes = task.uploads + 1, 0
@@ -176,21 +176,21 @@ class AnswerCollection:
         return self._event(client, token, now, handle)
 
     def progress(self, client: int, token: str, upload: int, num_bytes: int, now: float) -> list[Action]:
-        """That many more bytes of an upload have arrived; ignored: stop reading it."""
+        """`num_bytes` more bytes of an upload have arrived. If this is ignored, stop reading the upload."""
 
         def handle(task: ClientTask) -> Sequence[Action]:
             task.num_bytes += num_bytes
             if task.num_bytes > task.size:
                 reason = f"expected an answer of {task.size} bytes, as announced, got at least {task.num_bytes}"
                 return [*self._end(task, TaskState.REJECTED, reason, now), Ignore(client, reason, task.state)]
-            if task.num_bytes == task.size:  # the gate takes its time
+            if task.num_bytes == task.size:  # others need not wait for the gate
                 return self._release(client, now)
             return self._apply(self._grants.progress(client, num_bytes, now), now)
 
         return self._upload_event(client, token, upload, now, handle)
 
     def upload_broke(self, client: int, token: str, upload: int, now: float) -> list[Action]:
-        """An upload ended before its last byte: the client waits for another grant."""
+        """An upload ended early: the client waits for another grant."""
 
         def handle(task: ClientTask) -> Sequence[Action]:
             self._advance(task, TaskState.WAITING, now, "the upload broke")
@@ -203,31 +203,31 @@ class AnswerCollection:
         return self._upload_event(client, token, upload, now, lambda task: self._end(task, TaskState.SETTLED, "", now))
 
     def rejected(self, client: int, token: str, upload: int, reason: str, now: float) -> list[Action]:
-        """The gate has rejected an upload."""
+        """The gate rejected an upload."""
         return self._upload_event(
             client, token, upload, now, lambda task: self._end(task, TaskState.REJECTED, reason, now)
         )
 
     def rejected_unseen(self, client: int, token: str, reason: str, now: float) -> list[Action]:
-        """The answer is rejected as it was announced, before any upload."""
+        """The announced answer is rejected before its upload."""
         return self._event(client, token, now, lambda task: self._end(task, TaskState.REJECTED, reason, now))
 
     def failed(self, client: int, token: str, reason: str, now: float) -> list[Action]:
-        """The client cannot do the task: its private state is missing, for example."""
+        """The client cannot do the task, for example because its private state is missing."""
         return self._event(client, token, now, lambda task: self._end(task, TaskState.FAILED, reason, now))
 
-    # What the server decides
+    # Decisions of the server
 
     def left(self, client: int, reason: str, now: float) -> list[Action]:
-        """Give up a client that said goodbye."""
+        """End the task of a client that said goodbye."""
         return self._server_event(client, TaskState.LOST, reason, now)
 
     def withdraw(self, client: int, reason: str, now: float) -> list[Action]:
-        """Withdraw one client's task: its certificate is revoked, for example."""
+        """Withdraw one client's task, for example because its certificate was revoked."""
         return self._server_event(client, TaskState.WITHDRAWN, reason, now)
 
     def close(self, reason: str, now: float) -> list[Action]:
-        """Close; nothing more counts. Tasks that have not ended become late, or withdrawn if not accepted."""
+        """Close the exchange. Tasks that have not ended become late, or withdrawn if they were not accepted."""
         if self.closed is not None:
             return []
         self.closed = reason
@@ -240,7 +240,7 @@ class AnswerCollection:
                 actions.append(SendWithdraw(task.client, reason))
         return [*actions, Close(reason)]
 
-    # How
+    # Implementation
 
     def _event(
         self, client: int, token: str, now: float, handle: Callable[[ClientTask], Sequence[Action]]
@@ -258,7 +258,7 @@ class AnswerCollection:
     def _upload_event(
         self, client: int, token: str, upload: int, now: float, handle: Callable[[ClientTask], Sequence[Action]]
     ) -> list[Action]:
-        """An event of one upload; earlier ones of the same task no longer matter."""
+        """Handle an event of one upload; events of the task's earlier uploads are ignored."""
 
         def check(task: ClientTask) -> Sequence[Action]:
             if task.state == TaskState.UPLOADING and task.uploads == upload:
@@ -275,7 +275,7 @@ class AnswerCollection:
         return [*actions, *self._dismiss(task, state, reason, now), *self._pass(now)]
 
     def _pass(self, now: float) -> list[Action]:
-        """Close if it is time to. What happens at the deadline or later is late, even if nobody called `tick`."""
+        """Close if it is time to. Events at the deadline or later are late, even if nobody called `tick`."""
         reason = None if self.closed is not None else self._closing.reason(now)
         return [] if reason is None else self.close(reason, now)
 
@@ -303,7 +303,7 @@ class AnswerCollection:
         self._observer(Transition("task", before, state, now, task.client, reason))
 
     def _request(self, task: ClientTask, now: float) -> list[Action]:
-        """Ask for a grant, unless the client could not be told of it."""
+        """Request a grant, unless the client is disconnected and could not receive it."""
         if task.client not in self._connected:
             return []
         return self._apply(self._grants.request(task.client, task.size, now), now)
@@ -312,7 +312,7 @@ class AnswerCollection:
         return self._apply(self._grants.release(client, now), now)
 
     def _apply(self, actions: Sequence[GrantAction], now: float) -> list[Action]:
-        """Let uploads that are held wait again; a client that is not connected says `finished` once it is."""
+        """Return held uploads to waiting; a disconnected client reports `finished` again once it reconnects."""
         found: list[Action] = [*actions]
         for client in [action.client for action in actions if isinstance(action, SendHold)]:
             if self.tasks[client].state == TaskState.UPLOADING:
@@ -323,4 +323,4 @@ class AnswerCollection:
 
 
 def _unexpected(task: ClientTask, what: str) -> tuple[Ignore]:
-    return (Ignore(task.client, f"{what} does not fit: the task is {task.state}"),)
+    return (Ignore(task.client, f"unexpected {what}: the task is {task.state}"),)

@@ -1,4 +1,4 @@
-"""The `net` engine: exchanges and evaluations by clients behind a network."""
+"""The `net` engine: exchanges and evaluations with clients on a network."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from fedge.net.task import ClientTask, Observer, TaskState, unobserved
 from fedge.net.world import MeasuredWorld
 
 MAX_SUMS_BYTES = 1 << 16
-"""Of an answer to a question, beside the vectors of metrics."""
+"""Size limit of the answer to an evaluation, not counting vectors of metrics."""
 _HEADER_BYTES = 1 << 20
 
 
 class NetEngine:
-    """Drives the hub from the thread that runs the rounds, and keeps the state of the round."""
+    """Drives the hub from the thread that runs the rounds, and tracks the state of the round."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class NetEngine:
         self.attempt, self._num_clients = 1, 0
         self.round_number = 0
         self.machine = RoundMachine(time.monotonic(), observer)
-        self.waiting_for = ""  # why nothing happens, for people
+        self.waiting_for = ""  # what the server waits for, for display
         self._waiting_until = 0.0
 
     # The state of the round
 
     def begin(self, round: int, population: Callable[[], int]) -> int:
-        """Wait until a round can start; return among how many clients it takes place.
+        """Wait until a round can start; return the number of clients to select from.
 
-        After a restart it waits for the clients that were connected before: who is asked in this round, or answers
-        the next evaluation, must not depend on who reconnects first. A round that was begun asks the same clients.
+        After a restart, wait for the clients that were connected before: which clients are selected in this round, or
+        answer the next evaluation, must not depend on who reconnects first. An interrupted round keeps its cohort.
         """
         options = self._options
         self._settle(RoundState.COMMITTED)
@@ -84,9 +84,9 @@ class NetEngine:
             least, before = options.min_clients, self._world.awaited
             what = f"net.min_clients = {least} clients"
             if before:
-                what += f", and for those that were connected before the restart: {_listed(before)}"
+                what += f", and for those connected before the restart: {_listed(before)}"
             complete = self._wait(lambda there: len(there) >= least and before.issubset(there), what)
-            # One that has left since costs no round.
+            # A client that left meanwhile must not cost the round.
             if not (enough := complete or len(self._hub.connected()) >= least):
                 reason = f"{len(self._hub.connected())} of {least} clients were connected after {options.wait_s:g} s"
                 self.machine.advance(RoundState.VOID, time.monotonic(), reason)
@@ -95,18 +95,18 @@ class NetEngine:
         return self._num_clients
 
     def committing(self) -> None:
-        """The round's results are complete, and are about to be made durable."""
+        """Note that the round's results are complete and about to be committed."""
         if self.machine.state == RoundState.GATHERING:
             self.machine.advance(RoundState.VOID, time.monotonic(), "too few clients")
         elif self.machine.state == RoundState.REDUCING:
             self.machine.advance(RoundState.COMMITTING, time.monotonic())
 
     def committed(self) -> None:
-        """The last round is durable."""
+        """Note that the round has been committed to disk."""
         self._settle(RoundState.COMMITTED)
 
     def explain_silence(self) -> str:
-        """Say why rounds are void."""
+        """Return why rounds are void."""
         options = self._options
         return (
             f"{len(self._hub.connected())} clients are connected, and a round needs net.min_clients = "
@@ -123,8 +123,8 @@ class NetEngine:
 
     @contextmanager
     def waiting(self, what: str, seconds: float) -> Iterator[None]:
-        """Show meanwhile for what the server waits, and how long it still will."""
-        self._waiting_until, self.waiting_for = self._clock() + seconds, f"waits for {what}"
+        """Inside the block, show what the server waits for and for how long."""
+        self._waiting_until, self.waiting_for = self._clock() + seconds, f"waiting for {what}"
         try:
             yield
         finally:
@@ -132,7 +132,7 @@ class NetEngine:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the wait ends, or the exchange on its way closes; None if there is neither."""
+        """Seconds until the current wait ends or the current exchange closes; None if there is neither."""
         return max(0.0, self._waiting_until - self._clock()) if self.waiting_for else self._hub.seconds_left
 
     # Exchanges
@@ -234,12 +234,12 @@ class NetEngine:
 
 
 def evaluation_rules(options: NetOptions) -> Rules:
-    """Return when an evaluation closes: not before all that were asked have ended, however late some accept."""
+    """Return the closing rules of an evaluation, which waits for all clients until its deadline."""
     return Rules(1.0, inf, options.evaluate_s, options.lease_s)
 
 
 def _listed(clients: Iterable[int]) -> str:
-    """Return the numbers of clients, the first ten of them."""
+    """Return the first ten client numbers as text, and how many more there are."""
     numbers = sorted(clients)
     more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
     return ", ".join(map(str, numbers[:10])) + more

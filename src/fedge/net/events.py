@@ -1,7 +1,7 @@
-"""What happens in a networked run and when, one JSON object a line: `events.jsonl` in the run directory.
+"""The event log of a networked run: `events.jsonl` in the run directory, one JSON object per line.
 
-Older lines are in events.jsonl.1, events.jsonl.2 and so on, up to a number of files. A thread writes, since a slow disk
-must not delay the server's answers.
+Older lines are in events.jsonl.1, events.jsonl.2 and so on, up to a fixed number of files. A thread writes the log,
+since a slow disk must not delay the server's answers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Value = str | int | float | bool | None
 
 
 class EventLog:
-    """The log, open for appending. Threads may share it."""
+    """An event log, open for appending. It is thread-safe."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class EventLog:
         num_older: int = NUM_OLDER,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Continue the log at a path; a file of more than `max_bytes` is put aside. Raises StorageError."""
+        """Open or create the log at a path; a file rotates at `max_bytes`. Raises StorageError."""
         self._path, self._max_bytes, self._num_older, self._clock = path, max_bytes, num_older, clock
         self.problem = ""  # why lines cannot be written; empty while they can
         self._changed = threading.Condition()
@@ -56,9 +56,9 @@ class EventLog:
         self._thread.start()
 
     def append(self, event: str, **fields: Value) -> None:
-        """Note an event; fields that are None are left out. Returns at once, and raises nothing if the disk is full.
+        """Log an event; fields that are None are omitted. Returns at once, and does not raise if the disk is full.
 
-        Lines that cannot be written are counted, and an event "gap" reports their number once it can be.
+        Lines that cannot be written are counted; a later event "gap" reports their number.
         """
         line = _encode(self._clock(), event, fields)
         with self._changed:
@@ -70,12 +70,12 @@ class EventLog:
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all that was noted so far has been written, or could not be."""
+        """Wait until every event logged so far has been written or counted as lost."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting)
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write the remaining lines and close the file."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -100,7 +100,7 @@ class EventLog:
                 self._num_waiting = sum(map(len, self._waiting))
 
     def _write(self, lines: list[bytes]) -> str:
-        """Write all of these lines or none; return the reason if they cannot be written."""
+        """Write all of these lines or none; return the reason if that fails, else an empty string."""
         data = b"".join(lines)
         try:
             if self._length and self._length + len(data) > self._max_bytes:
@@ -114,7 +114,7 @@ class EventLog:
         return ""
 
     def _rotate(self) -> None:
-        """Put the file aside and begin another one. A rotation that failed halfway is continued, not repeated."""
+        """Rotate the files and start a new one. A rotation that failed halfway is continued, not repeated."""
         if self._path.exists():
             for number in range(self._num_older, 0, -1):
                 with suppress(FileNotFoundError):
@@ -127,9 +127,9 @@ class EventLog:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a log, the oldest first, also while it is being written; none if there is no log.
+    """Yield the events of a log, oldest first; nothing if there is no log. Safe while the log is being written.
 
-    A line without its end is not there yet. Raises RunError for a line that is no JSON object.
+    An incomplete last line is skipped. Raises RunError for a line that is not a JSON object.
     """
     with ExitStack() as stack:
         for file in reversed(_open_all(path, stack)):
@@ -145,12 +145,12 @@ def utc(now: float) -> str:
 
 
 def _open_all(path: Path, stack: ExitStack) -> list[BufferedReader]:
-    """Open the files of a log, the newest first: one that is put aside meanwhile is found again, and not missed."""
+    """Open the files of a log, newest first; a file that is rotated meanwhile is neither missed nor repeated."""
     found: dict[tuple[int, int], BufferedReader] = {}
     numbers = [file.name.rpartition(".")[2] for file in path.parent.glob(f"{glob.escape(path.name)}.*")]
     last = max((int(number) for number in numbers if number.isdecimal() and len(number) < 4), default=0)
     number = num_missing = 0
-    while number <= last or num_missing < 2:  # while files are put aside, one number is free for a moment
+    while number <= last or num_missing < 2:  # during a rotation, one number is briefly missing
         file = _older(path, number)
         with reading(file):
             try:
@@ -159,7 +159,7 @@ def _open_all(path: Path, stack: ExitStack) -> list[BufferedReader]:
                 num_missing += 1
             else:
                 num_missing, status = 0, os.fstat(opened.fileno())
-                found.pop((status.st_dev, status.st_ino), None)  # newer files may have come before it
+                found.pop((status.st_dev, status.st_ino), None)  # newer files may have been inserted before it
                 found[status.st_dev, status.st_ino] = opened
         number += 1
     return list(found.values())
@@ -174,7 +174,7 @@ def _open(path: Path) -> int:
 
 
 def _cut_half_line(file: int) -> int:
-    """Cut what a killed server has left after the last line end; return the length that is left."""
+    """Remove an incomplete last line, left by a killed server; return the new length."""
     end = length = os.fstat(file).st_size
     while end:
         start = max(0, end - _PIECE_BYTES)
@@ -195,5 +195,5 @@ def _encode(now: float, event: str, fields: dict[str, Value]) -> bytes:
 
 
 def _bounded(value: Value) -> Value:
-    """Return a value of bounded length that can be encoded."""
+    """Return a value, truncated and made encodable if it is text."""
     return value[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

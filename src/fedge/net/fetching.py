@@ -1,4 +1,4 @@
-"""A client's fetch of a payload, and its check."""
+"""Fetching and checking a payload at a client."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ async def fetch_payload(
     num_bytes: int,
     checksum: int | None = None,
 ) -> tuple[M, Tree]:
-    """Return a payload; a StreamError if it is not the one that was announced."""
+    """Fetch and return a payload; raise a StreamError if it is not the one that was announced."""
     reader: message.Reader[M] = message.Reader(kind, min(num_bytes, message.MAX_BYTES))
     async for chunk in stream.fetch(token):
         reader.feed(chunk)
     if checksum is not None and reader.checksum != checksum:
-        raise StreamError("the payload is not the one that the server has offered: its checksum differs")
+        raise StreamError("the payload is not the one that the server offered: its checksum differs")
     return reader.finish()

@@ -1,4 +1,4 @@
-"""Who may upload now: grants bound the bytes that a server buffers, and a slow upload yields to those that wait."""
+"""Upload grants: they bound the bytes that a server buffers, and slow uploads yield to waiting clients."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Iterator
 from fedge.net.actions import GrantAction, SendGrant, SendHold
 
 STREAM_BYTES = 8 << 20
-"""What a fast upload takes of a server's memory, as measured."""
+"""Memory that a fast upload takes on the server, as measured."""
 LEAST_BYTES = 1 << 18
-"""What any upload takes."""
+"""Memory that any upload takes."""
 WINDOW_S = 10.0
 RATE_S = 1.0
-"""Over which the rate of an upload is measured; it buffers at most about as much as arrives meanwhile."""
+"""Interval over which an upload's rate is measured; an upload buffers roughly the bytes of one interval."""
 
 
 class _Upload:
-    """A client with a grant. Its rate is measured over one window after another."""
+    """A client with a grant. Its rate is measured over consecutive windows."""
 
     def __init__(self, size: int, cost: int, window_s: float, now: float) -> None:
         self.size, self.cost, self.window_s = size, cost, window_s
-        self.since, self.num_bytes = now, 0  # of the present window
-        self._measured, self._arrived = now, 0  # of the present measurement of its rate
+        self.since, self.num_bytes = now, 0  # of the current window
+        self._measured, self._arrived = now, 0  # of the current rate measurement
         self.slow = False  # in the last complete window
 
     def measure(self, num_bytes: int, now: float) -> int | None:
-        """Count bytes; return how many arrive in `RATE_S`, whenever that is known anew."""
+        """Count bytes; return the bytes per `RATE_S` when a measurement completes, else None."""
         self.num_bytes += num_bytes
         self._arrived += num_bytes
         seconds = now - self._measured
@@ -37,7 +37,7 @@ class _Upload:
         return rate
 
     def roll(self, min_rate: float, now: float) -> None:
-        """Begin a new window if the present one is complete."""
+        """Start a new window if the current one is complete."""
         if now >= self.since + self.window_s:
             self.slow = self.num_bytes < min_rate * (now - self.since)
             self.since, self.num_bytes = now, 0
@@ -46,10 +46,9 @@ class _Upload:
 class Grants:
     """The uploads of one exchange, first come, first served.
 
-    An upload takes min(its size, `stream_bytes`) of `buffer_bytes`; a slow one takes what arrives in a second. One is
-    always allowed. A client that uploads less
-    than `min_rate` bytes/s, or nothing, for a window of 10 s is held if others wait, and queued again behind them. Its
-    next window is twice as long: two slow clients that take turns finish both.
+    An upload takes min(its size, `stream_bytes`) of `buffer_bytes`; a slow one takes what arrives in a second. One
+    upload is always allowed. If others wait, a client that uploads less than `min_rate` bytes/s over a window of 10 s
+    is held and queued behind them. Its next window is twice as long, so that slow clients taking turns all finish.
     """
 
     def __init__(self, buffer_bytes: int, stream_bytes: int = STREAM_BYTES, min_rate: float = 0.0) -> None:
@@ -61,17 +60,17 @@ class Grants:
 
     @property
     def granted(self) -> frozenset[int]:
-        """Return the clients that may upload."""
+        """The clients that may upload."""
         return frozenset(self._granted)
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Return the clients that wait for a grant, first the one that is next."""
+        """The clients that wait for a grant, the next one first."""
         return tuple(self._queue)
 
     @property
     def used_bytes(self) -> int:
-        """Return the part of the buffer that is taken by grants."""
+        """The bytes of the buffer taken by grants."""
         return self._used
 
     def has_grant(self, client: int) -> bool:
@@ -79,7 +78,7 @@ class Grants:
         return client in self._granted
 
     def request(self, client: int, size: int, now: float) -> list[GrantAction]:
-        """Queue an upload of that many bytes; asked again, a client keeps its grant, or its place in the queue."""
+        """Queue an upload of `size` bytes; a client that asks again keeps its grant or its place in the queue."""
         if client in self._granted:
             return [SendGrant(client)]
         self._queue.setdefault(client, size)
@@ -96,14 +95,14 @@ class Grants:
         return self.tick(now) if rate is not None or upload.slow else []
 
     def release(self, client: int, now: float) -> list[GrantAction]:
-        """Forget a client: its upload has arrived or ended, or it no longer waits."""
+        """Remove a client whose upload has ended, or that no longer waits."""
         self._queue.pop(client, None)
         if client in self._granted:
             self._take_back(client)
         return self.tick(now)
 
     def tick(self, now: float) -> list[GrantAction]:
-        """Grant what fits; if others still wait, hold slow uploads for them."""
+        """Grant the uploads that fit; if others still wait, hold slow uploads for them."""
         actions: list[GrantAction] = [*self._grant(now)]
         if not self._queue:
             return actions
@@ -128,20 +127,20 @@ class Grants:
             yield SendGrant(client)
 
     def _take_back(self, client: int) -> int:
-        """End a grant, and return the size of the upload."""
+        """End a grant and return the size of the upload."""
         upload = self._granted.pop(client)
         self._used -= upload.cost
         return upload.size
 
     def _charge(self, upload: _Upload, rate: int) -> None:
-        """Charge an upload for what it buffers at this rate, as far as the buffer has room for more."""
+        """Charge an upload for the bytes that it buffers at this rate, limited by the room in the buffer."""
         most = max(upload.cost, self._buffer_bytes - self._used + upload.cost)
         cost = min(self._cost(upload.size), max(LEAST_BYTES, rate), most)
         self._used += cost - upload.cost
         upload.cost = cost
 
     def next_wake(self) -> float:
-        """Return when to call `tick` if nothing happens before; infinity if there is no need to."""
+        """Return when to call `tick` if no event comes first; infinity if there is no need to."""
         if not self._queue or not self._min_rate:
             return math.inf
         return min(upload.since + upload.window_s for upload in self._granted.values())

@@ -1,4 +1,4 @@
-"""A client's connection to a server, by gRPC."""
+"""A client's connection to a server over gRPC."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fedge.net.transport import Credentials, DeniedError, LinkError
 
 _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     *OPTIONS,
-    ("grpc.use_local_subchannel_pool", 1),  # a connection of its own, and no back-off from earlier ones
+    ("grpc.use_local_subchannel_pool", 1),  # a separate connection, without back-off from earlier ones
     ("grpc.enable_retries", 0),
 )
 _SESSION_PINGS = ping_after(60, 20)
-_PAYLOAD_PINGS = ping_after(60, 300)  # a ping waits behind the payload; and the session's end is the payload's as well
-_FAREWELL_S = 2.0  # for the server to end a stream that was closed here
+_PAYLOAD_PINGS = ping_after(60, 300)  # pings queue behind the payload, and a payload ends with its session anyway
+_FAREWELL_S = 2.0  # time for the server to end a stream that was closed here
 _CLOSED_HERE = "the connection was closed here"
 _DENIALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
 
@@ -38,7 +38,7 @@ async def connect(
 ) -> GrpcSession:
     """Open a session with a server, through an HTTP proxy if one is given (http://HOST:PORT).
 
-    Raises LinkError if the server cannot be reached, DeniedError if a person has to act.
+    Raises LinkError if the server cannot be reached, DeniedError if retrying cannot help.
     """
     options: list[tuple[str, Any]] = [*_CLIENT_OPTIONS, ("grpc.enable_http_proxy", 1 if proxy else 0)]
     if proxy:
@@ -68,17 +68,17 @@ async def connect(
 
 
 class _Line:
-    """A channel and its only call, until they are ended.
+    """A channel and its only call.
 
-    An error that is kept keeps the frames that it came through. Those have the line, not the call, so that an error
-    keeps no connection open.
+    A stored exception keeps the frames that it passed through alive. Frames refer to the line, not to the call, so
+    that an exception does not keep a connection open.
     """
 
     def __init__(self, channel: Any, call: Any) -> None:
         self.channel, self.call = channel, call
 
     async def finish(self) -> None:
-        """Write no more, and wait for the server to end the call."""
+        """Finish writing, and wait for the server to end the call."""
         if self.call is not None:
             await self.call.done_writing()
         if self.call is not None:
@@ -94,10 +94,10 @@ class _Line:
 
 
 class GrpcSession(MessageStream):
-    """A client's end of a session: the control stream, and payloads beside it.
+    """A client's end of a session: the control stream, and separate streams for payloads.
 
-    Each payload has a connection to itself. Else the messages of a session would wait behind those bytes of a payload
-    that are in buffers already, and gRPC would keep the buffers, a megabyte or more, as long as the session lasts.
+    Each payload has its own connection. Otherwise control messages would queue behind buffered payload bytes, and gRPC
+    would keep these buffers, a megabyte or more, for the whole session.
     """
 
     def __init__(self, line: _Line, dial: Callable[[], Any]) -> None:
@@ -108,7 +108,7 @@ class GrpcSession(MessageStream):
     async def _read(self) -> bytes | None:
         data = await _read(self._line)
         if data is None:
-            self.snap("the server has closed the session")
+            self.mark_broken("the server closed the session")
         return data
 
     async def _write(self, data: bytes) -> None:
@@ -120,12 +120,12 @@ class GrpcSession(MessageStream):
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 await self.send(END)
-                self.snap("the session was closed here")
+                self.mark_broken("the session was closed here")
                 await self._line.finish()
         except (LinkError, TimeoutError, grpc.aio.BaseError):
             pass
         finally:  # also if the caller is cancelled
-            self.snap("the session was closed here")
+            self.mark_broken("the session was closed here")
             for line in (self._line, *self._payloads):
                 await line.end()
 
@@ -140,9 +140,9 @@ class GrpcSession(MessageStream):
             await line.end()
 
     async def upload(self, token: str, chunks: AsyncIterator[bytes]) -> bytes:
-        """Send a payload and return the server's answer, which may come before the end of the payload.
+        """Send a payload and return the server's answer, which may arrive before the end of the payload.
 
-        If `chunks` raises, or the caller is cancelled, the server sees a payload that was cut off.
+        If `chunks` raises, or the caller is cancelled, the server sees a truncated payload.
         Raises LinkError, or DeniedError with the server's reason.
         """
         metadata = ((TOKEN_KEY, token),)
@@ -178,7 +178,7 @@ class GrpcSession(MessageStream):
         return line
 
     async def _leave(self, line: _Line, writing: asyncio.Task[bool] | None) -> None:
-        """Write no more, and let the server end the call, as gRPC leaks for calls that are cancelled."""
+        """Finish writing and let the server end the call, since gRPC leaks memory for cancelled calls."""
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 if writing:
@@ -192,7 +192,7 @@ class GrpcSession(MessageStream):
 
 
 async def _read(line: _Line) -> bytes | None:
-    """Return the next message, None at the end; raises what `_failure` makes of a failure."""
+    """Return the next message; None at the end. Raises the error that `_failure` returns."""
     if line.call is None:
         raise LinkError(_CLOSED_HERE)
     try:
@@ -203,13 +203,13 @@ async def _read(line: _Line) -> bytes | None:
         if _is_cancelled():
             raise
         raise LinkError(_CLOSED_HERE) from None
-    if data is None:  # raised here, an error does not keep gRPC's own, and with it the call
+    if data is None:  # raised outside `except`, so that the error does not refer to gRPC's and thus to the call
         raise await _failure(line)
     return None if data is grpc.aio.EOF else bytes(data)
 
 
 async def _write(line: _Line, data: bytes) -> bool:
-    """Write a message; False if the call has ended."""
+    """Write a message; return False if the call has ended."""
     if line.call is None:
         return False
     try:
@@ -224,20 +224,20 @@ async def _write(line: _Line, data: bytes) -> bool:
 
 
 def _is_cancelled() -> bool:
-    """Whether it is this task that was cancelled, and not the call."""
+    """Return whether this task was cancelled, rather than the call."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def _failure(line: _Line) -> LinkError:
-    """Return the error that says why a call has ended."""
+    """Return an error with the reason why a call ended."""
     if (call := line.call) is None:
         return LinkError(_CLOSED_HERE)
     code, details = await call.code(), await call.details() or ""
     if code in _DENIALS:
         return DeniedError(details)
     if code is grpc.StatusCode.OK:
-        return LinkError("the server has closed the stream")
+        return LinkError("the server closed the stream")
     if code is grpc.StatusCode.UNAVAILABLE:
         return LinkError("the connection to the server broke")
     return LinkError(f"{details} ({code.name.lower().replace('_', ' ')})")

@@ -1,4 +1,4 @@
-"""The calls that a server answers, each by its `Service`."""
+"""gRPC handlers that pass a server's calls to its `Service`."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class _ServerStream(MessageStream):
     async def _read(self) -> bytes | None:
         data = await self._context.read()
         if data is grpc.aio.EOF:
-            raise LinkError("the client was cut off")
+            raise LinkError("the client disconnected")
         return None if data == END else data
 
     async def _write(self, data: bytes) -> None:
         await self._context.write(data)
 
     async def close(self) -> None:
-        """End the stream, after the messages that are being sent."""
+        """End the stream, after messages in transit."""
         async with self._turn:
-            self.snap("the stream was closed here")
+            self.mark_broken("the stream was closed here")
             if not self.closed.done():
                 self.closed.set_result(None)
 
 
 class ServiceHandlers:
-    """What gRPC calls: it checks who calls and what they may, and lets the service do the rest."""
+    """The gRPC handlers: they check the caller and its limits, then call the service."""
 
     def __init__(self, service: Service, limits: StreamLimits) -> None:
         self._service, self._limits = service, limits
@@ -61,16 +61,16 @@ class ServiceHandlers:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def by_method(self) -> dict[str, Any]:
-        """Return the handlers by the names of their methods."""
+        """Return the handlers by method name."""
         return {
             "Session": grpc.stream_stream_rpc_method_handler(self.session),
             "Fetch": grpc.unary_stream_rpc_method_handler(self.fetch),
-            # the answer may come before the end of the payload, which a stream_unary method would lose
+            # the answer may precede the end of the payload; a stream_unary method would lose it
             "Upload": grpc.stream_stream_rpc_method_handler(self.upload),
         }
 
     async def finish(self) -> None:
-        """Wait for whatever still works for a peer that has gone."""
+        """Wait for tasks that still run for disconnected peers."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -106,7 +106,7 @@ class ServiceHandlers:
     async def _attend(
         self, kind: str, peer: Peer, context: Any, stream: _ServerStream, work: Coroutine[Any, Any, T]
     ) -> T | None:
-        """Let the service work in a task that gRPC cannot cancel: it gets a LinkError where it reads or writes."""
+        """Run the service in a task that gRPC cannot cancel; its reads and writes then raise LinkError instead."""
         key = (kind, peer.name or peer.address)
         self._open[key] += 1
         task = in_background(work)
@@ -115,8 +115,8 @@ class ServiceHandlers:
         try:
             waiting: set[asyncio.Future[Any]] = {task, stream.closed}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:  # must be raised again: grpcio leaks if a cancelled call is answered (43360)
-            stream.snap("the client was cut off")
+        except asyncio.CancelledError:  # re-raise: grpcio leaks if a cancelled call is answered (issue 43360)
+            stream.mark_broken("the client disconnected")
             raise
         if not task.done():
             return None
@@ -127,9 +127,9 @@ class ServiceHandlers:
         except LinkError as error:
             reason, code = str(error), grpc.StatusCode.ABORTED
         except Exception:  # logged when the task ended
-            reason, code = "the server failed at this; its log has the error", grpc.StatusCode.INTERNAL
+            reason, code = "internal error of the server; see its log", grpc.StatusCode.INTERNAL
         finally:
-            stream.snap("the stream has ended")
+            stream.mark_broken("the stream has ended")
         await context.abort(code, reason[:_LONGEST_REASON])
         return None  # abort raises
 
@@ -143,10 +143,10 @@ class ServiceHandlers:
             _log.error("%s of %s failed", *key, exc_info=error)
 
     async def _check(self, kind: str, peer: Peer, context: Any) -> None:
-        """Refuse a peer that has too many streams of a kind open, or opens them too fast; nothing is logged."""
+        """Refuse a peer with too many open streams of a kind, or one that opens them too fast; log nothing."""
         who = peer.name or peer.address
         if self._open[kind, who] >= self._most[kind]:
-            reason = f"{who} has {self._most[kind]} streams open for {kind}, and may have no more; try again later"
+            reason = f"{who} already has {self._most[kind]} open streams for {kind}, the maximum; try again later"
         elif not self._rates[kind].take(who):
             reason = (
                 f"{who} opens streams for {kind} too fast: expected at most {self._rates[kind].rate}; try again later"

@@ -1,4 +1,4 @@
-"""A `Service` on a port, by gRPC with mutual TLS."""
+"""Serving a `Service` on a port, with gRPC and mutual TLS."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fedge.net.grpc_stream import OPTIONS, SERVICE, grpc, ping_after
 from fedge.net.transport import Credentials, Service, StreamLimits
 
 Renew = Callable[[], Credentials | None]
-"""Returns new credentials; None if there are none."""
+"""Returns new credentials; None if they have not changed."""
 
 _log = logging.getLogger(__name__)
-_WATCH_S = 1.0  # how often a server is asked whether it still serves
+_WATCH_S = 1.0  # interval of checks that gRPC still serves
 
 _SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     *OPTIONS,
-    ("grpc.so_reuseport", 0),  # else two servers would share a port without notice
-    ("grpc.max_concurrent_streams", 32),  # of a connection; more than `StreamLimits`, which give a reason
-    ("grpc.server_max_unrequested_time_in_server", 600),  # seconds; calls are accepted one by one, and killed after 30
+    ("grpc.so_reuseport", 0),  # otherwise two servers could silently share a port
+    ("grpc.max_concurrent_streams", 32),  # per connection; above `StreamLimits`, which give a reason
+    ("grpc.server_max_unrequested_time_in_server", 600),  # seconds; by default, calls that wait for 30 are killed
     ("grpc.server_handshake_timeout_ms", 20_000),
-    ("grpc.max_connection_idle_ms", 30_000),  # without any stream, which no client of ours leaves open
-    # Clients beat every 30 s, so only the dead are pinged; but over a very slow link a ping waits behind a payload.
-    # What a client's own pings may cost is limited as well.
+    ("grpc.max_connection_idle_ms", 30_000),  # connections without a stream; our clients leave none
+    # Clients send heartbeats every 30 s, so only dead ones are pinged; on a very slow link a ping queues behind a
+    # payload. The rate of a client's own pings is limited as well.
     *ping_after(120, 120),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -42,11 +42,11 @@ async def serve(
     limits: StreamLimits | None = None,
     renew: Renew = lambda: None,
 ) -> RunningServer:
-    """Serve on a port (0: any free one). Without credentials anyone who reaches the port is served.
+    """Serve on a port (0: any free port). Without credentials, anyone who reaches the port is served.
 
-    `renew` is asked at each new connection, in another thread; what it returns is used from then on.
+    `renew` is called at each new connection, in another thread; credentials that it returns are used from then on.
 
-    Raises NetworkError if the port cannot be had, or the credentials cannot be used.
+    Raises NetworkError if the port is not available or the credentials are invalid.
     """
     running = RunningServer(service, host, port, credentials, limits or StreamLimits(), renew)
     await running.start()
@@ -54,7 +54,7 @@ async def serve(
 
 
 class RunningServer:
-    """A server that answers, until it is stopped. `port` is the one that it has."""
+    """A running server. `port` is the port that it listens on."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class RunningServer:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen. Raises NetworkError as `serve` does."""
+        """Start to listen. Raises NetworkError as `serve` does."""
         options = (*_SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", self._limits.connections))
         server = _grpc_server(options, self._handlers.by_method())
         address = f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
@@ -88,24 +88,24 @@ class RunningServer:
         self._watch = self._watch or asyncio.get_running_loop().create_task(self._restart_after_failures())
 
     async def stop(self, grace_s: float = 0.0) -> None:
-        """Take no more calls, wait so long for those under way, then cut them off; idempotent."""
+        """Accept no more calls, wait `grace_s` for those in progress, then abort them; idempotent."""
         if self._watch:
             self._watch.cancel()
         await self._server.stop(grace_s)
         await self._handlers.finish()
 
     async def _restart_after_failures(self) -> None:
-        """Listen again whenever gRPC has stopped to: it does for an error in its own loop, and tells nobody."""
+        """Restart listening whenever gRPC has silently stopped, which it does after an error in its own loop."""
         while True:
             try:
                 await self._server.wait_for_termination(_WATCH_S)
             except Exception as error:
-                _log.error("the server listens again, after a failure of gRPC: %r", error)
+                _log.error("restarting the server after a failure of gRPC: %r", error)
                 await self._server.stop(None)
                 try:
                     await self.start()
                 except NetworkError as problem:
-                    _log.error("%s; trying again", problem)
+                    _log.error("%s; retrying", problem)
                     await asyncio.sleep(_WATCH_S)
 
 
@@ -120,9 +120,9 @@ def _grpc_server(options: tuple[tuple[str, int], ...], handlers: dict[str, Any])
 
 
 class _KnownMethods(grpc._cython.cygrpc.AioServer):  # type: ignore[misc]  # which has no types
-    """A server to which unknown methods do not get through.
+    """A server that ignores calls of unknown methods.
 
-    As of grpcio 1.85 one call of a method whose name is not UTF-8 ends the whole server.
+    In grpcio 1.85, a single call of a method whose name is not UTF-8 stops the whole server.
     """
 
     def _make_request_call_future(self, method: bytes | None) -> Any:
@@ -142,7 +142,7 @@ def _tls(credentials: Credentials, renew: Renew) -> Any:
 
 
 def _why_not(host: str, port: int) -> str:
-    """Say why a port cannot be had: gRPC does not."""
+    """Return why listening on a port fails, which gRPC does not report."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

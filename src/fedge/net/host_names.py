@@ -1,4 +1,4 @@
-"""The names and addresses of a server: which are well-formed, and under which this machine can be reached."""
+"""Host names and addresses of a server: validation, and those of this machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(
     rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*(?=.*[a-z]){_LABEL}"
-)  # the last part is no number: no mistyped address
+)  # the last label is not a number, which would be a mistyped address
 _SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))  # reserved for documentation
 
 
 def read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address that a text is; None if it is none, or one that only this machine can use (`%eth0`)."""
+    """Parse an IP address; None if the text is not one, or has a zone that only this machine knows (`%eth0`)."""
     try:
         return None if "%" in host else ipaddress.ip_address(host)
     except ValueError:
@@ -33,14 +33,14 @@ def read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | N
 
 
 def check_hosts(hosts: Iterable[str]) -> list[str]:
-    """Return names and addresses in one spelling, without repeats; raise a ConfigError if one can be neither."""
+    """Return names and addresses, normalised and without repeats; raise a ConfigError for an invalid one."""
     return list(dict.fromkeys(map(_checked, hosts)))
 
 
 def default_hosts() -> list[str]:
-    """Return the host name, the loopback names and the addresses of this machine. Asks no other machine."""
+    """Return this machine's host name, loopback names and addresses, without contacting other machines."""
     name = socket.gethostname().lower()
-    names = [name] if _NAME.fullmatch(name) else []  # it may be anything
+    names = [name] if _NAME.fullmatch(name) else []  # the system allows any text
     addresses = [*_outbound_addresses(), *(_interface_addresses() if sys.platform == "linux" else ())]
     return check_hosts([*names, *LOOPBACK, *addresses])
 
@@ -57,7 +57,7 @@ def _checked(host: str) -> str:
 
 
 def _outbound_addresses() -> Iterator[str]:
-    """Yield the addresses from which packets would leave; connecting a datagram socket sends none."""
+    """Yield the addresses of outgoing packets; connecting a datagram socket sends none."""
     for family, target in _ELSEWHERE:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
@@ -69,6 +69,6 @@ def _outbound_addresses() -> Iterator[str]:
 def _interface_addresses() -> Iterator[str]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # it has no such address
+            with suppress(OSError):  # the interface has no IPv4 address
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 yield socket.inet_ntoa(answer[20:24])

@@ -1,7 +1,7 @@
-"""The server's side of all sessions, and one exchange or evaluation at a time on its way.
+"""The server's side of all sessions, which conducts one exchange or evaluation at a time.
 
-It lives in the event loop of the transport. What clients say is passed to the state machine of the exchange, and the
-actions that it returns are carried out here.
+It runs in the transport's event loop. Clients' messages go to the state machine of the exchange, whose actions are
+carried out here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from fedge.net.world import Named
 
 T = TypeVar("T")
 MISSED = 3
-"""Beats that a client may miss."""
+"""Heartbeats that a client may miss."""
 
 
 class Hub:
@@ -74,35 +74,35 @@ class Hub:
         self._terms, self._options, self._members, self._log, self._clock = terms, options, members, log, clock
         self._admission = ClientAdmission(terms, options, members)
         self._intake = AnswerIntake(spool, log, self._tell, self._count_up, clock)
-        self._sessions: dict[int, Session] = {}  # the newest of each client that has joined
-        self.expected: set[int] = set()  # clients that have joined, and have not said goodbye
+        self._sessions: dict[int, Session] = {}  # the newest session of each joined client
+        self.expected: set[int] = set()  # clients that joined and have not said goodbye
         self._active: ActiveAssignment | None = None
         self._arrived = asyncio.Event()
         self._final: tuple[Outgoing, Callable[[int], Named]] | None = None
-        self.moments: dict[int, InputMoments] = {}  # of the clients that have joined, if the plan asks for them
-        self.scaled: Scaled | None = None  # by what their inputs are normalised
+        self.moments: dict[int, InputMoments] = {}  # of joined clients, if the plan asks for them
+        self.scaled: Scaled | None = None  # how inputs are normalised
         self.bytes_down, self.bytes_up = 0, 0  # of payloads
 
-    # What the engine asks for
+    # Called by the engine
 
     def connected(self) -> list[int]:
-        """Return the numbers of the clients that can be asked now, in order."""
+        """Return the numbers of the connected clients, in ascending order."""
         return sorted(self._sessions)
 
     def counts(self) -> Counter[str]:
-        """Return how many clients are in each state; those without a task are idle."""
+        """Return the number of connected clients in each state; clients without a task are idle."""
         active = self._active
         tasks = active.collection.tasks if active else {}
         return Counter(str(tasks[client].state) if client in tasks else "idle" for client in self._sessions)
 
     @property
     def problems(self) -> dict[str, str]:
-        """Why clients could not join that have not joined since, by name; the last ones."""
+        """The latest reasons, by name, why clients could not join; without clients that have joined since."""
         return dict(self._admission.problems)
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """How many clients are asked, have accepted, and have answered."""
+        """The numbers of clients that were asked, accepted, and answered."""
         if self._active is None:
             return 0, 0, 0
         tasks = self._active.collection.tasks.values()
@@ -110,16 +110,16 @@ class Hub:
         return len(tasks), sum(task.was_accepted for task in tasks), settled
 
     def task_of(self, client: int) -> ClientTask | None:
-        """Return what a client does in the assignment on its way."""
+        """Return a client's task in the current assignment; None if it has none."""
         return None if self._active is None else self._active.collection.tasks.get(client)
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the assignment on its way closes; None if there is none."""
+        """Seconds until the current assignment closes; None if there is none."""
         return None if self._active is None else max(0.0, self._active.deadline - self._clock())
 
     async def wait_until(self, enough: Callable[[Sequence[int]], bool], timeout_s: float) -> bool:
-        """Wait until the connected clients are enough; False if they are not within this time."""
+        """Wait until `enough` holds for the connected clients; return False if it does not in time."""
         end = self._clock() + timeout_s
         while not enough(self.connected()):
             self._arrived.clear()
@@ -131,7 +131,7 @@ class Hub:
         return True
 
     async def conduct(self, assignment: Assignment, opener: Opener, rules: Rules) -> Conducted:
-        """Ask the clients of an assignment, and return once it is closed. Raises StorageError if the disk is full."""
+        """Conduct an assignment and return its outcome once it closes. Raises StorageError if the disk is full."""
         now = self._clock()
         tokens = {client: assignment.token(client) for client in assignment.clients}
         grants = Grants(self._options.buffer_bytes, min_rate=self._options.min_rate)
@@ -151,11 +151,11 @@ class Hub:
                 raise active.failure
             self._carry_out(active, collection.tick(self._clock()))
         self._active = None
-        # A copy: uploads that end from now on change nothing for the thread that reads it.
+        # A copy, so that uploads that end later cannot change it while another thread reads it.
         return Conducted(collection.tasks, dict(active.uploads), collection.closed)
 
     async def finish(self, final: Outgoing, named: Callable[[int], Named], linger_s: float) -> None:
-        """Tell all clients that the run is complete, and stay for those that have not said goodbye."""
+        """Tell all clients that the run is complete, and wait up to `linger_s` for their goodbyes."""
         self._final = final, named
         for session in self._sessions.values():
             self._send_done(session)
@@ -164,19 +164,19 @@ class Hub:
             await asyncio.sleep(min(0.05, max(0.0, end - self._clock())))
 
     async def scale(self, scaled: Scaled) -> None:
-        """Let clients normalise their inputs like this from now on, and those that join later."""
+        """Tell all clients, and those that join later, how to normalise their inputs."""
         self.scaled = scaled
         for session in self._sessions.values():
             session.send(scaled)
 
     async def pulse(self) -> None:
-        """Show idle clients that the server lives, until cancelled."""
+        """Send heartbeats to idle clients until cancelled."""
         while True:
             await asyncio.sleep(IDLE_BEAT_S)
             for session in self._sessions.values():
                 session.send(Pulse())
 
-    # What the transport calls
+    # Called by the transport
 
     async def session(self, peer: Peer, stream: ControlStream) -> None:
         session = Session(peer, stream)
@@ -194,7 +194,7 @@ class Hub:
                 self._log.append("drop", name=session.name, reason=str(error))
             session.farewell = str(error)
         except StorageError as error:
-            session.send(Refused(f"the server's disk fails: {error}"[:1000], final=False))
+            session.send(Refused(f"disk error on the server: {error}"[:1000], final=False))
         finally:
             self._leave(session)
             await session.close()
@@ -220,7 +220,7 @@ class Hub:
             return encode(Settled(token, "late", TASK_IS_OVER))
         return encode(await self._intake.take(active, client, token, chunks))
 
-    # While it is joined
+    # Sessions
 
     async def _join(self, session: Session) -> None:
         number, hello, ready = await self._admission.greet(session)
@@ -258,19 +258,19 @@ class Hub:
         while (message := await session.receive(IDLE_BEAT_S * MISSED)) is not None:
             self._members.seen(number, time.time(), message.activity if isinstance(message, Beat) else None)
             if isinstance(message, Goodbye):
-                session.farewell = message.reason or "the client has said goodbye, without a reason"
+                session.farewell = message.reason or "the client said goodbye without a reason"
                 self.expected.discard(number)
                 if active := self._active:
                     self._carry_out(active, active.collection.left(number, message.reason, self._clock()))
                 return
             if isinstance(message, Hello | Ready):
-                raise RefusalError("the client has joined already")
+                raise RefusalError("the client has already joined")
             if not (isinstance(message, Beat) and message.task is None):
                 self._handle(session, number, message)
-        session.farewell = "the client has closed its session"
+        session.farewell = "the client closed its session"
 
     def _handle(self, session: Session, client: int, message: FromClient) -> None:
-        """Pass what a client says of a task to the state machine; of a task that is over, tell the client."""
+        """Pass a message about a task to the state machine; if the task is over, tell the client."""
         assert isinstance(message, Accept | Decline | Beat | Finished | Failed)
         token = message.task or ""
         active = self._active
@@ -310,16 +310,16 @@ class Hub:
         return active.assignment.payload, active, client
 
     def _find(self, peer: Peer, token: str) -> tuple[ActiveAssignment | None, int]:
-        """Return the active assignment if a peer has this task in it: the token is a secret that only it knows."""
+        """Return the active assignment and the client whose task has this token, which only that client knows."""
         active = self._active
         client = active.client_of.get(token, -1) if active else -1
         session = self._sessions.get(client)
         if session is not None and session.peer.name != peer.name:
-            raise RefusalError("this is the task of another client")
+            raise RefusalError("this task belongs to another client")
         return (active, client) if client >= 0 else (None, -1)
 
     def _logged(self, peer: Peer, find: Callable[[], T]) -> T:
-        """Return what is found for a peer; a refusal is logged."""
+        """Return the result of `find`; log a refusal."""
         try:
             return find()
         except RefusalError as error:
@@ -333,7 +333,7 @@ class Hub:
     # Actions
 
     def _tell(self, active: ActiveAssignment, actions: Sequence[Action]) -> Ignore | None:
-        """Carry out actions; return why the event that led to them was ignored, if it was."""
+        """Carry out actions; return why their event was ignored, or None."""
         self._carry_out(active, actions)
         return ignored(actions)
 
@@ -371,7 +371,7 @@ class Hub:
             return
         assignment, payload = active.assignment, active.assignment.payload
         durable, base = assignment.named(task.client)
-        if assignment.kind == "work":  # evaluations are not charged, and have no events
+        if assignment.kind == "work":  # evaluations cost nothing and are not logged
             self._log.append("offer", client=task.client, exchange=assignment.exchange, bytes=payload.num_bytes)
         left = active.deadline - self._clock()
         session.send(

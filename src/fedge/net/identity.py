@@ -1,7 +1,7 @@
-"""Who a server or a client is: its key, its certificate and the authority that both sides trust.
+"""The identity of a server or a client: its key, its certificate and the authority that both sides trust.
 
-A client's directory holds one key, `NAME.key`, which never leaves it; the request for a certificate, `NAME.csr`; and
-`NAME.crt`, which comes back from the server's operator: the certificate, then that of the authority.
+A client's directory holds its key, `NAME.key`, which never leaves it; its certificate request, `NAME.csr`; and
+`NAME.crt` from the server's operator, with the client's certificate followed by the authority's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _AGAIN = "try again"
 
 
 class TlsIdentity(NamedTuple):
-    """What one side of a connection presents, and whom it trusts, as PEM."""
+    """What one side of a connection presents, and the authority that it trusts, as PEM."""
 
     name: str
     key: bytes
@@ -53,45 +53,48 @@ class TlsIdentity(NamedTuple):
     fingerprint: str  # of the certificate: SHA-256 in hex
     ca_fingerprint: str
     expires: datetime
-    hosts: tuple[str, ...]  # names and addresses of a server; a client has none
-    notices: tuple[str, ...]  # what its owner should know: an end that is near, a key that others can read
+    hosts: tuple[str, ...]  # names and addresses of a server; empty for a client
+    notices: tuple[str, ...]  # warnings: certificate expires soon, key readable by others
 
 
 class RequestFiles(NamedTuple):
-    """What `request_certificate` leaves in a client's directory."""
+    """The files of `request_certificate` in a client's directory."""
 
     name: str
     key: Path
     request: Path
-    certificate: Path  # where it goes; it need not be there yet
+    certificate: Path  # where it belongs; it may not exist yet
     key_fingerprint: str
 
 
 def load_server(folder: Path, now: datetime | None = None) -> TlsIdentity:
-    """Return the identity of the server from the directory of its authority, without reading the authority's key."""
+    """Return the server's identity from its authority's directory, without reading the authority's key.
+
+    Raises NetworkError if a file is missing, damaged, mismatched or expired.
+    """
     if not (folder / CA_CERTIFICATE).exists():
-        raise NetworkError(f"there is no {CA_CERTIFICATE} in {folder}; `fedge pki init --pki {folder}` makes it")
-    renewal = f"`fedge pki init --pki {folder}` makes a new one"
+        raise NetworkError(f"no {CA_CERTIFICATE} in {folder}; create it with `fedge pki init --pki {folder}`")
+    renewal = f"create a new one with `fedge pki init --pki {folder}`"
     (ca, *_) = read_certificates(folder / CA_CERTIFICATE)
     (certificate, *_) = read_certificates(folder / SERVER_CERTIFICATE)
     return _identity("server", folder / SERVER_KEY, folder / SERVER_CERTIFICATE, certificate, ca, renewal, now)
 
 
 class RenewedIdentity:
-    """Looks whether the server's certificate was renewed: then it is used without a restart."""
+    """Detects a renewed server certificate, so that it is used without a restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seen = self._stamp()
 
     def __call__(self) -> Credentials | None:
-        """Return what the server has to present from now on; None as long as that is the same. Never raises."""
+        """Return the new credentials if the certificate was renewed, else None. Never raises."""
         stamp = self._stamp()
         if stamp == self._seen:
             return None
         try:
             found = load_server(self._folder)
-        except (FedgeError, OSError):  # half of it is written: looked at again when the next client connects
+        except (FedgeError, OSError):  # half written: checked again when the next client connects
             return None
         self._seen = stamp
         return Credentials(found.key, found.certificate, found.ca)
@@ -105,42 +108,52 @@ class RenewedIdentity:
 
 
 def load_client(folder: Path, now: datetime | None = None) -> TlsIdentity:
-    """Return the identity of the client whose key and certificate are in a directory."""
+    """Return the identity of the client whose key and certificate are in a directory.
+
+    Raises NetworkError if a file is missing, damaged, mismatched or expired.
+    """
     name = _owner(folder)
     if name is None:
-        raise NetworkError(f"there is no key in {folder}; `fedge client request NAME --cert {folder}` makes one")
+        raise NetworkError(f"no key in {folder}; create one with `fedge client request NAME --cert {folder}`")
     path = folder / f"{name}.crt"
-    request = f"have `fedge pki sign {name}.csr` run on the server, with {folder / name}.csr, and put {path.name} there"
+    request = (
+        f"send {folder / name}.csr to the server's operator, who runs `fedge pki sign {name}.csr`, and put the "
+        f"returned {path.name} into {folder}"
+    )
     if not path.exists():
-        raise NetworkError(f"there is no certificate {path} yet; {request}")
+        raise NetworkError(f"no certificate {path} yet; {request}")
     certificate, *rest = read_certificates(path)
     if len(rest) != 1:
-        raise NetworkError(f"{path}: expected a certificate and its authority's, as `fedge pki sign` writes both")
+        raise NetworkError(f"{path}: expected a certificate followed by its authority's, as from `fedge pki sign`")
     if common_name(certificate.subject) != name:
         raise NetworkError(
-            f"{path} is the certificate of {common_name(certificate.subject)!r}, but the key is of {name!r}; {request}"
+            f"{path} is the certificate of {common_name(certificate.subject)!r}, but the key belongs to {name!r}; "
+            f"{request}"
         )
     return _identity(name, folder / f"{name}.key", path, certificate, rest[0], request, now)
 
 
 def request_certificate(folder: Path, name: str) -> RequestFiles:
-    """Make a key, unless the directory has it, and a request to sign it. A second call asks for the same."""
+    """Create a key, unless the directory has one, and a request to sign it; idempotent.
+
+    Raises a ConfigError if the name is invalid or the directory has another client's key.
+    """
     check_name(name)
-    with alone(folder):
+    with locked(folder):
         owner = _owner(folder)
         if owner not in (None, name):
-            raise ConfigError(f"{folder} has the key of {owner}; give {name} another directory with --cert")
+            raise ConfigError(f"{folder} has the key of {owner}; choose another directory for {name} with --cert")
         files = [folder / f"{name}.{suffix}" for suffix in ("key", "csr", "crt")]
         if owner is None:
             write_atomic(files[0], encode_key(make_key()), secret=True)
         key = read_key(files[0])
-        write_atomic(files[1], make_request(name, key))  # always: one that is there may be for a key that is gone
+        write_atomic(files[1], make_request(name, key))  # always: an existing one may be for a deleted key
     return RequestFiles(name, files[0], files[1], files[2], key_fingerprint(key.public_key()))
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Work in a directory while no other process does; a new one can be entered by its owner alone."""
+def locked(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a directory; a new directory is readable by its owner only."""
     with writing(folder, _AGAIN):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -152,16 +165,16 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def end_notice(what: str, end: datetime, now: datetime) -> str | None:
-    """Return a warning if a certificate ends soon."""
+    """Return a warning if a certificate expires soon, else None."""
     days = (end - now).days
     return None if end - now > WARNING else f"{what} expires in {days} day{'s' * (days != 1)}, on {end:%Y-%m-%d}"
 
 
 def _owner(folder: Path) -> str | None:
-    """Return the name of the client whose key is in a directory; None if there is none."""
+    """Return the name of the client whose key is in a directory; None if there is no key."""
     names = sorted(path.stem for path in folder.glob("*.key"))
     if len(names) > 1:
-        raise ConfigError(f"{folder} has the keys of {', '.join(names)}; expected a directory for each client")
+        raise ConfigError(f"{folder} has the keys of {', '.join(names)}; expected a separate directory per client")
     return check_name(names[0]) if names else None
 
 
@@ -180,13 +193,13 @@ def _identity(
         if now < each.not_valid_before_utc:
             raise NetworkError(
                 f"{what} is valid from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, "
-                f"and the clock here shows {now:%Y-%m-%d %H:%M} UTC; set the clock"
+                f"but this machine's clock shows {now:%Y-%m-%d %H:%M} UTC; set the clock"
             )
     end = min(certificate.not_valid_after_utc, ca.not_valid_after_utc)
     notice = end_notice(str(path), end, now)
     notices = [f"{notice}; {remedy}"] if notice else []
     if key_path.stat().st_mode & 0o077:
-        notices.append(f"{key_path} can be read by other users of this machine; `chmod 600 {key_path}`")
+        notices.append(f"{key_path} is readable by other users of this machine; run `chmod 600 {key_path}`")
     return TlsIdentity(
         name,
         encode_key(key),

@@ -1,4 +1,4 @@
-"""The record of the certificates that an authority has issued to clients: `issued.jsonl`, and which are revoked."""
+"""The record of the certificates issued to clients and of their revocations: `issued.jsonl`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A client's certificate, as it is recorded."""
+    """The record of a client's certificate."""
 
     name: str
     fingerprint: str  # SHA-256 of the certificate in hex
@@ -31,18 +31,18 @@ class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revoked: Moment | None = None
 
     def state(self, now: datetime) -> State:
-        """Return whether it can be used, at a time."""
+        """Return the certificate's state at a time."""
         return "revoked" if self.revoked else state_by_age(self.valid_until, now)
 
 
 class RevocationList:
-    """Which certificates are revoked, as the authority's directory has it at each question: no restart is needed.
+    """The revoked certificates. The record is read again whenever it changes, so a server needs no restart.
 
-    If the record can no longer be read, the answers stay as they were, and `problem` tells why.
+    If the record can no longer be read, the last known revocations stay in force, and `problem` has the reason.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read the record; a NetworkError if it is missing or damaged."""
+        """Read the record; raise a NetworkError if it is missing or damaged."""
         self._folder = folder
         self._seen: tuple[int, ...] = ()
         self._revoked: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ class RevocationList:
         self._refresh()
 
     def is_revoked(self, fingerprint: str) -> bool:
-        """Whether the certificate with this fingerprint was revoked. Never raises."""
+        """Return whether the certificate with this fingerprint is revoked. Never raises."""
         try:
             self._refresh()
             self.problem = None
@@ -62,12 +62,12 @@ class RevocationList:
         path = self._folder / ISSUED
         try:
             found = path.stat()
-        except OSError:  # reading it tells why
+        except OSError:  # reading it raises with the reason
             stamp: tuple[int, ...] = ()
         else:
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
         if not stamp or stamp != self._seen:
-            issued = read_issued(self._folder)  # after the stamp: what changes in between is read again
+            issued = read_issued(self._folder)  # after the stamp, so that changes in between are read next time
             self._revoked = frozenset(each.fingerprint for each in issued if each.revoked)
             self._seen = stamp
 
@@ -78,17 +78,17 @@ def state_by_age(end: datetime, now: datetime) -> State:
 
 
 def read_issued(folder: Path) -> list[Issued]:
-    """Return what was issued, oldest first; a NetworkError if the record is missing or damaged."""
+    """Return the issued certificates, oldest first; raise a NetworkError if the record is missing or damaged."""
     path = folder / ISSUED
     with reading(path):
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            raise NetworkError(f"there is no {path}, which records what was revoked; put back a copy of it") from None
+            raise NetworkError(f"no {path}, which records revocations; restore it from a backup") from None
     try:
         return _DECODER.decode_lines(data)
     except (ValueError, RecursionError) as error:
-        raise NetworkError(f"{path} is damaged: {error}; put back a copy of it") from None
+        raise NetworkError(f"{path} is damaged: {error}; restore it from a backup") from None
 
 
 def write_issued(folder: Path, issued: Sequence[Issued]) -> None:
@@ -97,7 +97,7 @@ def write_issued(folder: Path, issued: Sequence[Issued]) -> None:
 
 
 def mark_revoked(issued: Sequence[Issued], which: Sequence[Issued], now: datetime) -> list[Issued]:
-    """Return the record with some of its certificates revoked."""
+    """Return the record with these certificates marked as revoked."""
     fingerprints = {each.fingerprint for each in which}
     return [msgspec.structs.replace(each, revoked=now) if each.fingerprint in fingerprints else each for each in issued]
 

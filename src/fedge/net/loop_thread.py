@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, which other threads ask to do something."""
+"""An event loop in a background thread, to which other threads submit coroutines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LoopThread:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, wait for it, and return its result; an interrupt cancels it."""
+        """Run a coroutine in the loop and return its result; an interrupt cancels it."""
         future = self.submit(work)
         try:
             return future.result()
@@ -29,11 +29,11 @@ class LoopThread:
             raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the loop, and return its future at once."""
+        """Run a coroutine in the loop and return its future at once."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
-        """Cancel what is left in the loop, and end the thread."""
+        """Cancel the remaining tasks and end the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 

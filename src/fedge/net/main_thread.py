@@ -1,4 +1,4 @@
-"""Lets the event loop's thread hand work to the main thread, which trains."""
+"""A queue through which the event loop's thread hands work to the main thread, which trains."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class MainThread:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     def work_until(self, done: Future[None]) -> None:
-        """Do what is asked for until a future is done; raise what it raises."""
+        """Run queued work until a future is done; raise the future's exception, if any."""
         done.add_done_callback(lambda _: self._jobs.put(None))
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # else it would keep what it worked on, a model and an answer, until there is another one
+            del job  # otherwise it would keep a model and an answer alive until the next job
         done.result()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Let the main thread do something, and return its result."""
+        """Run a function in the main thread and return its result."""
         future: Future[T] = Future()
 
         def job() -> None:

@@ -1,6 +1,6 @@
-"""A client's work on what it is offered: fetch, train, keep the private state, upload.
+"""A client's work on an offered task: fetch, train, store the private state, upload.
 
-The task survives its session: in the next one the server offers it again, and the work continues where it is.
+The task survives its session: in the next session the server offers it again, and the work continues.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from fedge.net.transport import ClientStreams, DeniedError, LinkError
 from fedge.net.views import ClientView
 
 FIRST_PAUSE_S = 0.5
-"""After a stream that broke, or before the second attempt to reach the server."""
+"""Pause after a broken stream, and before the second attempt to reach the server."""
 
 
-class Withdrawn(Exception):  # noqa: N818 - it is no error
-    """The work no longer counts."""
+class Withdrawn(Exception):  # noqa: N818 - not an error
+    """The server withdrew the task."""
 
 
 class BaseVersion:
-    """`Kept` of one client: the version of private state that the present work builds on."""
+    """`Kept` of one client: the version of private state that the current work builds on."""
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state
@@ -63,7 +63,7 @@ class BaseVersion:
 
 
 class OfferedTask:
-    """What was offered, and how far the work is."""
+    """An offered task and the progress of the work on it."""
 
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
@@ -76,7 +76,7 @@ class OfferedTask:
 
 
 class OfferedWork:
-    """The present task of a client, and how it is done. `side` and `number` are set once its side is built."""
+    """A client's current task and its execution. `side` and `number` are set once the client's side is built."""
 
     def __init__(self, state: StateDirectory, policy: Policy, view: ClientView, main: MainThread) -> None:
         self._state, self._policy, self._view, self._main = state, policy, view, main
@@ -87,11 +87,11 @@ class OfferedWork:
         self.stream: ClientStreams | None = None  # while joined
 
     def find(self, token: str) -> OfferedTask | None:
-        """Return the present task if it is this one."""
+        """Return the current task if it has this token, else None."""
         return self.task if self.task is not None and self.task.offer.task == token else None
 
     async def take(self, stream: ClientStreams, offer: Offer) -> None:
-        """Begin to work; a task that is under way continues, and the server is told how far it is."""
+        """Start to work on an offer; if the task is already in progress, report its progress to the server."""
         task = self.task
         if task is not None and task.offer.task == offer.task:
             if task.accepted:
@@ -100,7 +100,7 @@ class OfferedWork:
                 task.granted.clear()
                 await stream.send(encode(Finished(offer.task, task.size, task.changed)))
             return
-        await self.abandon("the server offers something else")
+        await self.abandon("the server offered another task")
         facts = OfferFacts(offer.kind, offer.round, offer.exchange, offer.num_bytes, offer.deadline_s)
         self._view.task(facts)
         if reason := await asyncio.to_thread(self._policy.decide, facts):
@@ -120,7 +120,7 @@ class OfferedWork:
             await self._deliver(task, answer)
         except Withdrawn:
             pass
-        except Exception as error:  # the model's code may raise anything; the next task may be another one
+        except Exception as error:  # user code may raise anything, and the next task may succeed
             reason = describe_failure(error)
             self._view.settled("failed", reason)
             await self.try_to_send(Failed(token, reason))
@@ -129,7 +129,7 @@ class OfferedWork:
                 self.task = None
 
     async def _compute(self, task: OfferedTask) -> Outgoing:
-        """Fetch what was offered, do the work, keep the private state, and return the answer."""
+        """Fetch the payload, do the work, store the private state, and return the answer."""
         offer = task.offer
         task.activity = "fetching"
         self._view.activity("fetching")
@@ -158,17 +158,17 @@ class OfferedWork:
         return Outgoing(response.meta, response.tree)
 
     async def _deliver(self, task: OfferedTask, answer: Outgoing) -> None:
-        """Upload an answer as soon as the server grants it, as often as it takes."""
+        """Upload an answer as soon as the server grants it, and retry until the server has it."""
         token = task.offer.task
         await self.try_to_send(Finished(token, task.size, task.changed))
         while True:
             task.activity = "waiting"
-            self._view.activity("waiting for the server to take the answer")
+            self._view.activity("waiting to upload")
             await task.granted.wait()
             task.granted.clear()
             stream = self.stream
             if stream is None:
-                continue  # offered again in the next session
+                continue  # the server offers the task again in the next session
             task.activity = "uploading"
             self._view.activity("uploading")
             try:
@@ -188,7 +188,7 @@ class OfferedWork:
             return
 
     async def abandon(self, reason: str) -> None:
-        """Stop working on the present task, if there is one."""
+        """Stop working on the current task, if there is one."""
         if (task := self.task) is None or task.run is None:
             return
         task.withdrawn = True
@@ -198,13 +198,13 @@ class OfferedWork:
         self._view.settled("withdrawn", reason)
 
     async def try_to_send(self, what: FromClient) -> None:
-        """Send a message of which the server learns in the next session otherwise."""
+        """Send a message if connected; otherwise the server learns its content in the next session."""
         if self.stream is not None:
             with suppress(LinkError):
                 await self.stream.send(encode(what))
 
     async def _fetch_again(self, task: OfferedTask) -> tuple[message.WorkRequest | message.EvaluationRequest, Tree]:
-        """Fetch an offer's payload, in the next session if this one breaks."""
+        """Fetch an offer's payload; retry in the next session if this one breaks."""
         offer = task.offer
         while True:
             stream = self.stream
@@ -220,7 +220,7 @@ class OfferedWork:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return why a client cannot do something, as the server is told."""
+    """Return a client's failure as text for the server."""
     reason = str(error) if isinstance(error, FedgeError) else f"{type(error).__name__}: {error}"
     return printable(reason)[:1000]
 

@@ -1,12 +1,12 @@
-"""The server's own small authority: a directory with its key, the certificates it has issued and which are revoked.
+"""The server's certificate authority: a directory with its key, its certificates and their revocations.
 
-    ca.key          signs; needed to sign and to renew, never by a running server
-    ca.crt          what server and clients trust
-    server.key      of the server
-    server.crt      of the server, for its names and addresses
-    issued.jsonl    a line for each certificate of a client, and when it was revoked
+    ca.key          the authority's key; needed to sign and renew, never by a running server
+    ca.crt          the authority's certificate, which server and clients trust
+    server.key      the server's key
+    server.crt      the server's certificate, for its names and addresses
+    issued.jsonl    a line per client certificate, with the time of its revocation
 
-A certificate is recorded before it is written, so that every one that exists can be revoked by its client's name.
+A certificate is recorded before it is written, so that every existing one can be revoked by its client's name.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from fedge.net.certificates import (
     utc_now,
 )
 from fedge.net.host_names import LOOPBACK, check_hosts, default_hosts
-from fedge.net.identity import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, alone
+from fedge.net.identity import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, locked
 from fedge.net.issued import ISSUED, Issued, State, mark_revoked, read_issued, state_by_age, write_issued
 
 CA_KEY = "ca.key"
 
 
 class Established(NamedTuple):
-    """An authority and its server, after `init`."""
+    """The result of `init`."""
 
-    created: bool  # the authority; else it was there, and the server's certificate was renewed
+    created: bool  # a new authority; otherwise only the server's certificate was renewed
     hosts: list[str]
     server_expires: datetime
     authority_expires: datetime
@@ -55,17 +55,17 @@ class Established(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """A client's certificate that was issued now."""
+    """A newly issued client certificate."""
 
     record: Issued
     path: Path
     renewed: bool
-    replaced: int  # certificates of other keys that were revoked for it
+    replaced: int  # number of revoked certificates for other keys
     authority: str  # fingerprint
 
 
 class Listed(NamedTuple):
-    """A certificate in the directory of an authority."""
+    """A certificate in an authority's directory."""
 
     role: Literal["authority", "server", "client"]
     name: str
@@ -76,13 +76,13 @@ class Listed(NamedTuple):
 
 
 def init(folder: Path, hosts: Sequence[str] = (), now: datetime | None = None) -> Established:
-    """Make an authority unless it is there, and a certificate for its server.
+    """Create an authority unless it exists, and issue a certificate for its server.
 
-    Without hosts the server keeps those that its certificate names; a new one gets those of this machine. The loopback
-    names are always among them.
+    Without `hosts`, a renewed certificate keeps its hosts, and a new one gets those of this machine. The loopback names
+    are always included.
     """
     now, hosts = now or utc_now(), check_hosts(hosts)
-    with alone(folder):
+    with locked(folder):
         created = not (folder / CA_CERTIFICATE).exists()
         if created:
             _create(folder, now)
@@ -102,29 +102,29 @@ def init(folder: Path, hosts: Sequence[str] = (), now: datetime | None = None) -
 def sign(
     folder: Path, request: Path, output: Path | None = None, *, replace: bool = False, now: datetime | None = None
 ) -> Signed:
-    """Issue the certificate that a client's request asks for, beside the request unless `output` names a file.
+    """Issue a certificate for a client's request, and write it to `output` or next to the request.
 
-    A request with the same key renews. One with another key is refused, unless the client's other certificates are
-    revoked or are to be replaced; then they are revoked. A revoked key is refused for good.
+    A request with the same key renews the certificate. Raises a NetworkError for a revoked key, and for a new key while
+    the client has valid certificates for another one, unless `replace` is set: these are then revoked.
     """
     now = now or utc_now()
     asked = read_request(request)
     key = key_fingerprint(asked.key)
     path = output or request.with_name(f"{asked.name}.crt")
     _check_output(folder, path)
-    with alone(_existing(folder)):
+    with locked(_existing(folder)):
         ca, ca_key = _open(folder, now)
         issued = read_issued(folder)
         if any(each.key == key and each.revoked for each in issued):
             raise NetworkError(
-                f"{request}: the key of {asked.name} was revoked; have the client make another one, "
+                f"{request}: the key of {asked.name} was revoked; ask the client to create another one, "
                 f"with `fedge client request {asked.name}` and a new directory"
             )
         others = [each for each in issued if each.name == asked.name and each.key != key and not each.revoked]
         if others and not replace:
             raise NetworkError(
-                f"{request}: {asked.name} has a certificate for another key ({others[-1].key[:16]}..., and the request "
-                f"is for {key[:16]}...); if its owner confirms the new key, --replace revokes the old certificate"
+                f"{request}: {asked.name} has a certificate for another key ({others[-1].key[:16]}..., but the request "
+                f"is for {key[:16]}...); if its user confirms the new key, --replace revokes the old certificate"
             )
         certificate = issue_client(ca, ca_key, asked, now)
         record = Issued(
@@ -142,14 +142,14 @@ def sign(
 
 
 def revoke(folder: Path, name: str, now: datetime | None = None) -> list[Issued]:
-    """Revoke all certificates issued to a client so far; return those that were not revoked before."""
-    with alone(_existing(folder)):
+    """Revoke all certificates issued to a client so far; return those that were not revoked already."""
+    with locked(_existing(folder)):
         issued = read_issued(folder)
         if not any(each.name == name for each in issued):
             if name.lower() in RESERVED:
                 raise ConfigError(f"{name}: only certificates of clients can be revoked; see docs/certificates.md")
             close = nearest(name, {each.name for each in issued})
-            raise NetworkError(f"no certificate was issued to {name!r}{close}; `fedge pki list` shows the clients")
+            raise NetworkError(f"no certificate was issued to {name!r}{close}; `fedge pki list` lists the clients")
         valid = [each for each in issued if each.name == name and not each.revoked]
         if valid:
             write_issued(folder, mark_revoked(issued, valid, now or utc_now()))
@@ -157,7 +157,7 @@ def revoke(folder: Path, name: str, now: datetime | None = None) -> list[Issued]
 
 
 def list_certificates(folder: Path, all: bool = False, now: datetime | None = None) -> list[Listed]:
-    """Return authority, server, and the newest certificate of each client or all of them, by name."""
+    """Return the certificates of authority, server, and clients by name: each client's newest, or all."""
     now = now or utc_now()
     (ca, *_) = read_certificates(_existing(folder) / CA_CERTIFICATE)
     found = [
@@ -180,15 +180,17 @@ def list_certificates(folder: Path, all: bool = False, now: datetime | None = No
 def _existing(folder: Path) -> Path:
     if not (folder / CA_CERTIFICATE).exists():
         raise NetworkError(
-            f"there is no authority in {folder}: name its directory with --pki, or `fedge pki init` makes one"
+            f"no certificate authority in {folder}: pass its directory as --pki, or create one with `fedge pki init`"
         )
     return folder
 
 
 def _create(folder: Path, now: datetime) -> None:
-    """Make an authority. Its certificate comes last: without it, a crash has left nothing that was ever used."""
+    """Create an authority. Its certificate is written last: before that, nothing can have been issued."""
     if (folder / ISSUED).exists() and read_issued(folder):
-        raise NetworkError(f"{folder} has issued certificates, but {CA_CERTIFICATE} is missing; put back a copy of it")
+        raise NetworkError(
+            f"{folder} has issued certificates, but {CA_CERTIFICATE} is missing; restore it from a backup"
+        )
     if not (folder / CA_KEY).exists():
         write_atomic(folder / CA_KEY, encode_key(make_key()), secret=True)
     write_atomic(folder / ISSUED, b"")
@@ -196,29 +198,29 @@ def _create(folder: Path, now: datetime) -> None:
 
 
 def _open(folder: Path, now: datetime) -> tuple[Certificate, PrivateKey]:
-    """Return certificate and key of the authority, which must match and be valid."""
+    """Return the authority's certificate and key; raise a NetworkError unless they match and are valid."""
     (ca, *_) = read_certificates(folder / CA_CERTIFICATE)
     if not (folder / CA_KEY).exists():
-        raise NetworkError(f"there is no {folder / CA_KEY}: sign and renew where the authority's key is kept")
+        raise NetworkError(f"no {folder / CA_KEY}: sign and renew on the machine that has the authority's key")
     key = read_key(folder / CA_KEY)
     if ca.public_key() != key.public_key():
-        raise NetworkError(f"{folder / CA_KEY} is not the key of {folder / CA_CERTIFICATE}; put back a copy of it")
+        raise NetworkError(f"{folder / CA_KEY} is not the key of {folder / CA_CERTIFICATE}; restore it from a backup")
     if now > ca.not_valid_after_utc:
         raise NetworkError(
-            f"the authority in {folder} expired on {ca.not_valid_after_utc:%Y-%m-%d}; make one in another directory"
+            f"the authority in {folder} expired on {ca.not_valid_after_utc:%Y-%m-%d}; create one in another directory"
         )
     if now < ca.not_valid_before_utc:
         raise NetworkError(
-            f"the authority in {folder} is valid from {ca.not_valid_before_utc:%Y-%m-%d}, and the clock here shows "
-            f"{now:%Y-%m-%d}; set the clock"
+            f"the authority in {folder} is valid from {ca.not_valid_before_utc:%Y-%m-%d}, but this machine's clock "
+            f"shows {now:%Y-%m-%d}; set the clock"
         )
     return ca, key
 
 
 def _check_output(folder: Path, path: Path) -> None:
-    """Raise a ConfigError if the file to be written is something else than a client's certificate."""
+    """Raise a ConfigError unless the output is a new file or a client's certificate."""
     if path.is_dir() or not path.parent.is_dir():
-        raise ConfigError(f"--output: expected a file in a directory that exists, got {path}")
+        raise ConfigError(f"--output: expected a file in an existing directory, got {path}")
     own = {(folder / name).resolve() for name in (CA_KEY, CA_CERTIFICATE, SERVER_KEY, SERVER_CERTIFICATE, ISSUED)}
     if path.resolve() in own or (path.exists() and not read_bounded(path).startswith(b"-----BEGIN CERTIFICATE-----")):
-        raise ConfigError(f"{path} would be overwritten, and is no client's certificate; choose another --output")
+        raise ConfigError(f"{path} exists and is not a client's certificate; choose another --output")

@@ -1,4 +1,4 @@
-"""What a client is told of a configuration, and digests by which both sides find out whether they built the same."""
+"""The plan: what the server sends of its configuration, and digests with which both sides compare their builds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Hashes = Annotated[dict[str, str], Meta(max_length=64)]
 
 
 class ClientPlan(Options, tag=False, kw_only=True):
-    """The parts of a configuration that a client needs: no path, nothing of the engine, the network or tracking."""
+    """The parts of a configuration that a client needs: no paths, engine, network or tracking settings."""
 
     model: ModelOptions
     algorithm: AlgorithmOptions
@@ -41,18 +41,19 @@ class ClientPlan(Options, tag=False, kw_only=True):
     dtype: Literal["float32", "float64"] = "float32"
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
     data: DataPlan
-    files: Hashes = field(default_factory=dict)  # users' files by name, or by hash: SHA-256 of each
-    packages: Hashes = field(default_factory=dict)  # packages that parts come from, by name: version of each
+    files: Hashes = field(default_factory=dict)  # SHA-256 of each user file, by name or by hash
+    packages: Hashes = field(default_factory=dict)  # version of each package that provides a part, by name
 
 
 def plan_of(config: Config, data: DataPlan, sources: Sources) -> ClientPlan:
-    """Return the plan of a configuration, whose parts were loaded from these sources.
+    """Return the plan of a configuration whose parts were loaded from `sources`.
 
-    It names files without their folders, so that clients find their own copies.
+    Files are named without their folders, since clients have their own copies. Raises a ConfigError if two files in
+    different folders have the same name.
     """
     hashes = hash_code(sources)
     plan = ClientPlan(
-        model=replace(config.model, weights=None),  # which travel with the initial variables
+        model=replace(config.model, weights=None),  # the initial variables include the weights
         algorithm=config.algorithm,
         personal=config.personal,
         codec=config.codec,
@@ -64,21 +65,21 @@ def plan_of(config: Config, data: DataPlan, sources: Sources) -> ClientPlan:
         data=data,
         packages={name: version for name, version in sources.items() if isinstance(version, str)},
     )
-    folders: dict[str, str] = {}  # by the name of a file that has a part
+    folders: dict[str, str] = {}  # folder of each file that defines a part, by file name
 
     def without_folder(text: str, key: str) -> str:
         if is_reference(text):
             folder, _, name = f"{text.partition('.py')[0]}.py".rpartition("/")
             if folders.setdefault(name, folder) != folder:
                 raise ConfigError(
-                    f"{key}: clients cannot tell {folder}/{name} from {folders[name]}/{name}; rename one of them"
+                    f"{key}: clients cannot distinguish {folder}/{name} from {folders[name]}/{name}; rename one of them"
                 )
         return short_name(text)
 
     raw = map_texts(msgspec.to_builtins(plan), without_folder)
     named = {f"{folder}/{name}": name for name, folder in folders.items()}
     raw["files"] = {
-        named.get(path, path_hash): path_hash  # what a file imports is known by its content alone
+        named.get(path, path_hash): path_hash  # imported files are identified by their content
         for path, path_hash in hashes.items()
         if isinstance(sources[path], bytes)
     }
@@ -87,7 +88,7 @@ def plan_of(config: Config, data: DataPlan, sources: Sources) -> ClientPlan:
 
 
 class _Server:
-    """The rules of the server, which names its own parts."""
+    """The server's rules, which allow all its own parts."""
 
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = folders
@@ -100,14 +101,14 @@ class _Server:
 
 
 def encode_plan(plan: ClientPlan) -> msgspec.Raw:
-    """Return the plan as it travels."""
+    """Return the encoded plan."""
     return msgspec.Raw(msgspec.msgpack.encode(plan))
 
 
 def read_plan(raw: msgspec.Raw, allowed: AllowedParts) -> ClientPlan:
-    """Return the plan that a server sent, with the files and packages that the client's owner allows.
+    """Return the plan that a server sent, with its parts resolved to allowed files and packages.
 
-    Raises a ConfigError for what is not allowed, and a StreamError if it is no plan that this fedge knows.
+    Raises a ConfigError for parts that are not allowed, and a StreamError if this version cannot read the plan.
     """
     rules = None
     try:
@@ -119,11 +120,11 @@ def read_plan(raw: msgspec.Raw, allowed: AllowedParts) -> ClientPlan:
     except (ConfigError, ValueError, RecursionError) as error:
         if rules is not None and rules.refused:
             raise ConfigError(*rules.refused) from None
-        raise StreamError(f"the server's plan cannot be used by this fedge: {error}") from None
+        raise StreamError(f"this version of fedge cannot read the server's plan: {error}") from None
 
 
 def digests(plan: ClientPlan, network: Network, algorithm: Algorithm) -> dict[str, str]:
-    """Return what both sides compare, section by section."""
+    """Return the digests that both sides compare, by section."""
     slots = [f"{name} {slot!r}" for name, slot in sorted(algorithm.slots.items())]
     works = sorted(algorithm.works)
     return {
@@ -138,5 +139,5 @@ def digests(plan: ClientPlan, network: Network, algorithm: Algorithm) -> dict[st
 
 
 def first_difference(own: dict[str, str], other: dict[str, str]) -> str | None:
-    """Return the first section in which two sides differ; None if they agree."""
+    """Return the first section whose digests differ; None if all agree."""
     return next((name for name, value in own.items() if other.get(name) != value), None)

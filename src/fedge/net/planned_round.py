@@ -1,4 +1,4 @@
-"""The plan of the round in progress, on disk before its first offer: a restarted server asks the same clients again."""
+"""The plan of the current round, stored before its first offer, so that a restarted server asks the same clients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FILE = "checkpoint/round.json"
 
 
 class PlannedRound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is asked in a round, of how many clients; `attempt` counts how often the round was begun, from 1.
+    """A round's cohort and number of clients; `attempt` counts how often the round was started, from 1.
 
-    `connected` are all clients that could have been asked: evaluations and the next round may ask the others.
+    `connected` are all clients that were connected: evaluations and the next round may ask the others.
     """
 
     round: int
@@ -27,7 +27,7 @@ class PlannedRound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoundPlan:
-    """The file of one run, and what it says."""
+    """The stored round plan of one run."""
 
     def __init__(self, run: Path) -> None:
         self._file = run / FILE
@@ -35,11 +35,11 @@ class RoundPlan:
         self._stored = self._decode(data) if data is not None else None
 
     def resumed(self, round: int) -> PlannedRound | None:
-        """Return the plan of this round if it was begun before; None for a new one."""
+        """Return the stored plan if it is of this round, which was then interrupted; else None."""
         return self._stored if self._stored is not None and self._stored.round == round else None
 
     def store(self, plan: PlannedRound) -> None:
-        """Make a plan durable."""
+        """Write a plan to disk."""
         if plan != self._stored:
             with writing(self._file, "start the server again"):
                 write_atomic(self._file, encode_pretty(plan))
@@ -50,5 +50,5 @@ class RoundPlan:
             return msgspec.json.decode(data, type=PlannedRound)
         except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
             raise RunError(
-                f"{self._file} is damaged: {error}; delete it to choose the clients of this round anew"
+                f"{self._file} is damaged: {error}; delete it to select the clients of this round again"
             ) from None

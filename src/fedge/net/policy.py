@@ -1,13 +1,13 @@
-"""When a client takes part: its owner's conditions, asked at every offer of work.
+"""Policies: the user's conditions for taking part, evaluated at every offer of work.
 
-    always              whenever it is offered work
-    hours=22-6          from 22:00 to 6:00 of local time; also hours=22:30-6
-    load=0.5            while the load average of the last minute is at most 0.5 per core
-    ac                  while the device does not run on its battery (Linux)
-    unmetered           while NetworkManager knows, or guesses, that the network is not metered (Linux)
-    my.py:decide        a function of the owner's
+    always              accept every offer
+    hours=22-6          from 22:00 to 6:00 local time; also hours=22:30-6
+    load=0.5            while the one-minute load average is at most 0.5 per core
+    ac                  while the device does not run on battery (Linux)
+    unmetered           while NetworkManager reports, or guesses, an unmetered network (Linux)
+    my.py:decide        a user-defined function
 
-A condition that cannot be determined is not met: the owner asked for it, and declining costs nobody anything.
+A condition that cannot be determined counts as not met: declining is always safe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedge.core.machine import num_processors
 from fedge.core.printable import printable
 from fedge.core.userfile import describe, load_function
 
-MAX_REASON = 300  # characters, of a reason that the server is told
+MAX_REASON = 300  # characters of a reason sent to the server
 _QUERY_S = 5.0
 _METERED = {1: "is metered", 3: "is probably metered"}
 _UNMETERED = (2, 4)  # no, and probably not
@@ -36,7 +36,7 @@ _FORMS = ("always", "hours=22-6", "load=0.5", "ac", "unmetered", "my.py:decide")
 
 
 class OfferFacts(NamedTuple):
-    """What is known of offered work before it is accepted."""
+    """What a client knows about offered work before it accepts."""
 
     kind: Literal["work", "question"]  # training, or an evaluation
     round: int
@@ -46,29 +46,29 @@ class OfferFacts(NamedTuple):
 
 
 class Policy(Protocol):
-    """Decides whether offered work is accepted."""
+    """Decides whether to accept offered work."""
 
     def decide(self, offer: OfferFacts) -> str | None:
         """Return the reason to decline, or None to accept. Never raises."""
 
 
 class Machine(NamedTuple):
-    """What policies ask of the device."""
+    """The device's properties that policies read."""
 
     now: Callable[[], datetime] = datetime.now
     load: Callable[[], float] = lambda: os.getloadavg()[0] / num_processors()
     power: Path = Path("/sys/class/power_supply")
-    path: str | None = None  # where programs are looked for; None: as the environment says
+    path: str | None = None  # search path of programs; None: PATH of the environment
     platform: str = sys.platform
 
 
 def read_policies(texts: Sequence[str], machine: Machine = Machine()) -> Policy:  # noqa: B008 - it is immutable
-    """Return the policy that accepts work if all of several do; a ConfigError for one that cannot work here."""
+    """Return a policy that accepts work if all of these do; raise a ConfigError for one that is invalid here."""
     return AllPolicies([_read(text.strip(), machine) for text in texts])
 
 
 class AllPolicies:
-    """Accepts what all of its policies accept."""
+    """Accepts work if all its policies accept it."""
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._policies = policies
@@ -79,7 +79,7 @@ class AllPolicies:
 
 
 class HoursPolicy:
-    """Accepts work that is offered in a part of the day; how long it takes does not matter."""
+    """Accepts work that is offered between two times of day, however long it takes."""
 
     def __init__(self, start: time, end: time, now: Callable[[], datetime]) -> None:
         self._start, self._end, self._now = start, end, now
@@ -87,11 +87,11 @@ class HoursPolicy:
     def decide(self, offer: OfferFacts) -> str | None:
         start, end, now = self._start, self._end, self._now().time()
         inside = start <= now < end if start < end else now >= start or now < end
-        return None if inside else f"it is {now:%H:%M}, outside of {start:%H:%M} to {end:%H:%M}"
+        return None if inside else f"it is {now:%H:%M}, outside {start:%H:%M} to {end:%H:%M}"
 
 
 class LoadPolicy:
-    """Accepts work while the device has little to do. Its own training counts too, for about a minute after it."""
+    """Accepts work while the device's load is low. Fedge's own training counts too, for about a minute afterwards."""
 
     def __init__(self, limit: float, load: Callable[[], float]) -> None:
         self._limit, self._load = limit, load
@@ -100,12 +100,12 @@ class LoadPolicy:
         try:
             load = self._load()
         except OSError as error:
-            return f"the load is not known ({error})"
+            return f"the load is unknown ({error})"
         return None if load <= self._limit else f"the load is {load:.2f} per core, above {self._limit:g}"
 
 
 class PowerPolicy:
-    """Accepts work while the device does not run on its battery. A device without one always does."""
+    """Accepts work while the device does not run on battery; always on a device without one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -113,11 +113,11 @@ class PowerPolicy:
     def decide(self, offer: OfferFacts) -> str | None:
         try:
             supplies = [_Supply.read(each) for each in sorted(self._folder.iterdir())]
-        except FileNotFoundError:  # the system knows of no power supply, so of no battery
+        except FileNotFoundError:  # no power supplies, so no battery
             return None
         except OSError as error:
-            return f"the power supply is not known ({error})"
-        own = [supply for supply in supplies if supply.scope != "Device"]  # others are of mice and keyboards
+            return f"the power supply is unknown ({error})"
+        own = [supply for supply in supplies if supply.scope != "Device"]  # skips batteries of mice and keyboards
         batteries = [supply for supply in own if supply.type == "Battery"]
         if not batteries or any(supply.online == "1" for supply in own):
             return None
@@ -128,7 +128,7 @@ class PowerPolicy:
 
 
 class _Supply(NamedTuple):
-    """One entry of /sys/class/power_supply; the battery has a status, a plug is online or not."""
+    """One entry of /sys/class/power_supply: a battery has a status, a mains supply is online or not."""
 
     type: str
     scope: str
@@ -143,19 +143,19 @@ class _Supply(NamedTuple):
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # a supply has some of these files only, and a driver may fail to read
+    except OSError:  # a supply has only some of these files, and drivers may fail
         return ""
 
 
 class NetworkPolicy:
-    """Accepts work while NetworkManager says that the network is not metered, or guesses so."""
+    """Accepts work while NetworkManager reports, or guesses, that the network is not metered."""
 
     def __init__(self, path: str | None) -> None:
         program = shutil.which(_ASK_NM[0], path=path)
         if program is None:
             raise ConfigError(
-                "--policy unmetered: asks NetworkManager by the program busctl (of systemd), which is not installed; "
-                "drop this policy, or decide by a function: --policy my.py:decide"
+                "--policy unmetered: needs the program busctl (of systemd) to query NetworkManager, and it is not "
+                "installed; drop this policy, or use a function: --policy my.py:decide"
             )
         self._command = (program, *_ASK_NM[1:])
 
@@ -164,16 +164,16 @@ class NetworkPolicy:
             done = subprocess.run(self._command, capture_output=True, text=True, timeout=_QUERY_S, check=False)
             answer = int(done.stdout.split()[-1])  # "u 4"
         except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
-            return "NetworkManager does not answer whether the network is metered"
+            return "NetworkManager does not report whether the network is metered"
         if answer in _UNMETERED:
             return None
         return f"the network {_METERED.get(answer, 'may be metered: NetworkManager does not know')}"
 
 
 class OwnPolicy:
-    """Asks a function of the owner's, which takes `OfferFacts`.
+    """Calls a user-defined function with `OfferFacts`.
 
-    It returns None or True to accept, and False or a reason to decline. Work is declined if it fails.
+    The function returns None or True to accept, and False or a reason to decline. If it raises, work is declined.
     """
 
     def __init__(self, reference: str) -> None:
@@ -184,15 +184,15 @@ class OwnPolicy:
         try:
             answer = self._function(offer)
         except Exception as error:
-            # The server is told this: the owner's code is not its business.
-            return f"the owner's policy failed: {describe(error, self._reference, source=False)}"
+            # Without the source line, since this text goes to the server.
+            return f"the client's policy failed: {describe(error, self._reference, source=False)}"
         if answer is None or answer is True:
             return None
         if answer is False:
-            return "the owner's policy declines"
+            return "the client's policy declines"
         if isinstance(answer, str):
-            return answer or "the owner's policy declines"
-        return f"the owner's policy failed: expected None, a bool or a reason, got {type(answer).__name__}"
+            return answer or "the client's policy declines"
+        return f"the client's policy failed: expected None, a bool or a reason, got {type(answer).__name__}"
 
 
 def _read(text: str, machine: Machine) -> Policy:
@@ -207,9 +207,7 @@ def _read(text: str, machine: Machine) -> Policy:
         return LoadPolicy(_limit(text, value), machine.load)
     if text in ("ac", "unmetered"):
         if machine.platform != "linux":
-            raise ConfigError(
-                f"--policy {text}: works on Linux only; decide by a function instead: --policy my.py:decide"
-            )
+            raise ConfigError(f"--policy {text}: works on Linux only; use a function instead: --policy my.py:decide")
         return PowerPolicy(machine.power) if text == "ac" else NetworkPolicy(machine.path)
     near = nearest(name, [form.partition("=")[0] for form in _FORMS])
     raise ConfigError(f"--policy {text}: unknown{near}; expected one of {', '.join(_FORMS)}")
@@ -231,7 +229,7 @@ def _clock(text: str) -> time:
     if not (hours.isdecimal() and (minutes or "0").isdecimal()):
         raise ValueError(text)
     minute = int(minutes or 0)
-    return time(0 if int(hours) == 24 and not minute else int(hours), minute)  # 24 is the midnight that ends a day
+    return time(0 if int(hours) == 24 and not minute else int(hours), minute)  # 24 is midnight at the end of a day
 
 
 def _limit(text: str, value: str) -> float:

@@ -1,7 +1,8 @@
-"""The control messages of a session, as msgpack with a tag. Vectors travel in streams beside it, as `core/message.py`.
+"""The control messages of a session, as tagged msgpack. Vectors are sent in separate streams, as `core/message.py`.
 
-A session: the client says `Hello`, the server answers `Welcome` or `Refused`. The client fetches the payload "initial",
-builds model and algorithm, and says `Ready`; the server answers `Joined` or `Refused`. Then offers come, until `Done`.
+A session: the client sends `Hello`, the server answers `Welcome` or `Refused`. The client fetches the payload
+"initial", builds model and algorithm, and sends `Ready`; the server answers `Joined` or `Refused`. Then it sends
+offers, until `Done`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from fedge.core.registered import Task as Prediction
 from fedge.core.version import Version
 
 PROTOCOL = 1
-"""The number of this protocol: server and clients must have the same."""
-CHUNK_BYTES = 1 << 20  # of a payload, in one message of a stream
+"""The version of this protocol, which must be the same at server and clients."""
+CHUNK_BYTES = 1 << 20  # largest piece of a payload in one message of a stream
 MAX_CONTROL_BYTES = 1 << 20
 INITIAL = "initial"
-"""The payload with the model's initial variables and its constants; other payloads are named by their task."""
+"""The payload with the model's initial variables and constants; the payload of a task has the task's token."""
 FINAL = "final"
 """The payload with the trained model, offered by `Done`."""
 
@@ -37,12 +38,12 @@ M = TypeVar("M")
 
 
 class Facts(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client registers. No sample is among it."""
+    """What a client registers about its data; it contains no sample."""
 
     shape: Annotated[tuple[Size, ...], Meta(max_length=8)]
     num_outputs: Size
     task: Prediction
-    size: Size  # training samples, the most that it will ever have
+    size: Size  # training samples; the maximum over all rounds
     test_size: Size = 0
     validation_size: Size = 0
     noisy: bool = False
@@ -64,13 +65,13 @@ class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
 
     protocol: int
     name: Name
-    run: Annotated[str, Meta(max_length=64)] | None = None  # whose private state the client has
+    run: Annotated[str, Meta(max_length=64)] | None = None  # the run whose private state the client has
     number: Number | None = None  # if the client's data names one
-    software: Annotated[dict[Name, Text], Meta(max_length=8)] = {}  # reported, not compared
+    software: Annotated[dict[Name, Text], Meta(max_length=8)] = {}  # logged, not compared
 
 
 class Ready(Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
-    """What the client has built, as digests by section, and what it registers."""
+    """Digests of the client's build, by section, and the facts that it registers."""
 
     digests: Annotated[dict[Text, Text], Meta(max_length=64)]
     facts: Facts
@@ -87,14 +88,14 @@ class Decline(Struct, frozen=True, forbid_unknown_fields=True, tag="decline"):
 
 
 class Beat(Struct, frozen=True, forbid_unknown_fields=True, tag="beat"):
-    """The client lives; with a task, it renews the lease."""
+    """A client's heartbeat; with a task, it renews the lease."""
 
     task: Token | None = None
     activity: Activity = "idle"
 
 
 class Finished(Struct, frozen=True, forbid_unknown_fields=True, tag="finished"):
-    """The work is done: a request for a grant to upload that many bytes."""
+    """The work is done: a request for a grant to upload `size` bytes."""
 
     task: Token
     size: Size
@@ -115,7 +116,7 @@ class Goodbye(Struct, frozen=True, forbid_unknown_fields=True, tag="goodbye"):
 
 
 class Refused(Struct, frozen=True, forbid_unknown_fields=True, tag="refused"):
-    """The server does without this client. After a final refusal a person has to act, so it is no use to try again."""
+    """The server refuses this client. After a final refusal, retrying is useless until a person fixes the cause."""
 
     reason: Text
     final: bool = True
@@ -125,18 +126,18 @@ class Welcome(Struct, frozen=True, forbid_unknown_fields=True, tag="welcome"):
     """What the client needs to build its side."""
 
     run: Text
-    number: Number  # the client's for good, once it has joined
+    number: Number  # permanent once the client has joined
     plan: Raw  # see plan.py
     initial_bytes: Size
-    beat_s: float  # how often an idle client shows that it lives; while working, three times as often
+    beat_s: float  # heartbeat interval of an idle client; a working one sends three per interval
 
 
 class Joined(Struct, frozen=True, forbid_unknown_fields=True, tag="joined"):
-    """The client is registered, and will be offered work."""
+    """The client is registered and will be offered work."""
 
 
 class Offer(Struct, frozen=True, forbid_unknown_fields=True, tag="offer"):
-    """Work, or a question. Of its private state the client keeps `durable` and `base`, and builds on `base`."""
+    """Work or an evaluation. The client keeps versions `durable` and `base` of its private state, and uses `base`."""
 
     task: Token
     kind: Kind
@@ -151,7 +152,7 @@ class Offer(Struct, frozen=True, forbid_unknown_fields=True, tag="offer"):
 
     @property
     def version(self) -> Version:
-        """The name of the private state that this work writes."""
+        """The version under which this work stores private state."""
         return Version(self.round, self.exchange, self.attempt)
 
 
@@ -169,13 +170,13 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True, tag="grant"):
 
 
 class Hold(Struct, frozen=True, forbid_unknown_fields=True, tag="hold"):
-    """The grant is withdrawn: stop uploading, and wait for the next one."""
+    """The grant is withdrawn: stop uploading and wait for the next one."""
 
     task: Token
 
 
 class Settled(Struct, frozen=True, forbid_unknown_fields=True, tag="settled"):
-    """The end of a task, as the answer to its upload."""
+    """The verdict on an upload."""
 
     task: Token
     verdict: Literal["received", "late", "rejected", "again"]
@@ -183,21 +184,21 @@ class Settled(Struct, frozen=True, forbid_unknown_fields=True, tag="settled"):
 
 
 class Done(Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
-    """The run is complete. `final_bytes` are those of the payload with the trained model."""
+    """The run is complete. `final_bytes` is the size of the payload with the trained model."""
 
     durable: Version | None
     final_bytes: Size
 
 
 class Scaled(Struct, frozen=True, forbid_unknown_fields=True, tag="scaled"):
-    """By what inputs are normalised in this run, found from the clients' moments. It comes before any offer."""
+    """How inputs are normalised in this run, computed from the clients' moments. Sent before any offer."""
 
     mean: Numbers
     std: Numbers
 
 
 class Pulse(Struct, frozen=True, forbid_unknown_fields=True, tag="pulse"):
-    """The server lives."""
+    """The server's heartbeat."""
 
 
 FromClient = Hello | Ready | Accept | Decline | Beat | Finished | Failed | Goodbye
@@ -214,12 +215,12 @@ def encode(message: FromClient | FromServer) -> bytes:
 
 
 def read_client(data: bytes) -> FromClient:
-    """Return what a client said; a StreamError if it is no message of a client."""
+    """Decode a client's message; raise a StreamError if it is malformed."""
     return _read(data, _from_client)
 
 
 def read_server(data: bytes) -> FromServer:
-    """Return what a server said; a StreamError if it is no message of a server."""
+    """Decode a server's message; raise a StreamError if it is malformed."""
     return _read(data, _from_server)
 
 

@@ -1,7 +1,7 @@
-"""Who has joined a run under which number, and what became of each task: `registry.sqlite` in the run directory.
+"""The registry of a run: client numbers and the outcome of each task, in `registry.sqlite` in the run directory.
 
-A number is permanent and bound to a client's name. Numbers are durable when their calls return. All else
-is telemetry: it is collected in memory, and `flush` writes it in one transaction.
+A number is permanent and bound to a client's name. Numbers are durable when `join` returns. Everything else is
+telemetry: it is collected in memory, and `flush` writes it in one transaction.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fedge.net.transport import RefusalError
 AWAY = "away"
 """The state of a client that is not connected."""
 MAX_CLIENTS = 100_000
-_MAX_TEXT = 1000  # characters of what a client says
-_ALIKE = ("shape", "num_outputs", "task")  # facts in which all clients of a run agree
+_MAX_TEXT = 1000  # characters of a client's text
+_ALIKE = ("shape", "num_outputs", "task")  # facts that all clients of a run share
 
 
 Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]
@@ -32,7 +32,7 @@ Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]
 
 
 class TaskRow(NamedTuple):
-    """A task that has ended."""
+    """A finished task."""
 
     token: str
     client: int
@@ -40,7 +40,7 @@ class TaskRow(NamedTuple):
     exchange: int
     attempt: int
     kind: str  # "work" or "question"
-    state: str  # in which it ended, such as "settled"
+    state: str  # the final state, such as "settled"
     ended: Time
     reason: str = ""
     bytes_down: int = 0
@@ -51,21 +51,21 @@ class TaskRow(NamedTuple):
 
 
 class ClientRow(NamedTuple):
-    """A client that has joined."""
+    """A registered client."""
 
     number: int
     name: str
     state: str
     joined: Time
     last_seen: Time
-    rounds: int  # in which an upload of its work was received
+    rounds: int  # in which the server received its work
     bytes_down: int
     bytes_up: int
     rejected: int
     declined: int
     address: str
-    fingerprint: str | None  # of the certificate with which it joined last
-    expires: Time | None  # when that ends
+    fingerprint: str | None  # of the certificate with which it last joined
+    expires: Time | None  # when that certificate expires
 
 
 _TASK_COLUMNS = ", ".join(TaskRow._fields)
@@ -88,12 +88,12 @@ FROM client LEFT JOIN (
     SUM(state = 'rejected') AS rejected, SUM(state = 'declined') AS declined
     FROM task WHERE NOT abandoned GROUP BY client
 ) ON client = number ORDER BY number
-"""  # counted from the tasks, so that abandoned ones do not count
+"""  # counted from the task table, to exclude abandoned tasks
 
 
 @dataclass
 class _Telemetry:
-    """What is new of one client since the last flush."""
+    """Changes of one client since the last flush."""
 
     last_seen: float | None = None
     state: str | None = None
@@ -103,7 +103,7 @@ class _Telemetry:
 
 @dataclass
 class _Pending:
-    """What is new since the last flush."""
+    """All changes since the last flush."""
 
     clients: dict[int, _Telemetry] = field(default_factory=dict)
     tasks: list[TaskRow] = field(default_factory=list)
@@ -113,12 +113,12 @@ class _Pending:
 
 
 class Registry:
-    """The registry of a run, open for writing. The run's lock keeps other servers away; threads may share it."""
+    """The registry of a run, open for writing; thread-safe. The run's lock excludes other servers."""
 
     def __init__(self, path: Path, connection: Connection, max_clients: int) -> None:
         self._path, self._connection, self._max_clients = path, connection, max_clients
         self._busy = threading.RLock()  # one thread at a time uses the connection
-        self._collecting = threading.Lock()  # held for moments only, so that an event loop may wait for it
+        self._collecting = threading.Lock()  # held only briefly, so that an event loop may wait for it
         self._pending = _Pending()
         with in_file(path):
             rows = connection.execute("SELECT number, name, named, facts FROM client ORDER BY number").fetchall()
@@ -126,13 +126,13 @@ class Registry:
         self._numbers: dict[str, int] = {name: number for number, name in self._names.items()}
         self._facts: dict[int, Facts] = {number: self._decode(facts) for number, _, _, facts in rows}
         self._named: bool | None = bool(rows[0][2]) if rows else None  # whether data names the numbers
-        self._reserved: dict[str, int] = {}  # by clients that may join, if numbers are given by arrival
+        self._reserved: dict[str, int] = {}  # for clients that may join, if numbers are assigned by arrival
 
     @classmethod
     def open(cls, path: Path, max_clients: int = MAX_CLIENTS) -> Self:
-        """Open the file, or make it; numbers are below `max_clients`. Nobody is connected yet.
+        """Open or create the file, and mark all clients as away; numbers are below `max_clients`.
 
-        Raises RunError if the file is damaged or no registry, StorageError if it cannot be written.
+        Raises RunError if the file is damaged or not a registry, StorageError if it cannot be written.
         """
         connection = open_for_writing(path)
         try:
@@ -144,10 +144,10 @@ class Registry:
             raise
 
     def reserve(self, name: str, named: int | None) -> int:
-        """Return the number that a client has, or will have if it joins. It is kept for it until `join` or `release`.
+        """Return a client's number, or reserve one until `join` or `release`.
 
-        Raises RefusalError if its data names another number than it has, or one that another client has, and if some
-        clients' data name numbers and others' do not.
+        Raises RefusalError if the number named by its data conflicts with its own or another client's number, or if
+        only some clients' data name numbers.
         """
         with self._busy:
             number = self._number_for(name, named)
@@ -156,7 +156,7 @@ class Registry:
             return number
 
     def release(self, name: str) -> None:
-        """Forget a reservation: the client has left before it joined."""
+        """Drop the reservation of a client that left before it joined."""
         with self._busy:
             self._reserved.pop(name, None)
 
@@ -170,10 +170,10 @@ class Registry:
         address: str = "",
         expires_s: float | None = None,
     ) -> int:
-        """Register a client, durably, and return its number: the same one whenever this name joins.
+        """Register a client durably and return its number, which is the same whenever this name joins.
 
-        `expires_s` are the seconds until its certificate ends. Sizes may differ from those of its last join.
-        Raises RefusalError as `reserve` does, and for facts that do not fit those of the clients before it.
+        `expires_s` is the time in seconds until its certificate expires. Sizes may differ from those of its last join.
+        Raises RefusalError as `reserve` does, and for facts that do not match those of earlier clients.
         """
         with self._busy:
             number = self._number_for(name, named)
@@ -188,52 +188,52 @@ class Registry:
             self._names[number], self._numbers[name], self._facts[number] = name, number, facts
             self._named = named is not None
             self._reserved.pop(name, None)
-            with self._collecting:  # what was noted of an earlier session is older than this row
+            with self._collecting:  # pending notes of an earlier session are older than this row
                 pending = self._pending.of(number)
                 pending.last_seen = pending.state = None
             return number
 
     def number_of(self, name: str) -> int | None:
-        """Return the number of a client that has joined; None if it has not."""
+        """Return a client's number; None if it has never joined."""
         with self._busy:
             return self._numbers.get(name)
 
     def names(self) -> dict[int, str]:
-        """Return the names of all clients that have joined, by number."""
+        """Return the names of all registered clients, by number."""
         with self._busy:
             return dict(sorted(self._names.items()))
 
     @property
     def named(self) -> bool:
-        """Whether clients' data names their numbers; False as long as nobody has joined."""
+        """Whether clients' data name their numbers; False until a client has joined."""
         return bool(self._named)
 
     def population(self) -> list[Facts | None]:
-        """Return the facts of all clients by number, up to the highest one; None where nobody has joined yet."""
+        """Return the facts of all clients by number, up to the highest number; None for numbers without a client."""
         with self._busy:
             return [self._facts.get(number) for number in range(max(self._facts, default=-1) + 1)]
 
     def seen(self, client: int, now: float, state: str | None = None) -> None:
-        """Note a sign of life, and the state of the client if that has changed. Does not touch the disk."""
+        """Note that a client was seen, and its new state if that changed. Does not access the disk."""
         with self._collecting:
             new = self._pending.of(client)
             new.last_seen, new.state = now, state or new.state
 
     def count_bytes(self, client: int, down: int = 0, up: int = 0) -> None:
-        """Add to the bytes of payloads that a client has fetched and uploaded. Does not touch the disk."""
+        """Add to the payload bytes that a client downloaded and uploaded. Does not access the disk."""
         with self._collecting:
             new = self._pending.of(client)
             new.bytes_down, new.bytes_up = new.bytes_down + down, new.bytes_up + up
 
     def record(self, task: TaskRow) -> None:
-        """Note what became of a task. Does not touch the disk."""
+        """Note the outcome of a task. Does not access the disk."""
         with self._collecting:
             self._pending.tasks.append(task._replace(reason=_clean(task.reason)))
 
     def flush(self) -> None:
-        """Write what was noted since the last flush, in one transaction.
+        """Write all changes since the last flush in one transaction.
 
-        Call it every few seconds, and before each commit of a round. If it fails, the next call tries again.
+        Call it every few seconds and before each commit of a round. If it fails, the next call retries.
         """
         with self._busy:
             with self._collecting:
@@ -250,50 +250,50 @@ class Registry:
                 raise
 
     def abandon_after(self, round: int) -> int:
-        """Mark the tasks of rounds after the last committed one as abandoned, and return how many these are.
+        """Mark the tasks of all rounds after `round`, the last committed one, as abandoned; return their number.
 
-        A server calls it when it starts: it will repeat those rounds.
+        A server calls this when it starts, since it will repeat those rounds.
         """
         with self._busy, transaction(self._path, self._connection) as do:
             return do.execute("UPDATE task SET abandoned = 1 WHERE round > ? AND NOT abandoned", (round,)).rowcount
 
     def tasks(self, abandoned: bool = False) -> list[TaskRow]:
-        """Return the tasks that count, or those that were abandoned, as of the last flush."""
+        """Return the tasks that count, or the abandoned ones, as of the last flush."""
         query = f"SELECT {_TASK_COLUMNS} FROM task WHERE abandoned = ? ORDER BY round, exchange, attempt, client"
         with self._busy, in_file(self._path):
             return [TaskRow(*row) for row in self._connection.execute(query, (abandoned,))]
 
     def close(self) -> None:
-        """Close the file. What was not flushed is lost."""
+        """Close the file. Changes that were not flushed are lost."""
         with self._busy:
             self._connection.close()
 
     def _number_for(self, name: str, named: int | None) -> int:
-        """Return the number that a client has or would get; a RefusalError if there is none for it."""
+        """Return the number that a client has or would get; raise a RefusalError if there is none for it."""
         if self._named not in (None, named is not None):
             one, others = "does not name its number", "have data that names their numbers"
             if named is not None:
-                one, others = f"names its number, {named}", "have numbers in the order of their arrival"
+                one, others = f"names its number, {named}", "are numbered in order of arrival"
             raise RefusalError(
                 f"the data of client {name!r} {one}, but the clients of this run {others}; "
-                "use `experiment.toml#NUMBER` or folders of `fedge data split` for all clients, or for none"
+                "use `experiment.toml#NUMBER` or folders from `fedge data split` for all clients, or for none"
             )
         if (known := self._numbers.get(name)) is not None:
             if named not in (None, known):
                 raise RefusalError(
                     f"client {name!r} has the number {known} in this run, but its data names {named}; "
-                    "give it the data that it had, or a certificate with another name"
+                    "use its earlier data, or a certificate with another name"
                 )
             return known
         if named is None:
             taken = {*self._names, *self._reserved.values()}
-            start = len(taken) if max(taken, default=-1) < len(taken) else 0  # no gaps: the usual case
+            start = len(taken) if max(taken, default=-1) < len(taken) else 0  # usually there are no gaps
             free = next(i for i in count(start) if i not in taken)
             named = self._reserved.get(name, free)
         elif named in self._names:
             raise RefusalError(
-                f"the data of client {name!r} names the number {named}, which client {self._names[named]!r} has; "
-                "give each client its own data"
+                f"the data of client {name!r} names the number {named}, which belongs to client "
+                f"{self._names[named]!r}; give each client its own data"
             )
         if not 0 <= named < self._max_clients:
             raise RefusalError(f"expected a client number from 0 to {self._max_clients - 1}, got {named}")
@@ -327,9 +327,9 @@ class Registry:
 
 
 def read_clients(path: Path) -> list[ClientRow]:
-    """Return the clients in a registry, by number, as of the server's last flush; the server is not disturbed.
+    """Return the clients in a registry, by number, as of the server's last flush; it does not block the server.
 
-    Raises RunError if there is no registry, or if it is damaged.
+    Raises RunError if there is no registry or it is damaged.
     """
     with open_for_reading(path) as connection:
         rows = connection.execute(_CLIENTS).fetchall()
@@ -340,5 +340,5 @@ def read_clients(path: Path) -> list[ClientRow]:
 
 
 def _clean(text: str) -> str:
-    """Return a text of bounded length that can be encoded."""
+    """Return text, truncated and made encodable."""
     return text[:_MAX_TEXT].encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The SQLite file of a registry: its tables, how it is opened, and what its errors mean."""
+"""The SQLite file of a registry: its tables, opening it, and translating its errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sqlite3 import Connection
 from fedge.core.errors import RunError, StorageError
 
 FORMAT = 1
-_APPLICATION = 0x46444752  # "FDGR": tells a registry from other SQLite files
+_APPLICATION = 0x46444752  # "FDGR": distinguishes a registry from other SQLite files
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 _IN_USE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _REMEDIES = {
     sqlite3.SQLITE_FULL: "free space on that disk",
     sqlite3.SQLITE_IOERR: "free space on that disk, or repair it",
-    sqlite3.SQLITE_READONLY: "make it writable for you",
-    sqlite3.SQLITE_CANTOPEN: "make its folder readable and writable for you",
-    sqlite3.SQLITE_PERM: "make it writable for you",
+    sqlite3.SQLITE_READONLY: "make it writable",
+    sqlite3.SQLITE_CANTOPEN: "make its folder readable and writable",
+    sqlite3.SQLITE_PERM: "make it writable",
 }
-_BUSY_S = 10.0  # for which a writer waits for readers, and a reader for a writer
+_BUSY_S = 10.0  # how long writers and readers wait for each other
 _TABLES = f"""
 BEGIN;
 CREATE TABLE client (
@@ -71,7 +71,7 @@ COMMIT;
 
 
 def open_for_writing(path: Path) -> Connection:
-    """Open the file, or make it, so that a committed transaction survives the loss of power."""
+    """Open or create the file, so that committed transactions survive a power cut."""
     with in_file(path):
         connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
@@ -92,11 +92,11 @@ def open_for_writing(path: Path) -> Connection:
 
 @contextmanager
 def open_for_reading(path: Path) -> Iterator[Connection]:
-    """Open the file without changing anything: neither it, nor the files that SQLite keeps beside it."""
+    """Open the file without modifying it or the files that SQLite keeps next to it."""
     if not path.is_file():
-        raise RunError(f"no registry at {path}: expected the run of a server; `fedge server FILE` makes one")
+        raise RunError(f"no registry at {path}: expected a run of `fedge server`")
     with in_file(path):
-        # No log beside it: no server has it open, and nothing can change it while it is read.
+        # Without a log file no server has it open, so it cannot change while it is read.
         rest = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"
         address = f"{path.absolute().as_uri()}?{rest}"
         connection = sqlite3.connect(address, uri=True, timeout=_BUSY_S, isolation_level=None)
@@ -109,21 +109,21 @@ def open_for_reading(path: Path) -> Iterator[Connection]:
 
 @contextmanager
 def transaction(path: Path, connection: Connection) -> Iterator[Connection]:
-    """Durable at its end; if it ends with an error, nothing has changed."""
+    """Run a transaction: committed durably at the end, rolled back on an error."""
     with in_file(path):
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
             connection.execute("COMMIT")
         except BaseException:
-            with suppress(sqlite3.Error):  # of a full disk, for instance, SQLite has rolled back already
+            with suppress(sqlite3.Error):  # after a full disk, for example, SQLite has already rolled back
                 connection.execute("ROLLBACK")
             raise
 
 
 @contextmanager
 def in_file(path: Path) -> Iterator[None]:
-    """Turn an error of SQLite into one that names the file and says what to do."""
+    """Turn SQLite errors into errors that name the file and a remedy."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -135,10 +135,10 @@ def in_file(path: Path) -> Iterator[None]:
         if code is None or code & 0xFF in _DAMAGED:
             raise damaged(path, str(error)) from error
         if code & 0xFF in _IN_USE:
-            raise RunError(f"{path} is in use by another process; wait until that has ended, or end it") from error
+            raise RunError(f"{path} is in use by another process; wait until it ends, or stop it") from error
         if code & 0xFF in _REMEDIES:
             remedy = _REMEDIES[code & 0xFF]
-            raise StorageError(f"cannot write {path}: {error}; {remedy}, then run the command again") from error
+            raise StorageError(f"cannot write {path}: {error}; {remedy} and rerun the command") from error
         raise
 
 
@@ -146,14 +146,16 @@ def _check(path: Path, connection: Connection) -> None:
     ((application,),) = connection.execute("PRAGMA application_id")
     ((format,),) = connection.execute("PRAGMA user_version")
     if application != _APPLICATION:
-        raise damaged(path, "it is no registry of fedge")
+        raise damaged(path, "it is not a fedge registry")
     if format > FORMAT:
-        raise RunError(f"{path} has format {format}, and this fedge reads up to format {FORMAT}; use a newer fedge")
+        raise RunError(
+            f"{path} has format {format}, but this version of fedge reads up to format {FORMAT}; upgrade fedge"
+        )
     connection.execute("PRAGMA trusted_schema = OFF")
     if connection.execute("SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall():
         raise damaged(path, "it has views or triggers, which could run code")
 
 
 def damaged(path: Path, reason: str) -> RunError:
-    """Return the error of a file that holds something else than it should."""
-    return RunError(f"{path} is damaged: {reason}; put back a copy of it and of the files beside it")
+    """Return the error for a file with unexpected content."""
+    return RunError(f"{path} is damaged: {reason}; restore it and the files next to it from a backup")

@@ -1,4 +1,4 @@
-"""A round at the server, as a state machine without sockets and without a clock of its own."""
+"""A round at the server, as a state machine without sockets or clock."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fedge.net.task import TASK_TRANSITIONS, Observer, Transition, transition_na
 
 
 class RoundState(StrEnum):
-    """Where the server is in a round."""
+    """The states of a round."""
 
-    GATHERING = "gathering"  # waits for clients
-    OPEN = "open"  # an exchange is on its way
-    CLOSING = "closing"  # its tasks are settled or withdrawn; no answer counts any more
+    GATHERING = "gathering"  # waiting for clients
+    OPEN = "open"  # an exchange is in progress
+    CLOSING = "closing"  # its tasks are settled or withdrawn; later answers do not count
     REDUCING = "reducing"
     COMMITTING = "committing"
     COMMITTED = "committed"
-    VOID = "void"  # too few clients, or no answer: the server's state stays as it was
+    VOID = "void"  # too few clients, or no answer: the server's state is unchanged
 
 
 ROUND_TRANSITIONS: Mapping[RoundState, frozenset[RoundState]] = {
@@ -32,11 +32,11 @@ ROUND_TRANSITIONS: Mapping[RoundState, frozenset[RoundState]] = {
     RoundState.COMMITTED: frozenset(),
     RoundState.VOID: frozenset(),
 }
-"""Which states may follow which."""
+"""The allowed transitions."""
 
 
 def transitions() -> list[str]:
-    """Return the names of all transitions of rounds and tasks, as observers are told them."""
+    """Return the names of all transitions of rounds and tasks, as observers receive them."""
     return [
         transition_name(machine, before, after)
         for machine, table in (("round", ROUND_TRANSITIONS), ("task", TASK_TRANSITIONS))
@@ -46,21 +46,21 @@ def transitions() -> list[str]:
 
 
 class RoundMachine:
-    """The states of one round. `observer` is told of each change, and of those of every client's task."""
+    """The state machine of one round. `observer` receives its transitions and those of every client's task."""
 
     def __init__(self, now: float, observer: Observer = unobserved) -> None:
         self.state = RoundState.GATHERING
         self.entered: dict[RoundState, float] = {self.state: now}  # when each state was entered last
-        self.exchange = 0  # how many exchanges were opened
+        self.exchange = 0  # number of exchanges opened
         self._observer = observer
 
     @property
     def ended(self) -> bool:
-        """Return whether the state is final."""
+        """Whether the state is final."""
         return not ROUND_TRANSITIONS[self.state]
 
     def advance(self, state: RoundState, now: float, reason: str = "") -> None:
-        """Enter a state; a ValueError if it may not follow the present one."""
+        """Enter a state; raise a ValueError if it may not follow the current one."""
         if state not in ROUND_TRANSITIONS[self.state]:
             allowed = ", ".join(sorted(ROUND_TRANSITIONS[self.state])) or "none, it has ended"
             raise ValueError(f"round: {self.state} cannot become {state}; allowed: {allowed}")
@@ -69,7 +69,7 @@ class RoundMachine:
         self._observer(Transition("round", before, state, now, None, reason))
 
     def gather(self, num_connected: int, needed: int, wait_s: float, now: float) -> bool:
-        """Return whether enough clients are connected; without them, the round is void `wait_s` after its start."""
+        """Return whether enough clients are connected; if not, the round becomes void `wait_s` after its start."""
         if self.state == RoundState.GATHERING and num_connected < needed and now >= self.gather_end(wait_s):
             reason = f"{num_connected} of {needed} clients were connected after {wait_s:g} s"
             self.advance(RoundState.VOID, now, reason)
@@ -82,7 +82,7 @@ class RoundMachine:
     def open_exchange(
         self, rules: Rules, tokens: Mapping[int, str], planned: int, grants: Grants, now: float
     ) -> AnswerCollection:
-        """Open the next exchange; once it closes, the round is closing."""
+        """Open the next exchange; when it closes, the round enters CLOSING."""
         self.advance(RoundState.OPEN, now)
         self.exchange += 1
 

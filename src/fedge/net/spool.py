@@ -1,4 +1,4 @@
-"""Uploads on disk, from their first byte until they are reduced."""
+"""The spool: uploads on disk, from their first byte until they are reduced."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fedge.core.storage import writing
 
 
 class Upload(NamedTuple):
-    """What a client uploaded; `file` is None if nothing of it can be read."""
+    """A client's upload; `file` is None if it was rejected before it was read."""
 
     file: Path | None
     num_bytes: int
-    changed: bool  # the client wrote private state of this version
+    changed: bool  # the client stored private state for this version
 
     def open(self) -> memoryview:
-        """Return its bytes: of a file, pages that are read when they are looked at, and no open descriptor.
+        """Return its bytes, as a memory map that is read on access and needs no open descriptor.
 
-        A reducer may hold those of all clients at once. Raises FileNotFoundError if the file was deleted.
+        A reducer may hold the maps of all clients at once. Raises FileNotFoundError if the file was deleted.
         """
         if self.file is None or not self.num_bytes:
             return memoryview(b"")
@@ -39,32 +39,32 @@ class Upload(NamedTuple):
 
 
 class Spool:
-    """The folder of the uploads of one exchange. What an earlier server left is deleted."""
+    """The folder for the uploads of one exchange. Leftovers of an earlier server are deleted."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.clear()
 
     def clear(self) -> None:
-        """Delete all uploads. Late ones may still be arriving: so the folder stays."""
+        """Delete all uploads, but not the folder, since late uploads may still be arriving."""
         with writing(self._folder, "start the server again"):
             self._folder.mkdir(parents=True, exist_ok=True)
             for file in self._folder.iterdir():
                 file.unlink(missing_ok=True)
 
     def check_space(self, num_bytes: int) -> None:
-        """Raise a StorageError if the disk has no room for this much."""
+        """Raise a StorageError if the disk has less than `num_bytes` free."""
         free = shutil.disk_usage(self._folder).free
         if num_bytes > free:
             raise StorageError(
-                f"{self._folder}: expected room for {num_bytes} bytes of uploads, got {free}; "
-                "free some space, or ask fewer clients (selection.fraction)"
+                f"{self._folder}: expected {num_bytes} bytes of free space for uploads, got {free}; "
+                "free some space, or select fewer clients (selection.fraction)"
             )
 
     async def take(self, name: str, chunks: AsyncIterator[bytes], count: Callable[[int], bool]) -> Path | None:
-        """Write chunks to a new file and return it; None, and no file, once `count` of a chunk's bytes says stop.
+        """Write chunks to a new file and return it; return None and delete it once `count` returns False for a chunk.
 
-        What `chunks` raises is raised, without a file; a StorageError if the disk is full.
+        If `chunks` raises, the file is deleted and the exception propagates. Raises a StorageError if the disk is full.
         """
         file = self._folder / name
         try:

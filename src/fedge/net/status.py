@@ -1,4 +1,4 @@
-"""Where a networked run is, for pages and scripts: `status.json` in the run directory, replaced once a second."""
+"""The current status of a networked run, for pages and scripts: `status.json`, replaced once per second."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fedge.net.events import utc
 from fedge.runs import files
 
 DONE = "done"
-"""The state of a run of which all clients know that it is complete, or that was kept long enough for them."""
-_NUM_MOMENTS = 11  # over which throughput is measured: ten seconds, at one a second
+"""The state of a complete run after all clients were told, or the server stopped waiting for them."""
+_NUM_MOMENTS = 11  # samples over which throughput is measured: ten seconds, at one sample per second
 
 
 class ServerStatus(msgspec.Struct, kw_only=True, frozen=True):
-    """A moment of a run. Bytes are those of payloads since the server has started."""
+    """The status of a run at one moment. Bytes are payload bytes since the server started."""
 
     run: str  # the run's id
     state: str  # of the round, such as "open"; or "waiting", "done"
@@ -33,10 +33,10 @@ class ServerStatus(msgspec.Struct, kw_only=True, frozen=True):
     num_rounds: int | None = None
     exchange: int = 0
     attempt: int = 0
-    waiting_for: str = ""  # why nothing happens, if nothing does
-    deadline_s: float | None = None  # until the exchange closes, or the wait ends
-    clients: dict[str, int] = {}  # how many are in each state
-    not_joined: dict[str, str] = {}  # why clients could not join, by name; the last ones
+    waiting_for: str = ""  # what the server waits for; empty if it does not wait
+    deadline_s: float | None = None  # until the exchange closes or the wait ends
+    clients: dict[str, int] = {}  # number of clients in each state
+    not_joined: dict[str, str] = {}  # latest reasons why clients could not join, by name
     asked: int = 0  # of this exchange
     accepted: int = 0
     received: int = 0
@@ -45,7 +45,7 @@ class ServerStatus(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PublishedStatus(ServerStatus, kw_only=True, frozen=True):
-    """What status.json holds."""
+    """The content of status.json."""
 
     time: str  # UTC
     pid: int
@@ -54,14 +54,14 @@ class PublishedStatus(ServerStatus, kw_only=True, frozen=True):
 
 
 class StatusFile:
-    """Writes the file, with the time and the throughput of the last seconds."""
+    """Writes status.json, with the time and the recent throughput."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock
         self._moments: deque[tuple[float, int, int]] = deque(maxlen=_NUM_MOMENTS)
 
     def write(self, status: ServerStatus) -> None:
-        """Replace the file. Readers see the old content or the new one. Raises StorageError."""
+        """Replace the file atomically. Raises StorageError."""
         now = self._clock()
         self._moments.append((now, status.bytes_down, status.bytes_up))
         then, down, up = self._moments[0]
@@ -79,7 +79,7 @@ class StatusFile:
 
 
 async def publish(file: StatusFile, snapshot: Callable[[], ServerStatus], every_s: float = 1.0) -> NoReturn:
-    """Write the status again and again, beside the event loop, until cancelled; a full disk does not end it."""
+    """Write the status every `every_s` in another thread, until cancelled; a full disk does not end it."""
     while True:
         status = snapshot()
         with suppress(StorageError):
@@ -88,7 +88,7 @@ async def publish(file: StatusFile, snapshot: Callable[[], ServerStatus], every_
 
 
 def read_status(path: Path) -> PublishedStatus | None:
-    """Return the last status that was written; None if there is none. Raises RunError if the file is damaged."""
+    """Return the last published status; None if there is none. Raises RunError if the file is damaged."""
     data = files.read_bytes(path)
     if data is None:
         return None

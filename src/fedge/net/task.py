@@ -1,6 +1,6 @@
-"""One client's task in an exchange, as a state machine without sockets and without a clock of its own.
+"""One client's task in an exchange, as a state machine without sockets or clock.
 
-Every method that changes something gets `now`, in seconds of a clock that never goes back.
+Every method that changes the state takes `now`, in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 
 class TaskState(StrEnum):
-    """Where a client is in its task. `ENDS` are final."""
+    """The states of a task; those in `ENDS` are final."""
 
     OFFERED = "offered"
     ACCEPTED = "accepted"
@@ -20,10 +20,10 @@ class TaskState(StrEnum):
     WORKING = "working"
     WAITING = "waiting"  # the answer is ready; the client needs a grant to upload it
     UPLOADING = "uploading"
-    SETTLED = "settled"  # the answer has arrived and passed the gate
+    SETTLED = "settled"  # the answer arrived and passed the gate
     DECLINED = "declined"  # by the client's policy
     WITHDRAWN = "withdrawn"  # by the server: before the client accepted, or because it must not take part
-    LOST = "lost"  # the lease has expired, or the client left
+    LOST = "lost"  # the lease expired, or the client left
     LATE = "late"  # accepted, but not settled when the exchange closed
     REJECTED = "rejected"  # by the gate
     FAILED = "failed"  # the client cannot do it
@@ -46,7 +46,7 @@ TASK_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.OFFERED: frozenset({TaskState.ACCEPTED}) | _FROM_ANYWHERE,
     TaskState.ACCEPTED: frozenset({TaskState.FETCHING, TaskState.LATE}) | _FROM_ANYWHERE,
     TaskState.FETCHING: frozenset({TaskState.WORKING, TaskState.LATE}) | _FROM_ANYWHERE,
-    # Back to fetching: the client was restarted and begins again.
+    # Back to fetching: the client was restarted and starts over.
     TaskState.WORKING: frozenset({TaskState.WAITING, TaskState.FETCHING, TaskState.LATE}) | _FROM_ANYWHERE,
     TaskState.WAITING: frozenset({TaskState.UPLOADING, TaskState.FETCHING, TaskState.LATE}) | _FROM_ANYWHERE,
     # Back to waiting: the upload broke, or was held because it is slow.
@@ -54,11 +54,11 @@ TASK_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     | _FROM_ANYWHERE,
     **dict.fromkeys(ENDS, frozenset()),
 }
-"""Which states may follow which."""
+"""The allowed transitions."""
 
 
 class Transition(NamedTuple):
-    """A change of state, as an observer is told of it."""
+    """A change of state, as passed to an observer."""
 
     machine: Literal["round", "task"]
     before: str
@@ -69,16 +69,16 @@ class Transition(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return, for example, "task offered -> accepted"."""
+        """The transition's name, for example "task offered -> accepted"."""
         return transition_name(self.machine, self.before, self.after)
 
 
 Observer = Callable[[Transition], None]
-"""Told of every transition right after it happened. It must not raise."""
+"""Called with every transition right after it happened. It must not raise."""
 
 
 def unobserved(transition: Transition) -> None:
-    """Observe nothing."""
+    """Ignore the transition."""
 
 
 def transition_name(machine: str, before: str, after: str) -> str:
@@ -86,16 +86,16 @@ def transition_name(machine: str, before: str, after: str) -> str:
 
 
 class TaskSeconds(NamedTuple):
-    """What a task took a client; `core.algorithm.Phases` has the same fields, as arrays over clients."""
+    """A task's time by phase; `core.algorithm.Phases` has the same fields, as arrays over clients."""
 
     down: float  # fetching
     compute: float  # working
-    up: float  # uploading; several grants add up
+    up: float  # uploading, summed over several grants
     finish: float  # from the start of the exchange until the last change of state
 
 
 class ClientTask:
-    """The task of one client. It is on offer from the start of the exchange, whether or not the client is connected."""
+    """The task of one client. It counts as offered from the start of the exchange, even without a connection."""
 
     def __init__(self, client: int, token: str, now: float) -> None:
         self.client, self.token = client, token
@@ -103,23 +103,23 @@ class ClientTask:
         self.reason = ""  # of the last transition
         self.entered: dict[TaskState, float] = {TaskState.OFFERED: now}  # when each state was entered last
         self.size = 0  # bytes of the answer, as announced
-        self.num_bytes = 0  # received in the present upload
-        self.uploads = 0  # begun so far: the number of the present upload
+        self.num_bytes = 0  # received in the current upload
+        self.uploads = 0  # begun so far: the number of the current upload
         self._started = self._renewed = now
         self._spent: defaultdict[TaskState, float] = defaultdict(float)
 
     @property
     def ended(self) -> bool:
-        """Return whether the state is final."""
+        """Whether the state is final."""
         return self.state in ENDS
 
     @property
     def was_accepted(self) -> bool:
-        """Return whether the client has accepted, whatever became of the task."""
+        """Whether the client accepted the task, whatever its outcome."""
         return TaskState.ACCEPTED in self.entered
 
     def advance(self, state: TaskState, now: float, reason: str = "") -> None:
-        """Enter a state, which renews the lease; a ValueError if it may not follow the present one."""
+        """Enter a state, which renews the lease; raise a ValueError if it may not follow the current one."""
         if state not in TASK_TRANSITIONS[self.state]:
             allowed = ", ".join(sorted(TASK_TRANSITIONS[self.state])) or "none, it has ended"
             raise ValueError(f"task of client {self.client}: {self.state} cannot become {state}; allowed: {allowed}")
@@ -128,7 +128,7 @@ class ClientTask:
         self.entered[state] = self._renewed = now
 
     def renew(self, now: float) -> None:
-        """Renew the lease: the client has shown that it lives."""
+        """Renew the lease."""
         self._renewed = now
 
     def lease_end(self, lease_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Why a connection fails, in words. gRPC has decided that it does; for most reasons it says "Socket closed"."""
+"""Diagnosis of failed connections. gRPC itself reports most failures only as "Socket closed"."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _TIMEOUT_S = 5.0
 
 
 def explain(host: str, port: int, credentials: Credentials | None, proxy: str | None) -> LinkError | None:
-    """Return why the server cannot be reached, or what is wrong with the certificates at either end; None if unknown.
+    """Return why the server cannot be reached, or what is wrong with either side's certificates; None if unknown.
 
-    Connects to the server once more, accepts any certificate to look at it, and sends nothing.
+    Connects to the server once more, accepts any certificate in order to inspect it, and sends no data.
     """
     if credentials and (problem := _unusable(credentials)):
         return DeniedError(problem)
@@ -46,13 +46,13 @@ def _unusable(credentials: Credentials) -> str | None:
         own = x509.load_pem_x509_certificate(credentials.certificate)
         authorities = x509.load_pem_x509_certificates(credentials.ca)
     except (ValueError, TypeError) as error:
-        return f"the key, certificate or CA certificate of this client cannot be read: {error}"
+        return f"cannot read this client's key, certificate or CA certificate: {error}"
     if key.public_key() != own.public_key():
-        return "the key of this client is not that of its certificate; give the directory of `fedge client request`"
+        return "this client's key does not match its certificate; use the directory of `fedge client request`"
     if not _issued(own, authorities):
         return (
             f"this client's certificate was issued by another CA ({_name(own.issuer)}) than its CA certificate "
-            f"({_name(authorities[0].subject)}); let the server's `fedge pki sign` make both"
+            f"({_name(authorities[0].subject)}); get both from `fedge pki sign` on the server"
         )
     return _wrong_time(own, "this client's certificate", "`fedge client request`, then `fedge pki sign`")
 
@@ -68,19 +68,19 @@ def _handshake(link: socket.socket, host: str, where: str, credentials: Credenti
         return DeniedError(f"{where} does not speak TLS ({error.reason}): wrong port, or a server with --insecure?")
     with tls:
         if not credentials:
-            return DeniedError(f"{where} wants TLS: drop --insecure, and give --cert DIR")
+            return DeniedError(f"{where} requires TLS: drop --insecure and pass --cert DIR")
         try:
             server = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
             problem = _wrong_server(server, credentials.ca, host, where)
         except (ValueError, TypeError) as error:
-            problem = f"the certificate of {where} cannot be read: {printable(str(error))[:200]}"
+            problem = f"cannot read the certificate of {where}: {printable(str(error))[:200]}"
         if problem:
             return DeniedError(problem)
         if tls.recv(1):
             return None
-    # a server of gRPC drops a client whose certificate it does not accept, as it drops all when it stops
+    # a gRPC server drops a client whose certificate it rejects, just as it drops all clients when it stops
     return LinkError(
-        f"{where} closed the connection after the handshake: it is stopping, or does not accept this client's "
+        f"{where} closed the connection after the handshake: it is stopping, or it rejects this client's "
         "certificate, for example because its clock is wrong"
     )
 
@@ -90,7 +90,7 @@ def _wrong_server(server: x509.Certificate, ca: bytes, host: str, where: str) ->
     if not _issued(server, authorities):
         return (
             f"the certificate of {where} was issued by another CA ({_name(server.issuer)}) than the one that this "
-            f"client accepts ({_name(authorities[0].subject)}): wrong server, or its CA was made anew"
+            f"client trusts ({_name(authorities[0].subject)}): wrong server, or its CA was recreated"
         )
     if problem := _wrong_time(server, f"the certificate of {where}", "`fedge pki init` on the server"):
         return problem
@@ -106,10 +106,10 @@ def _wrong_server(server: x509.Certificate, ca: bytes, host: str, where: str) ->
 def _wrong_time(certificate: x509.Certificate, whose: str, renew: str) -> str | None:
     now, begin, end = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
-        return f"{whose} is expired: it ended at {end:%Y-%m-%d %H:%M} UTC; renew it with {renew}"
+        return f"{whose} expired on {end:%Y-%m-%d %H:%M} UTC; renew it with {renew}"
     if now < begin:
         return (
-            f"{whose} is not yet valid: it begins at {begin:%Y-%m-%d %H:%M} UTC, and the clock of this machine says "
+            f"{whose} is valid only from {begin:%Y-%m-%d %H:%M} UTC, but this machine's clock shows "
             f"{now:%Y-%m-%d %H:%M} UTC; set the clocks of both machines"
         )
     return None
@@ -121,7 +121,7 @@ def _matches(name: str, host: str) -> bool:
 
 
 def _name(name: x509.Name) -> str:
-    return printable(common_name(name) or "without a name")[:100]
+    return printable(common_name(name) or "unnamed")[:100]
 
 
 def _issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
@@ -133,7 +133,7 @@ def _context(credentials: Credentials | None) -> ssl.SSLContext:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     if credentials:
-        with TemporaryDirectory() as folder:  # which only this user can read; ssl takes files only
+        with TemporaryDirectory() as folder:  # readable by this user only; ssl accepts files only
             path = Path(folder) / "own.pem"
             path.write_bytes(credentials.key + b"\n" + credentials.certificate)
             context.load_cert_chain(path)
@@ -141,7 +141,7 @@ def _context(credentials: Credentials | None) -> ssl.SSLContext:
 
 
 def _reach(host: str, port: int, proxy: str | None) -> socket.socket:
-    """Return a connection to a server; an OSError if there is none."""
+    """Return a connection to a server; raise an OSError if that fails."""
     if not proxy:
         return socket.create_connection((host, port), _TIMEOUT_S)
     parts = urlsplit(proxy)
@@ -158,8 +158,8 @@ def _ask_proxy(link: socket.socket, target: str) -> None:
     link.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     head = b""
     while not head.endswith(b"\r\n\r\n"):
-        if not (byte := link.recv(1)) or len(head) > 10_000:  # no more than the head: what follows is TLS
+        if not (byte := link.recv(1)) or len(head) > 10_000:  # byte by byte: what follows the head is TLS
             raise OSError("no answer from the proxy")
         head += byte
     if head.split(maxsplit=2)[1:2] != [b"200"]:
-        raise OSError("the proxy does not connect")
+        raise OSError("the proxy refused to connect")

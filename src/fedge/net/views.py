@@ -1,4 +1,4 @@
-"""Who is told how a networked run goes, on either side. Both may be called from several threads."""
+"""Interfaces that report the progress of a networked run, at server and client. They must be thread-safe."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ Value = str | int | float | bool | None
 
 
 class ServerObserver(Protocol):
-    """What a server tells, beside the rounds that it tells a `Progress`."""
+    """Receives a server's status and events; its rounds go to a `Progress`."""
 
     def status(self, status: ServerStatus) -> None:
-        """Tell where the run is, about once a second."""
+        """Called about once per second with the run's status."""
 
     def event(self, event: str, **fields: Value) -> None:
-        """Tell what has happened, with the names and fields of the event log."""
+        """Called for each event, with the names and fields of the event log."""
 
 
 class Log(Protocol):
-    """What keeps events."""
+    """A log of events."""
 
     def append(self, event: str, **fields: Value) -> None: ...
 
 
 class ClientView(Protocol):
-    """What a client tells its owner."""
+    """Reports a client's progress to its user."""
 
     def connected(self, run: str, number: int) -> None:
-        """The client has joined, or rejoined, the run of this id under this number."""
+        """The client joined, or rejoined, the run with this id under this number."""
 
     def task(self, offer: OfferFacts) -> None:
         """Work was offered."""
 
     def activity(self, text: str) -> None:
-        """Tell what the client does now, in a word or two: fetching, working, waiting, uploading, idle."""
+        """The client's activity changed, such as to fetching, working, waiting, uploading or idle."""
 
     def settled(self, verdict: Verdict, reason: str = "") -> None:
-        """The task last told of has ended."""
+        """The last reported task ended."""
 
     def notice(self, text: str) -> None:
-        """Something the owner should know, in one line."""
+        """A one-line message for the user."""
 
     def done(self, model: Path | None) -> None:
-        """The run is complete; the trained model is in this file."""
+        """The run is complete; `model` is the file with the trained model."""

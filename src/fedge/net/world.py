@@ -1,4 +1,4 @@
-"""The world of a real run: who is connected, and how long rounds really took."""
+"""The world of a networked run: connected clients and measured times."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _NONE = (-1, -1, -1)
 
 
 class Selection(Protocol):
-    """Who is asked, of those that can be."""
+    """Selects the cohort among the available clients."""
 
     def number(self, num_clients: int) -> int: ...
     def select(self, able: np.ndarray, number: int, seed: int, round: int, cell: int) -> np.ndarray: ...
 
 
 class Named(NamedTuple):
-    """The versions of a client's private state that may be built on; None: the run's first state."""
+    """Versions of a client's private state; None: the run's initial state."""
 
-    durable: Version | None = None  # of the last committed round that counted the client
-    base: Version | None = None  # after the last exchange that counted it
+    durable: Version | None = None  # after the last committed round in which its answer counted
+    base: Version | None = None  # after the last exchange in which its answer counted
 
 
 class MeasuredWorld:
-    """Connected clients, real seconds, and the versions of private state that counted.
+    """Connected clients, measured time, and the current versions of clients' private state.
 
-    `connected` returns the numbers of the clients that can be asked now, `joules` the energy of measured phases.
+    `connected` returns the numbers of the connected clients, `joules` the energy of measured phases.
     """
 
     clock: Literal["simulated", "measured"] = "measured"
@@ -56,20 +56,20 @@ class MeasuredWorld:
         self._num_clients = 1
         self._plan: PlannedRound | None = None
         self._enough = True
-        self._planned: int | None = None  # answers that are wanted of the cohort that was gathered; None: all
+        self._planned: int | None = None  # answers wanted from the current cohort; None: all
         self._durable: dict[int, Version] = {}
         self._base: dict[int, Version] = {}
         self._has_begun = False
-        self.awaited: frozenset[int] = frozenset()  # were connected at the last commit, before a restart
+        self.awaited: frozenset[int] = frozenset()  # clients connected at the last commit before a restart
 
     @property
     def seconds(self) -> float:
         return self._seconds
 
     def begin(self, num_clients: int, plan: PlannedRound | None, enough: bool) -> None:
-        """Start a round among so many clients; `plan` is that of a round which is begun again.
+        """Start a round among `num_clients` clients; `plan` is that of an interrupted round, which starts again.
 
-        Without enough of them, nobody is asked.
+        Unless `enough` of them are connected, the cohort is empty.
         """
         self._num_clients, self._plan, self._enough = num_clients, plan, enough
         self._durable = dict(self._base)
@@ -81,11 +81,11 @@ class MeasuredWorld:
         return Named(self._durable.get(client), self._base.get(client))
 
     def count(self, client: int, version: Version) -> None:
-        """An answer counts whose client wrote this version."""
+        """Record the version of private state that belongs to a counted answer."""
         self._base[client] = version
 
     def planned(self, num_asked: int) -> int:
-        """Return how many answers close an exchange with so many clients: with over-selection, fewer."""
+        """Return the number of answers that close an exchange with `num_asked` clients; fewer with over-selection."""
         return num_asked if self._planned is None else min(num_asked, self._planned)
 
     def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
