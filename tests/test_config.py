@@ -142,7 +142,7 @@ def test_several_problems_are_said_at_once() -> None:
             {"algorithm": {"name": "ce_fedavg", "sparsity": 1}},
             "algorithm.sparsity: expected float < 1.0, got 1",
         ),
-        ({"target": {"metric": "loss"}}, "target: expected a value, a patience or both, got neither; set target.value"),
+        ({"target": {"metric": "loss"}}, "target: expected value, patience or both, got neither; set target.value"),
         ({"checkpoint": 3}, "checkpoint: expected a table, got 3; set checkpoint.every"),
         ({"seed": 1, "seeds": [1]}, "seed and seeds exclude each other; give one of them"),
         ({"seeds": [1, 2, 1]}, "seeds must differ from each other, got [1, 2, 1]"),

@@ -126,9 +126,9 @@ def test_numbers_that_no_server_chooses(changes: dict[str, Any], complaint: str)
 
 
 DOWNLOADS: dict[str, tuple[Callable[[Tree], Tree], str]] = {
-    "one missing": (lambda down: {"x": down["x"]}, "the request lacks what the algorithm needs"),
-    "nothing": (lambda down: {}, "the request lacks what the algorithm needs"),
-    "unknown": (lambda down: {**down, "z": down["x"]}, "'z' was sent, which is no vector of this algorithm"),
+    "one missing": (lambda down: {"x": down["x"]}, "the request lacks a vector that the algorithm needs"),
+    "nothing": (lambda down: {}, "the request lacks a vector that the algorithm needs"),
+    "unknown": (lambda down: {**down, "z": down["x"]}, "'z' was sent, but this algorithm has no such vector"),
     "short": (lambda down: {**down, "x": down["x"][:1]}, r"expected 'x' as torch.float64 of shape \[81\], got .*\[1\]"),
     "rows": (lambda down: {**down, "x": down["x"][None]}, r"got torch.float64 of shape \[1, 81\]"),
     "half": (lambda down: {**down, "x": down["x"].half()}, r"got torch.float16 of shape \[81\]"),
@@ -162,7 +162,7 @@ def test_models_of_clusters_of_another_form() -> None:
         return question(made, "user", lambda down: {**down, "clusters.x": change(down["clusters.x"])})
 
     assert message.unpack(serve(made.clients, client, models(lambda x: x)).data, EvaluationAnswer)[1]
-    with pytest.raises(StreamError, match="the request lacks what the algorithm needs"):
+    with pytest.raises(StreamError, match="the request lacks a vector that the algorithm needs"):
         serve(made.clients, client, models(lambda x: x[:1]))
     with pytest.raises(StreamError, match=r"expected 'clusters.x' as .*\[81\], got .*\[3\]"):
         serve(made.clients, client, models(lambda x: x[:, :3].clone()))
@@ -256,7 +256,7 @@ def test_any_bytes_are_answered_or_refused(num_cases: int) -> None:
     checksums = sum(count for text, count in found.items() if "checksum" in text)
     assert 0 < checksums < num_cases / 4  # most cases reach what lies behind it
     assert found[""] > num_cases / 20
-    for part in ("works", "num_steps", "no vector of this algorithm", "of shape", "the variables of a model"):
+    for part in ("works", "num_steps", "this algorithm has no such vector", "of shape", "the variables of a model"):
         assert any(part in text for text in found), part
 
 

@@ -110,7 +110,7 @@ def test_another_number(path: Path) -> None:
         state.begin("ab12", 2)
         state.begin("ab12", 3)  # it had not joined as 2, and somebody else did meanwhile
         state.write(FIRST, tree(1.0))
-        with pytest.raises(RunError, match="belongs to client 3 of run ab12, but the server now says 4"):
+        with pytest.raises(RunError, match="belongs to client 3 of run ab12, but the server now calls it client 4"):
             state.begin("ab12", 4)
 
 

@@ -78,7 +78,7 @@ def test_configuration(fedge: Fedge, tmp_path: Path, changes: Settings, fragment
     [
         ({"grid": [0, 3]}, ["edge.grid: expected int >= 1, got [0, 3]"]),
         ({"cells": 6, "grid": [2, 2]}, ["edge: grid [2, 2] makes 4 cells, but cells is 6; give one of them"]),
-        ({"cells": 11}, ["edge.cells: expected at most as many cells as the 10 clients, got 11; lower edge.cells"]),
+        ({"cells": 11}, ["edge.cells: expected at most one cell per client (10), got 11; lower edge.cells"]),
         ({}, ["edge.cells: ", "the 10 clients, got 25"]),  # as many as there are if nobody says
         ({"cells": 2, "clients_per_cell": [5, 6]}, ["edge.clients_per_cell: ", "add up to the 10 clients, got 11"]),
         ({"cells": 2, "client_power_w": 0.0}, ["edge.client_power_w: expected float > 0.0, got 0"]),
@@ -101,7 +101,7 @@ def test_edge(fedge: Fedge, tmp_path: Path, edge: Settings, fragments: list[str]
         ({"selection": {"name": "fedcs"}}, ["selection.name is fedcs, which needs a deadline: set edge.deadline_s"]),
         (
             {"cluster": {"round": 2}, "edge": {"clock": "cells", "cells": 2}},
-            ["cluster and the cells of edge both divide clients, and exclude each other"],
+            ["cluster and the cells of edge both divide clients and exclude each other"],
         ),
         (
             {

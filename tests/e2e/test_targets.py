@@ -119,7 +119,7 @@ def test_patience_ends_a_run_also_when_resumed(fedge: Fedge, train: Train, watch
 def test_nothing_looks_at_the_test_set(fedge: Fedge, tmp_path: Path, settings: Settings) -> None:
     ended = fedge("run", write(tmp_path, changed(PLAIN, **settings)), "--runs", tmp_path / "runs")
     assert ended.code == 2
-    assert "looks at the validation split, and there is none: set data.validation" in ended.err
+    assert "needs a validation split, but there is none: set data.validation" in ended.err
     assert not (tmp_path / "runs").exists()
 
 

@@ -278,7 +278,7 @@ def test_an_engine_that_asks_about_others_than_it_returns_is_refused() -> None:
     assert admit is not None
     admit(0, (0,), costs_of(1))
     with pytest.raises(
-        ValueError, match=r"expected a reply of the clients \[0\] .*, got \[0, 1\]; an engine asks about"
+        ValueError, match=r"expected a reply of the clients \[0\] .*, got \[0, 1\]; an engine must ask about"
     ):
         world.spend(1, [0], [[reply(0, 1)]], 0)
 

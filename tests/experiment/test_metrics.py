@@ -194,7 +194,7 @@ def configured(metrics: list[Any], **changes: Any) -> Config:
          r"target\.metric: 'f1' is not measured; to measure it set evaluate\.metrics = \[\"f1\"\]"),
         (["auc"], {"target": {"metric": "ac", "value": 0.5}}, r"target\.metric: 'ac' is not measured, did you mean"),
         (["top5"], {"data": {"name": "digits", "clients": 4}, "target": {"metric": "validation_top5", "value": 0.5}},
-         r"target\.metric looks at the validation split, and there is none"),
+         r"target\.metric needs a validation split, but there is none"),
     ],
 )  # fmt: skip
 def test_wrong_settings(metrics: list[Any], changes: dict[str, Any], message: str) -> None:

@@ -110,7 +110,7 @@ def test_extreme_numbers_in_training(num_cases: int, tmp_path: Path, monkeypatch
         ({"algorithm": {"name": "fedavg", "batch_size": 2**63}}, "algorithm.batch_size: expected a whole number of at"),
         ({"seed": 2**64}, "seed: expected a whole number of at most 64 bits, got 18446744073709551616"),
         ({"engine": {"workers": 10**6}}, "engine.workers: expected int <= 1024, got 1000000"),
-        ({"target": {"value": 70}}, "target: value: accuracy is a share, expected a number from 0 to 1, got 70"),
+        ({"target": {"value": 70}}, "target: value: expected a number from 0 to 1 for accuracy, got 70"),
         ({"name": "x" * 201}, "name: expected at most 200 letters"),
         ({"name": "run\n"}, "name: expected at most 200 letters"),
         ({"data": {"name": "synthetic", "clients": 2**31}}, "data.clients: expected int <= 10000000"),

@@ -130,5 +130,5 @@ def test_words_need_an_embedding_and_numbers_none(speeches: Path) -> None:
     with pytest.raises(ModelError, match=r"indices of words or characters.*such as shakespeare_gru"):
         Setup.of(parse(raw | {"data": words}), 1)
     numbers = {"data": {"name": "synthetic", "clients": 3}, "model": {"name": "shakespeare_gru"}}
-    with pytest.raises(ModelError, match="expects indices of words, but the inputs are real numbers"):
+    with pytest.raises(ModelError, match="expects token indices, but the inputs are real numbers"):
         Setup.of(parse(raw | numbers), 1)

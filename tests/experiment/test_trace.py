@@ -183,7 +183,7 @@ def test_only_what_is_asked_for(switch: str, kinds: set[str]) -> None:
 
 def test_a_trace_of_nothing_is_refused() -> None:
     off = dict.fromkeys(("user_accuracy", "gradients", "activations", "cosine_distance"), False)
-    with pytest.raises(ConfigError, match="trace: there is nothing to trace; set one of its switches to true"):
+    with pytest.raises(ConfigError, match="trace: nothing is traced; set one of the switches to true"):
         read(off, TraceOptions, "trace")
 
 
