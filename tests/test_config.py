@@ -190,7 +190,7 @@ def test_a_name_must_do_for_a_directory(name: str) -> None:
 )
 def test_what_looks_at_the_validation_split_needs_one(changes: dict[str, Any], what: str) -> None:
     raw = SMALL | {"algorithm": {"name": "fedavg", "local_steps": 4}} | changes
-    with pytest.raises(ConfigError, match=rf"^{what} looks at the validation split, .* set data\.validation = 0\.1"):
+    with pytest.raises(ConfigError, match=rf"^{what} needs a validation split, .* set data\.validation = 0\.1"):
         parse(raw)
     assert parse(raw | {"data": {"name": "digits", "validation": 0.1}}).data.validation == 0.1
 

@@ -111,7 +111,7 @@ def test_newer_format(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
     ("name", "content", "fragment"),
     [
         ("notes.txt", "mine", "no run at {folder}: expected config.json"),
-        ("config.json", '{"version": 3}', "{folder} is no run of fedge"),
+        ("config.json", '{"version": 3}', "{folder} is not a run of fedge"),
         ("config.json", "[1, 2", "{folder}/config.json is damaged"),
     ],
 )

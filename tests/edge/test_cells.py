@@ -278,9 +278,7 @@ def test_a_merge_goes_to_the_centre_and_back() -> None:
 
 def test_more_cells_than_clients_are_refused() -> None:
     CellClock(cells=4).check(4)
-    with pytest.raises(
-        ConfigError, match=r"edge\.cells: expected at most one cell per client \(3\), got 4; lower"
-    ):
+    with pytest.raises(ConfigError, match=r"edge\.cells: expected at most one cell per client \(3\), got 4; lower"):
         CellClock(cells=4).check(3)
 
 

@@ -249,7 +249,7 @@ def test_record_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_refuses_to_create_twice(tmp_path: Path) -> None:
     saved_run(tmp_path).close()
-    with pytest.raises(RunError, match=rf"there is a run at {tmp_path} already; .* `fedge resume {tmp_path}`"):
+    with pytest.raises(RunError, match=rf"there is already a run at {tmp_path}; .* `fedge resume {tmp_path}`"):
         RunDirectory.create(tmp_path, {"name": "second"})
     check_usable(tmp_path)
     assert Run(tmp_path).config == CONFIG
@@ -271,7 +271,7 @@ def test_refuses_two_writers(tmp_path: Path) -> None:
 
 
 def test_failed_creation_leaves_no_lock(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="expected a value that JSON knows"):
+    with pytest.raises(TypeError, match="expected a JSON value"):
         RunDirectory.create(tmp_path, {"bad": object()}, {})
     RunDirectory.create(tmp_path, CONFIG, {}).close()
 
@@ -295,7 +295,7 @@ def test_repeats(tmp_path: Path) -> None:
     assert seed_path(tmp_path / "many", 9) == tmp_path / "many" / "seed-9"
     with pytest.raises(RunError, match=r"holds repeats, not one run; open one of them, such as .*/many/seed-4"):
         RunDirectory.open(tmp_path / "many")
-    with pytest.raises(RunError, match="there is a run at"):
+    with pytest.raises(RunError, match="there is already a run at"):
         create_repeats(tmp_path / "many", {"seeds": [1]})
 
 
@@ -342,7 +342,7 @@ def test_every_refusal_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monke
                     action()
             message = str(caught.value)
             assert message.startswith(f"cannot write {tmp_path / name}: {os.strerror(number)}; ")
-            assert message.endswith(f", then continue with `fedge resume {tmp_path}`")
+            assert message.endswith(f", then resume with `fedge resume {tmp_path}`")
         assert not list(tmp_path.rglob("*.part"))
     check_usable(tmp_path)
 

@@ -30,7 +30,7 @@ def test_json_takes_numpy_scalars() -> None:
 
 
 def test_json_refuses_the_rest() -> None:
-    with pytest.raises(TypeError, match="expected a value that JSON knows, or a numpy scalar; got complex"):
+    with pytest.raises(TypeError, match="expected a JSON value or a numpy scalar, got complex"):
         files.encode({"a": 1j})
 
 
@@ -59,10 +59,10 @@ def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
         (b"[1, 2]", r"config\.json is damaged: expected a JSON object"),
         (
             b'{"model_type": "bert"}',
-            r"is no run of fedge: expected a format number in config\.json, got None",
+            r"is not a run of fedge: expected a format number in config\.json, got None",
         ),
-        (b'{"format": "1"}', r"is no run of fedge: .* got '1'"),
-        (b'{"format": true}', r"is no run of fedge: .* got True"),
+        (b'{"format": "1"}', r"is not a run of fedge: .* got '1'"),
+        (b'{"format": true}', r"is not a run of fedge: .* got True"),
         (b'{"format": 1, "id": 7}', r"config\.json is damaged: id: .*put back a copy"),
         (b'{"format": 1, "generation": -1}', r"config\.json is damaged: generation: "),
         (b'{"format": 1, "without_effect": "trace"}', r"config\.json is damaged: without_effect: "),

@@ -92,7 +92,9 @@ def test_what_has_another_meaning_is_refused(run: Path, changes: Any, setting: s
     (run / "config.json").write_text(json.dumps(made(**changes)))
     (run / "environment.json").write_text('{"fedge": "0.0.9"}')
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match=rf"has format 1.*: {setting} has another meaning now.* with fedge 0\.0\.9$"):
+    with pytest.raises(
+        RunError, match=rf"has format 1.*: the meaning of {setting} has changed since.* with fedge 0\.0\.9$"
+    ):
         resume(run, more, Silent())
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
@@ -146,7 +148,7 @@ def test_what_an_algorithm_did_is_written_out(algorithm: str, setting: str, valu
     ],
 )
 def test_a_meaning_that_changed_matters_to_older_formats_only(config: dict[str, Any], setting: str) -> None:
-    with pytest.raises(RunError, match=rf"^runs/x has format 1.*: {setting} has another meaning"):
+    with pytest.raises(RunError, match=rf"^runs/x has format 1.*: the meaning of {setting} has changed"):
         check_meanings("runs/x", config, 1, "0.1.0")
     check_meanings("runs/x", config, 2, "0.1.0")
 

@@ -216,14 +216,14 @@ def test_says_that_the_file_was_cut(tmp_path: Path) -> None:
     store.write(2, tree(20))
     index = save(store)
     os.truncate(path, ROW_BYTES)
-    with pytest.raises(RunError, match=r"kept\.bin is damaged: it was cut short"):
+    with pytest.raises(RunError, match=r"kept\.bin is damaged: it ends before the end of row"):
         store.read(2)
     with pytest.raises(RunError, match=r"kept\.bin is damaged: expected at least 2 rows .* got 1"):
         KeptStore(TEMPLATE, path).restore(index)
 
 
 def test_full_disk_leaves_all_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = KeptStore(TEMPLATE, tmp_path / "kept.bin", "continue with `fedge resume here`")
+    store = KeptStore(TEMPLATE, tmp_path / "kept.bin", "resume with `fedge resume here`")
     store.write(1, tree(10))
     index = save(store)
 

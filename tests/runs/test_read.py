@@ -143,7 +143,7 @@ def test_says_why_some_are_no_runs(tmp_path: Path) -> None:
     make(tmp_path / "foreign" / "inner")
     found = {str(run.path.relative_to(tmp_path)): run for run in find_runs(tmp_path)}
     assert [name for name, run in found.items() if run.problem is None] == ["foreign/inner", "good"]
-    assert "is no run of fedge" in (found["foreign"].problem or "")
+    assert "is not a run of fedge" in (found["foreign"].problem or "")
     assert "expected config.json" in (found["half"].problem or "")
     assert "has format 3" in (found["newer"].problem or "")
     assert len(found) == 5
