@@ -477,7 +477,7 @@ def test_workers_that_cannot_start(
         TrainingError, match=r"3 in a row did not; the last: ModuleNotFoundError: .*'nowhere'\. Every node"
     ):
         made.round()
-    assert "engine: the Ray cluster has 2 CPUs for 3 workers; those that get one do all the work" in notices
+    assert "engine: the Ray cluster has 2 CPUs for 3 workers; only workers that get a CPU will run" in notices
     assert any(notice.startswith("engine: no worker has started for 0.01 s") for notice in notices)
 
 
@@ -506,7 +506,7 @@ def test_a_stopped_worker_is_reported_and_replaced(
     bid(made, 1, "stop")
     made.rounds(1)
     assert_same(made.everything(), federate(BUILDS["scaffold"]).rounds(1).everything())
-    assert any("Ray worker process" in notice and "does not run at clients" in notice for notice in notices)
+    assert any("Ray worker process" in notice and "is not running at clients" in notice for notice in notices)
     assert any("was lost (did not run for 2 s) at clients" in notice for notice in notices)
 
 
@@ -569,7 +569,7 @@ def test_results_come_in_order_and_items_when_they_are_needed(haunted: Federatio
     with closing(ray_of(haunted).map("double", shared, items([0.3] + [0.0] * 9, asked))) as results:
         first = next(results)
         assert len(asked) == 4  # two for each worker
-        with pytest.raises(RuntimeError, match="one thing at a time"):
+        with pytest.raises(RuntimeError, match="one `map` at a time"):
             next(ray_of(haunted).map("double", shared, items([0.0])))
         found = [(meta["number"], tensors["x"].tolist()) for meta, tensors in (first, *results)]
     assert found == [(i, [2.0 * i + 1] * 3) for i in range(10)]
@@ -651,7 +651,7 @@ def test_a_cluster_that_was_joined_goes_on(haunted: Federation, ray: Any) -> Non
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
-        ("ray://127.0.0.1:10001", "this is another kind of address"),
+        ("ray://127.0.0.1:10001", "this is an address of Ray Client"),
         ("nonsense", "invalid literal"),
         ("127.0.0.1:1", "Connection refused"),
     ],
@@ -660,7 +660,7 @@ def test_an_address_where_no_cluster_is(address: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         engine._check_address(address)
     assert str(caught.value).startswith(
-        f"RAY_ADDRESS: expected host:port of a Ray cluster that this machine is a node of, got {address} ("
+        f"RAY_ADDRESS: expected host:port of a Ray cluster that includes this machine, got {address} ("
     )
     assert problem in str(caught.value)
 

@@ -246,8 +246,8 @@ Z = {"dtype": "F32", "shape": [2, 3], "data_offsets": [24, 48]}
 NONE = {"dtype": "F32", "shape": [0], "data_offsets": [72, 72]}
 TEXT = '{"layout": 2, "meta": %s, "round_bytes": %s, "names": []}'
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "no bytes": (b"", "not those of a safetensors file"),
-    "header as long as memory": (struct.pack("<Q", 2**63) + b"{}", "not those of a safetensors file"),
+    "no bytes": (b"", "not a safetensors file"),
+    "header as long as memory": (struct.pack("<Q", 2**63) + b"{}", "not a safetensors file"),
     "invalid UTF-8": (framed(b'{"\xff": 1}', b""), "utf-8"),
     "lone surrogate": (changed('{"meta": "\ud800"}'), "damaged"),
     "header nested 2,000 deep": (framed(b'{"x": ' + NESTED.encode() + b"}", b""), "damaged"),

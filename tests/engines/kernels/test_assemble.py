@@ -184,7 +184,7 @@ WITHOUT: dict[str, tuple[Make, str]] = {
     "method": (two_layers(lambda own, x: own.last(own.first(x).abs())), "abs has no batched kernel"),
     "sum": (
         two_layers(lambda own, x: own.last(own.first(x) + own.first(x))),
-        "Linear does not take just what the layer before it gives",
+        "Linear takes more than the output of the layer before it",
     ),
     "view of other sizes": (
         two_layers(lambda own, x: own.last(own.first(x).view(-1, 4))),
@@ -196,25 +196,25 @@ WITHOUT: dict[str, tuple[Make, str]] = {
     ),
     "axis by the batch": (
         two_layers(lambda own, x: own.last(own.first(x).flatten(x.size(0) - 1))),
-        "sub does not take just what the layer before it gives",
+        "sub takes more than the output of the layer before it",
     ),
     "axis is the batch": (
         two_layers(lambda own, x: own.last(own.first(x).flatten(x.size(0)))),
-        "flatten does not take just what the layer before it gives",
+        "flatten takes more than the output of the layer before it",
     ),
     "item": (two_layers(lambda own, x: own.last(own.first(x))[:, 0:3]), "getitem has no batched kernel"),
     "sizes": (
         two_layers(lambda own, x: own.last(own.first(x)) / x.size(1)),
-        "size does not take just what the layer before it gives",
+        "size takes more than the output of the layer before it",
     ),
     "branch": (
         two_layers(lambda own, x: own.last(own.first(x)) if x.sum() > 0 else x[:, :3]),
-        "Own is not made of layers alone (symbolically traced variables cannot be used as inputs to control flow)",
+        "Own does not consist of layers only (symbolically traced variables cannot be used as inputs to control flow)",
     ),
-    "another mode": (two_layers(in_training), "Own itself does something else in training than in evaluation"),
+    "another mode": (two_layers(in_training), "Own computes something different in training than in evaluation"),
     "functional dropout": (
         two_layers(lambda own, x: own.last(f.dropout(own.first(x), training=own.training))),
-        "Own itself does something else in training than in evaluation",
+        "Own computes something different in training than in evaluation",
     ),
     "used twice": (
         lambda: Own(lambda own, x: own.b(own.a(own.a(x))), a=nn.Linear(5, 5), b=nn.Linear(5, 3)),
@@ -233,15 +233,15 @@ WITHOUT: dict[str, tuple[Make, str]] = {
         "BatchNorm1d without running statistics has no batched kernel",
     ),
     "flatten": (between(nn.Flatten(0)), "Flatten with start_dim 0 has no batched kernel"),
-    "dropout": (between(nn.Dropout(1)), "Dropout of everything has no batched kernel"),
+    "dropout": (between(nn.Dropout(1)), "Dropout with p = 1 has no batched kernel"),
     "two outputs": (
         two_layers(lambda own, x: (own.last(own.first(x)), x)),
-        "output does not take just what the layer before it gives",
+        "output takes more than the output of the layer before it",
     ),
-    "last state": (of_words(of_state), "GRU has a batched kernel for its states alone"),
+    "last state": (of_words(of_state), "only the states of GRU have a batched kernel"),
     "states and last state": (
         of_words(lambda own, x: own.gru(own.embedding(x))),
-        "GRU has a batched kernel for its states alone",
+        "only the states of GRU have a batched kernel",
     ),
     "convolution": (
         lambda: nn.Sequential(nn.Conv2d(1, 1, 1, padding_mode="circular")),
