@@ -63,7 +63,7 @@ def test_table_for_people(fedge, experiment_file):
 
 def test_what_only_training_can_tell_is_said(fedge, experiment_file):
     output = fedge("costs", experiment_file, "--set", "algorithm.name=dynavg").stdout
-    assert "\nnote: a round has the exchanges train, pull, renew at most" in output
+    assert "\nnote: a round has at most the exchanges train, pull, renew" in output
     assert "dynavg, silent" in output
 
 

@@ -55,8 +55,14 @@ def test_users_choose_by_name() -> None:
     [
         ({"name": "constant", "rate": 0}, r"availability\.rate: expected float > 0"),
         ({"name": "constant", "rate": 1.1}, r"availability\.rate: expected float <= 1"),
-        ({"name": "diurnal", "mean": 0.7, "amplitude": 0.4}, r"availability: mean - amplitude.* got 0\.7 and 0\.4"),
-        ({"name": "diurnal", "mean": 0.3, "amplitude": 0.4}, r"availability: mean - amplitude.* got 0\.3 and 0\.4"),
+        (
+            {"name": "diurnal", "mean": 0.7, "amplitude": 0.4},
+            r"availability: mean - amplitude.* got mean 0\.7 and amplitude 0\.4",
+        ),
+        (
+            {"name": "diurnal", "mean": 0.3, "amplitude": 0.4},
+            r"availability: mean - amplitude.* got mean 0\.3 and amplitude 0\.4",
+        ),
         ({"name": "trace", "file": "a.csv", "repeat_s": 0}, r"availability\.repeat_s: expected float > 0"),
         ({"name": "trace"}, r"availability\.file: is required"),
     ],

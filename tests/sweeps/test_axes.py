@@ -210,7 +210,7 @@ def test_several_values_of_the_seed_are_repeats():
         (
             {"zip": [[LR, "algorithm.batch"]]},
             {"algorithm": {"learning_rate": [1.0, 2.0]}},
-            "algorithm.batch is no axis",
+            "algorithm.batch is not an axis",
         ),
         (
             {"zip": [[LR, BATCH]]},
@@ -231,7 +231,7 @@ def test_several_values_of_the_seed_are_repeats():
             "is an axis of the same points already",
         ),
         ({"exclude": ["round=3"]}, {}, "sweep.exclude: round: unknown key, did you mean 'rounds'"),
-        ({"exclude": ["rounds=3"]}, {}, "leaves no point"),
+        ({"exclude": ["rounds=3"]}, {}, "excludes all points"),
         ({}, {"rounds": []}, "rounds: expected at least one value"),
         ({}, {"rounds": [1, 2, 1]}, "rounds: the values of an axis must differ, got 1 more than once"),
         ({}, {"rounds": {"start": 1, "stop": 3}}, "expected one of step and num"),

@@ -98,7 +98,7 @@ def test_what_is_complete_is_skipped_and_said_and_the_rest_is_run(undisturbed, t
     before = {run.path: (run.path / "summary.json").stat().st_mtime_ns for run in find_runs(first.folder)}
     heard = Notices()
     second = sweep(GRID, tmp_path, heard)
-    assert heard.notices[0] == "2 of 4 runs are complete already"
+    assert heard.notices[0] == "2 of 4 runs are already complete"
     assert {path: (path / "summary.json").stat().st_mtime_ns for path in before} == before
     assert second.runs == [second.folder / name for name in NAMES]
     assert_all_same(second.folder, undisturbed)
@@ -230,7 +230,7 @@ def test_a_damaged_run_is_reported_and_the_others_are_run(tmp_path):
 def test_a_folder_of_something_else_is_refused(tmp_path, remains):
     (tmp_path / "grid").mkdir()
     (tmp_path / "grid" / remains).write_text("{}")
-    with pytest.raises(RunError, match=r"is no sweep: expected sweep.json"):
+    with pytest.raises(RunError, match=r"is not a sweep: expected sweep.json"):
         sweep(GRID, tmp_path)
 
 
@@ -285,7 +285,7 @@ def test_halving_again_changes_nothing(tmp_path):
     ("changes", "message"),
     [
         ({"data": {"validation": None}}, r"sweep\.halving: .*set data\.validation"),
-        ({"sweep": {"metric": "accuracy"}}, r"sweep\.halving: looks at the validation split and never at the test set"),
+        ({"sweep": {"metric": "accuracy"}}, r"sweep\.halving: uses the validation split and never the test set"),
     ],
 )
 def test_halving_never_looks_at_the_test_set(changes, message):
@@ -327,7 +327,7 @@ def test_points_are_ranked_by_a_metric_of_their_own():
 
 
 def test_a_metric_of_the_validation_split_needs_one():
-    with pytest.raises(ConfigError, match=r"sweep\.metric: looks at the validation split.*set data\.validation"):
+    with pytest.raises(ConfigError, match=r"sweep\.metric: needs a validation split.*set data\.validation"):
         work_out(parse(changed(sweep={"metric": "validation_loss"})))
 
 

@@ -124,7 +124,7 @@ def test_out_of_memory_is_tried_again(work_off, ear, tmp_path, how):
     assert work_off(["a", "b", "c"], work) == {}
     assert ear.statuses == dict.fromkeys("abc", "complete")
     reason = {"killed": "was killed by SIGKILL", "said": "ran out of memory"}[how]
-    assert ear.notices == [f"b: {reason}; tried again in {pause:g} s" for pause in (0.01, 0.02)]
+    assert ear.notices == [f"b: {reason}; retrying in {pause:g} s" for pause in (0.01, 0.02)]
 
 
 def test_after_so_many_tries_it_has_failed(work_off):
@@ -169,7 +169,7 @@ def test_a_run_in_use_is_waited_for(work_off, ear, tmp_path):
     (tmp_path / "a").mkdir()
     lock = Lock(tmp_path / "a" / "lock")
     failed = work_off(["a"], succeed)
-    assert failed["a"].reason == f"{tmp_path / 'a'} is in use by process {os.getpid()}; end that (3 tries)"
+    assert failed["a"].reason == f"{tmp_path / 'a'} is in use by process {os.getpid()}; end that process (3 tries)"
     lock.release()
     assert work_off(["a"], succeed) == {}
 

@@ -146,7 +146,7 @@ def test_results_do_not_depend_on_it(tmp_path: Path) -> None:
 )
 def test_a_tracker_that_fails_is_one_notice(tmp_path: Path, monkeypatch, body: str, reason: str) -> None:
     fake(tmp_path, monkeypatch, body)
-    assert train(tmp_path, {"name": "tensorboard"}) == [f"track: tensorboard: {reason}; the run goes on without it"]
+    assert train(tmp_path, {"name": "tensorboard"}) == [f"track: tensorboard: {reason}; the run continues without it"]
     assert Run(tmp_path / "runs" / "first").status == "complete"
 
 
@@ -155,7 +155,7 @@ def test_a_tracker_that_hangs_is_given_up(tmp_path: Path, monkeypatch) -> None:
     pid = tmp_path / "pid"
     fake(tmp_path, monkeypatch, f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(9999)")
     (notice,) = train(tmp_path, {"name": "tensorboard", "wait_s": 5})
-    assert "was not done 5 s after the run, as track.wait_s allows" in notice
+    assert "did not finish within track.wait_s = 5 s after the run" in notice
     assert Run(tmp_path / "runs" / "first").status == "complete"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

@@ -1,4 +1,4 @@
-"""One run in a process of its own, which tells its parent how it goes."""
+"""One run in its own process, which reports its progress to the parent."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedge.runs.files import CONFIG
 from fedge.sweeps.machine import peak_memory_mb
 from fedge.sweeps.plan import PlannedRun
 
-_INTERVAL_S = 0.1  # the least time between two tellings
+_INTERVAL_S = 0.1  # minimum time between two progress messages
 
 
 class Heard(NamedTuple):
-    """A run has come so far."""
+    """Message: the progress of a run."""
 
     round: int
     metrics: Mapping[str, float]
@@ -33,13 +33,13 @@ class Heard(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Something a person should know."""
+    """Message: a notice for the user."""
 
     text: str
 
 
 class Ended(NamedTuple):
-    """A run is complete, or has failed for a reason."""
+    """Message: a run is complete, or has failed for a reason."""
 
     reason: str | None = None
     exit_code: int = 0
@@ -47,7 +47,7 @@ class Ended(NamedTuple):
 
 
 class Telling:
-    """A listener to a run that passes on what it hears, but not more often than anyone can see."""
+    """A listener that forwards a run's progress to the parent, at a limited rate."""
 
     def __init__(self, connection: Connection, parent: int) -> None:
         self._connection, self._parent = connection, parent
@@ -58,7 +58,7 @@ class Telling:
         self._connection.send(Heard(first_round - 1, {}, peak_memory_mb(), begins=True))
 
     def round(self, record: Mapping[str, Any]) -> None:
-        if os.getppid() != self._parent:  # nobody waits for it, and whoever starts the sweep again needs the run
+        if os.getppid() != self._parent:  # the parent is gone: free the run for a restarted sweep
             os._exit(1)
         measured = {name: value for name, value in record.items() if describe(name).role == "metric"}
         self._metrics |= {name: value for name, value in measured.items() if value is not None}
@@ -78,9 +78,9 @@ class Telling:
 
 
 def work(run: PlannedRun, connection: Connection, output: int, parent: int, num_processes: int) -> None:
-    """What the process does, one of several: train, and say how it ended.
+    """The main function of the process: train, and report how it ended.
 
-    Whatever is printed goes to a file, not over the view.
+    Output goes to a file, so that it does not disturb the display.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     die_with_parent(parent)
@@ -98,7 +98,7 @@ def _train(run: PlannedRun, telling: Telling) -> Ended:
     except MemoryError:
         return _out_of_memory()
     except Exception as error:
-        if isinstance(error, RuntimeError) and "allocate memory" in str(error):  # torch's way of saying it
+        if isinstance(error, RuntimeError) and "allocate memory" in str(error):  # raised by torch
             return _out_of_memory()
         if os.environ.get("FEDGE_DEBUG") == "1":
             return Ended(traceback.format_exc(), FedgeError.exit_code)
@@ -107,7 +107,7 @@ def _train(run: PlannedRun, telling: Telling) -> Ended:
 
 
 def train(run: PlannedRun, telling: Telling) -> None:
-    """Start a run at its place, or resume it."""
+    """Start a run at its path, or resume it."""
     if not (run.path / CONFIG).exists():
         experiment.start_at(run.path, configuration.parse(run.config), telling, run.sweep)
         return
