@@ -108,7 +108,7 @@ def test_edge(fedge: Fedge, tmp_path: Path, edge: Settings, fragments: list[str]
                 "data": {"partition": {"name": "spatial", "grid": [1, 4]}},
                 "edge": {"clock": "cells", "grid": [2, 2]},
             },
-            ["data.partition: its grid of 1 x 4 cells is not that of edge, 2 x 2; give both the same"],
+            ["data.partition: its grid of 1 x 4 cells differs from that of edge, 2 x 2; give both the same"],
         ),
         (
             {

@@ -168,5 +168,5 @@ def test_fewer_rounds_than_were_trained(fedge: Fedge, tmp_path: Path, runs: Path
     before = snapshot(runs)
     ended = fedge("resume", runs / "small", "--set", "rounds=2")
     assert ended.code == 2
-    assert ended.err == "error: rounds: expected at least the 3 that the run has already, got 2\n"
+    assert ended.err == "error: rounds: expected at least the 3 rounds already trained, got 2\n"
     assert snapshot(runs) == before

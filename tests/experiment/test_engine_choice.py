@@ -117,7 +117,7 @@ def test_a_model_without_kernels_runs_through_torch_func_and_says_why() -> None:
 
 def test_a_device_that_is_not_there() -> None:
     absent = "cuda" if not torch.cuda.is_available() else "mps"
-    with pytest.raises(ConfigError, match=f"engine.device: torch finds no {absent} on this machine; it has cpu"):
+    with pytest.raises(ConfigError, match=f"engine.device: torch finds no {absent} on this machine; available: cpu"):
         check_device(EngineOptions(device=absent))  # type: ignore[arg-type]
 
 

@@ -42,7 +42,7 @@ def test_a_server_scales_nothing_in_a_void_round(tmp_path: Path) -> None:
     net = {"min_clients": 1, "wait_s": 0.01}
     settings = changed(SMALL, data=data, rounds=2, net=net, evaluate={"at": "clients"}, engine={"name": "loop"})
     config = parse(settings)
-    with pytest.raises(VoidError, match="nobody answered"):
+    with pytest.raises(VoidError, match="no client answered"):
         serve(config, runs=tmp_path, listen="127.0.0.1:0", pki=None, progress=Silent())
     assert len((tmp_path / config.name / "rounds.jsonl").read_text().splitlines()) == 2
     assert not (tmp_path / config.name / FILE).exists()

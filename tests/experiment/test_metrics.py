@@ -207,7 +207,11 @@ def test_wrong_settings(metrics: list[Any], changes: dict[str, Any], message: st
     [
         (["rmse"], {}, r"^evaluate\.metrics: rmse is a metric of values, but the data has classes to predict"),
         ([{"name": "top", "k": 10}], {}, r"^evaluate\.metrics: top10 looks at 10 of 10 classes"),
-        (["f1"], {"target": {"metric": "f1", "value": 90}}, r"^target\.value: f1 is a number from 0 to 1, got 90"),
+        (
+            ["f1"],
+            {"target": {"metric": "f1", "value": 90}},
+            r"^target\.value: expected a number from 0 to 1 for f1, got 90",
+        ),
     ],
 )
 def test_metrics_that_do_not_fit(metrics: list[Any], changes: dict[str, Any], message: str) -> None:

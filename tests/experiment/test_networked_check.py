@@ -102,7 +102,7 @@ def test_all_else_is_accepted_in_silence(changes: dict[str, object]) -> None:
             ["engine.name, engine.workers, engine.rows"],
         ),
         ({"checkpoint__every": 5}, ["checkpoint.every: ignored"]),
-        ({"engine__device": "cuda"}, ["engine.device: applies to the server's own test set"]),
+        ({"engine__device": "cuda"}, ["engine.device: applies only to the server's own test set"]),
         ({"budget__sim_seconds": 60.0}, ["budget.sim_seconds: counts measured seconds"]),
         (
             {"engine__name": "wire", "checkpoint__every": 1, "budget__energy_j": 5.0},

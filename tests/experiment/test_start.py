@@ -84,7 +84,9 @@ def test_settings_without_effect_may_change_when_a_run_is_resumed(tmp_path: Path
 def test_a_setting_that_no_round_is_left_to_use_cannot_change(tmp_path: Path) -> None:
     """Else the configuration of a complete run would have a step size that it was not trained with."""
     found = train(tmp_path, rounds=1)
-    with pytest.raises(ConfigError, match="algorithm: changes nothing, since all 1 rounds are done; set rounds above"):
+    with pytest.raises(
+        ConfigError, match="algorithm: has no effect, since all 1 rounds are done; also set rounds above"
+    ):
         resume(found.path, ["algorithm.learning_rate=0.7"], Silent())
     assert Run(found.path).config == found.config
     resume(found.path, ["algorithm.learning_rate=0.7", "rounds=2"], Silent())
@@ -134,7 +136,7 @@ def test_repeats_have_an_id_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", "loop"])
 @pytest.mark.parametrize(
-    ("at", "problem"), [(None, "data: there is no test sample"), ("clients", "evaluate: no client")]
+    ("at", "problem"), [(None, "data: there are no test samples"), ("clients", "evaluate: no client")]
 )
 def test_without_a_test_sample_nothing_can_be_measured(
     at: str | None, problem: str, engine: str, tmp_path: Path
@@ -180,7 +182,7 @@ def test_a_run_in_which_nobody_answered_is_not_complete(tmp_path: Path) -> None:
     with pytest.raises(VoidError) as caught:
         run(settings, runs=tmp_path)
     assert str(caught.value).splitlines() == [
-        "nobody answered in any of the 2 rounds; no client can meet edge.deadline_s = 1: raise it",
+        "no client answered in any of the 2 rounds; no client can meet edge.deadline_s = 1: raise it",
         f"The run is kept: fedge resume {tmp_path}/small --set edge.deadline_s=10 --set rounds=4",
     ]
     found = Run(tmp_path / "small")
@@ -195,7 +197,7 @@ def test_void_rounds_are_announced(tmp_path: Path) -> None:
         run(settings, runs=tmp_path)
     told = Notices()
     resume(tmp_path / "small", {"edge.deadline_s": 100.0, "rounds": 3}, told)
-    assert told.texts == [f"{tmp_path}/small: nobody answered in 2 of 3 rounds"]
+    assert told.texts == [f"{tmp_path}/small: no client answered in 2 of 3 rounds"]
     summary = Run(tmp_path / "small").summary
     assert summary is not None
     assert summary["void"] == 2

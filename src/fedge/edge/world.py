@@ -94,7 +94,7 @@ class SimulatedWorld:
         took = np.zeros(len(self._seconds))
         for (cell, _), timeline in self._timelines.items():
             took[cell] += self._length(timeline)
-        if all(timeline.late.all() for timeline in self._timelines.values()):  # nobody answered
+        if all(timeline.late.all() for timeline in self._timelines.values()):  # no client answered
             took[:] = edge.deadline_s or edge.retry_s
         if edge.waits(round):
             self._seconds[:] = (self._seconds + took).max() + edge.backhaul_s(float(self._on_air(travels)))
