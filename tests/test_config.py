@@ -158,7 +158,7 @@ def test_several_problems_are_said_at_once() -> None:
         ({"selection": "fedcs"}, "selection.name is fedcs, which needs a deadline: set edge.deadline_s"),
         (
             {"cluster": {"round": 3}, "edge": "cells"},
-            "cluster and the cells of edge both divide clients, and exclude each other; leave one out",
+            "cluster and the cells of edge both divide clients and exclude each other; remove one",
         ),
         ({"edge": {"clock": "fixed", "cells": 4}}, 'edge.cells: needs clock = "cells" in the same table'),
         ({"edge": {"clock": "cell"}}, "edge.clock: unknown name 'cell', did you mean 'cells'?; known: cells, fixed"),

@@ -1,4 +1,4 @@
-"""What a run tells its parent."""
+"""Messages of a run to its parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedge.sweeps.worker import Ended, Heard, Telling, Told
 
 
 class Wire:
-    """Remembers what was sent."""
+    """Records what was sent."""
 
     def __init__(self):
         self.sent = []
@@ -29,7 +29,7 @@ def wire(monkeypatch):
     return Wire()
 
 
-def test_what_happens_is_passed_on(wire):
+def test_events_are_forwarded(wire):
     telling = Telling(wire, os.getppid())
     telling.begin("runs/a", 4, 9)
     telling.notice("be careful")
@@ -41,7 +41,7 @@ def test_what_happens_is_passed_on(wire):
     ]
 
 
-def test_rounds_that_follow_at_once_are_told_together(wire):
+def test_fast_rounds_are_reported_together(wire):
     telling = Telling(wire, os.getppid())
     telling.round({"round": 1, "accuracy": 0.5})
     telling.round({"round": 2, "accuracy": 0.6})
@@ -79,12 +79,12 @@ def test_a_run_without_a_parent_ends(wire):
 @pytest.mark.parametrize(
     ("free", "container", "usable"), [(1000.0, None, 800.0), (1000.0, 500.0, 400.0), (None, 500.0, 400.0)]
 )
-def test_memory_is_what_the_tighter_limit_leaves(monkeypatch, free, container, usable):
+def test_usable_memory_follows_the_tighter_limit(monkeypatch, free, container, usable):
     monkeypatch.setattr(machine, "_free_mb", lambda: free)
     monkeypatch.setattr(machine, "_free_in_container_mb", lambda: container)
     assert usable_memory_mb() == pytest.approx(usable)
 
 
-def test_peak_memory_is_at_least_what_is_used_now():
+def test_peak_memory_is_at_least_current_memory():
     used_mb = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
     assert 0.99 * used_mb < peak_memory_mb() < 100 * used_mb

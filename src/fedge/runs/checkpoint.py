@@ -145,7 +145,7 @@ def _check_places(tensors: dict[str, TensorPlace], num_bytes: int) -> None:
             raise ValueError(f"the offsets of {name!r} contradict its shape or its neighbours")
         end = stop
     if end != num_bytes:
-        raise ValueError(f"its tensors need {end} bytes, but it has {num_bytes}")
+        raise ValueError(f"its tensors take {end} of its {num_bytes} bytes")
 
 
 def _read_bytes(opened: FileIO, num_bytes: int) -> bytes:
