@@ -174,7 +174,7 @@ def quote(algorithm: dict[str, Any], model: str = "mnist_2nn", **tables: Any) ->
     ],
 )
 def test_table_6_2(algorithm: str, optimiser: str | None, down: int, up: int, memory: int) -> None:
-    """With |s| = 1 vector for sgdm and rmsprop, 2 for adam."""
+    """Mills (2023), table 6.2, with |s| = 1 vector for sgdm and rmsprop, 2 for adam."""
     chosen = {"name": algorithm} | ({"optimiser": optimiser} if optimiser else {})
     found = quote(chosen, "nn")
     assert (found.vectors_down, found.vectors_up, found.memory, found.kept) == (down, up, memory, 0)
@@ -202,7 +202,7 @@ def test_size_of_private_state(algorithm: str, memory: int, kept: int) -> None:
     ],
 )
 def test_table_b_2(algorithm: str, optimiser: str | None, published: float) -> None:
-    """FEMNIST, K = 10, B = 32, in 1e8 FLOPs; its 62 classes come with the data."""
+    """Mills (2023), table B.2: FEMNIST, K = 10, B = 32, in 1e8 FLOPs; its 62 classes come with the data."""
     chosen = {"name": algorithm, "batch_size": 32, "local_steps": 10} | ({"optimiser": optimiser} if optimiser else {})
     data = {"name": "digits", "clients": 20}
     config = parse({"data": data, "model": "femnist_cnn", "algorithm": chosen})
@@ -229,7 +229,7 @@ def test_mimelite_adds_a_gradient_over_all_samples() -> None:
     ("sparsity", "fedavg", "ce_fedavg"), [(0.6, 7.619, 9.057), (0.9, 25.087, 33.385), (0.95, 46.424, 64.460)]
 )
 def test_figure_3_2(sparsity: float, fedavg: float, ce_fedavg: float) -> None:
-    """The published ratios leave out the overhead of each tensor, which matters more for larger ratios."""
+    """Mills (2023), figure 3.2: published ratios leave out the overhead per tensor, which matters for large ones."""
     assert 32 / bits_per_value(sparsity, moments=False) == pytest.approx(fedavg, abs=5e-4)
     assert 96 / bits_per_value(sparsity, moments=True) == pytest.approx(ce_fedavg, abs=5e-4)
     up = [f"sparsify({sparsity})", "uniq", "golomb"]
