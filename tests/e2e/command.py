@@ -130,7 +130,7 @@ class Process:
     def wait(self) -> Ended:
         self._over, ended = True, self._fedge.reap(self.pid)
         out, err = (file.read_text() for file in _outputs(self._output))
-        assert ended is not None, f"fedge did not end within {PATIENCE_S:g} s; it said {err}"
+        assert ended is not None, f"fedge did not end within {PATIENCE_S:g} s; its messages: {err}"
         return Ended(ended[0], out, err, ended[1])
 
     def kill(self) -> Ended:
@@ -164,7 +164,7 @@ def wait_until(happened: Callable[[], bool], pause_s: float = 0.002) -> None:
     """Poll a condition until it holds or the deadline passes."""
     deadline = time.monotonic() + PATIENCE_S
     while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(pause_s)
 
 

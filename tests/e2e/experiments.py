@@ -25,7 +25,7 @@ SMALL: Settings = {
     "selection": {"count": 3},
     "checkpoint": {"every": 1},
 }
-"""Nothing special, and fast."""
+"""A small default experiment that is fast."""
 
 _CLOCK = ("seconds",)  # fields that differ between two runs of the same experiment
 

@@ -13,7 +13,7 @@ from e2e.command import Fedge, wait_until
 from e2e.experiments import SMALL, Settings, assert_same, changed, records, snapshot, write
 
 KEEPING = changed(SMALL, rounds=12, data={"clients": 100}, selection={"count": 10}, algorithm={"name": "scaffold"})
-"""Clients keep 31 kB each, and their file grows by 1 MB at a time."""
+"""Clients store 31 kB each, and their file grows by 1 MB at a time."""
 
 
 def refuse(fedge: Fedge, code: int, *args: object, **options: object) -> str:

@@ -165,7 +165,7 @@ WORLDS: dict[str, Settings] = {
     "mobility": changed(CELLS, algorithm={"name": "scaffold", "local_steps": 2}),
     "trace": changed(CELLS, edge={"mobility_rate": 0.0, "trace": "moves.csv", "sync": "merge"}),
     "deadline": changed(CELLS, edge={"deadline_s": 0.12, "sync": "merge", "dropout": 0.2}, **NORMED),
-    "by time": {
+    "fedcs": {
         **changed(CELLS, edge={"deadline_s": 0.02, "availability": {"name": "diurnal", "period_s": 0.1}}),
         "selection": {"name": "fedcs", "fraction": 1.0},
         "codec": {"up": ["error_feedback", "sparsify(0.9)", "uniq", "golomb"]},
@@ -181,10 +181,10 @@ HAPPENS: dict[str, Callable[[Run], bool]] = {
     "mobility": lambda run: len({tuple(line["occupancy"]) for line in run.edge}) > 2,
     "trace": lambda run: run.edge[0]["occupancy"] == [2, 3, 4] != run.edge[-1]["occupancy"],
     "deadline": lambda run: any(True in line["late"] for line in run.edge),
-    "by time": lambda run: len({record["cohort"] for record in run.rounds}) > 1,
+    "fedcs": lambda run: len({record["cohort"] for record in run.rounds}) > 1,
     "flat": lambda run: any(True in line["late"] for line in run.edge),
 }
-"""What each of them is there for."""
+"""The effect that each experiment must show, so that the tests are meaningful."""
 
 
 @pytest.mark.parametrize("what", WORLDS)

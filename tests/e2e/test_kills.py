@@ -27,7 +27,7 @@ ADAPTIVE: Settings = {
     "target": {"metric": "accuracy", "value": 0.3},
     "checkpoint": {"every": 1},
 }
-"""All that a checkpoint can hold: an optimiser's moments, private ones of clients, and costs up to a target."""
+"""Everything that a checkpoint can contain: optimiser moments, private state of clients, and costs to a target."""
 
 IMPERSONAL = {name: value for name, value in ADAPTIVE.items() if name != "personal"}
 

@@ -19,7 +19,7 @@ UP_100M, UP_500M = 222.582e6, 52.973e6
 STILL = np.array([np.nan])  # no device has its own rate
 
 
-def crew(
+def participants(
     cells: list[int],
     distances: list[float],
     ids: list[int] | None = None,
@@ -47,12 +47,12 @@ def built(options: CellClock, num_clients: int = 20, seed: int = 1) -> Clock:
 
 
 def test_the_download_rate_is_that_of_the_worst_channel_in_the_cell() -> None:
-    phases = built(CellClock(cells=2)).phases(crew([0, 0, 1], [100, 500, 100]))
+    phases = built(CellClock(cells=2)).phases(participants([0, 0, 1], [100, 500, 100]))
     assert phases.down == pytest.approx([8e6 / DOWN_500M, 8e6 / DOWN_500M, 8e6 / DOWN_100M], rel=1e-5)
 
 
 def test_uploads_take_turns_in_a_cell_the_shortest_first() -> None:
-    phases = built(CellClock(cells=2)).phases(crew([0, 0, 1], [500, 100, 500], bytes_down=0))
+    phases = built(CellClock(cells=2)).phases(participants([0, 0, 1], [500, 100, 500], bytes_down=0))
     near, far = 8e6 / UP_100M, 8e6 / UP_500M
     assert phases.up == pytest.approx([far, near, far], rel=1e-5)
     assert phases.finish == pytest.approx([near + far, near, far], rel=1e-5)  # no client waits for another cell
@@ -61,17 +61,17 @@ def test_uploads_take_turns_in_a_cell_the_shortest_first() -> None:
 def test_finished_clients_send_while_others_compute() -> None:
     """The near client would send faster, but computes 50 times longer: 3.4 s for 240 samples."""
     clock = built(CellClock(cells=1, seconds_per_sample_param=5e-9))
-    phases = clock.phases(crew([0, 0], [500, 100], bytes_down=0, samples=240, slowness=np.array([1.0, 50.0])))
+    phases = clock.phases(participants([0, 0], [500, 100], bytes_down=0, samples=240, slowness=np.array([1.0, 50.0])))
     far, near = 0.06828 + 8e6 / UP_500M, 50 * 0.06828 + 8e6 / UP_100M
     assert phases.finish == pytest.approx([far, near], rel=1e-5)
 
 
 def test_published_mean_compute_time() -> None:
     """Serena (2020): 240 samples, 56,900 parameters, one epoch, 5e-9 s per sample and parameter."""
-    one = built(CellClock(cells=1, seconds_per_sample_param=5e-9)).phases(crew([0], [100], samples=240))
+    one = built(CellClock(cells=1, seconds_per_sample_param=5e-9)).phases(participants([0], [100], samples=240))
     assert one.compute == pytest.approx([0.06828])
     drawn = [
-        built(CellClock(cells=1), seed=seed).phases(crew([0] * 20, [100] * 20, samples=240)).compute
+        built(CellClock(cells=1), seed=seed).phases(participants([0] * 20, [100] * 20, samples=240)).compute
         for seed in range(50)
     ]
     # 1000 draws with a standard deviation of a fifth of the mean: the standard error is 0.6% of it
@@ -81,7 +81,7 @@ def test_published_mean_compute_time() -> None:
 
 def test_a_client_computes_at_the_same_speed_in_every_round() -> None:
     early, late = (
-        built(CellClock(cells=1)).phases(crew([0, 0], [100, 100], ids=[7, 3], samples=9, round=round)).compute
+        built(CellClock(cells=1)).phases(participants([0, 0], [100, 100], ids=[7, 3], samples=9, round=round)).compute
         for round in (1, 9)
     )
     assert early.tolist() == late.tolist()
@@ -92,7 +92,7 @@ def test_fading_differs_by_round_exchange_direction_and_client() -> None:
     clock = built(CellClock(cells=2, cell_power_w=1.0, client_power_w=1.0))
 
     def faded(round: int, exchange: int) -> list[float]:
-        phases = clock.phases(crew([0, 1], [300, 300], guess=False, round=round, exchange=exchange))
+        phases = clock.phases(participants([0, 1], [300, 300], guess=False, round=round, exchange=exchange))
         return [*phases.down, *phases.up]
 
     found = faded(1, 0) + faded(1, 1) + faded(2, 0)
@@ -102,22 +102,24 @@ def test_fading_differs_by_round_exchange_direction_and_client() -> None:
 
 def test_fading_does_not_depend_on_other_participants() -> None:
     clock = built(CellClock(cells=3))
-    all_three = clock.phases(crew([0, 1, 2], [300] * 3, ids=[4, 9, 12], guess=False))
-    alone = clock.phases(crew([1], [300], ids=[9], guess=False))
+    all_three = clock.phases(participants([0, 1, 2], [300] * 3, ids=[4, 9, 12], guess=False))
+    alone = clock.phases(participants([1], [300], ids=[9], guess=False))
     assert alone.up.tolist() == all_three.up[1:2].tolist()
 
 
 def test_fading_is_one_on_average() -> None:
     """Signals are so weak here that the rate is proportional to the gain."""
     clock = built(CellClock(cells=1, client_power_w=1e-9, bandwidth_hz=1e9))
-    mean = 1 / clock.phases(crew([0], [500])).up
-    faded = [1 / clock.phases(crew([0] * 20, [500] * 20, guess=False, round=r)).up for r in range(100)]
+    mean = 1 / clock.phases(participants([0], [500])).up
+    faded = [1 / clock.phases(participants([0] * 20, [500] * 20, guess=False, round=r)).up for r in range(100)]
     # 2000 exponential draws: the standard error is 2.2% of the mean
     assert np.mean(faded) == pytest.approx(mean[0], rel=0.1)
 
 
 def test_stronger_stations_have_higher_rates() -> None:
-    weak, strong = (built(CellClock(cells=1, cell_power_w=power)).phases(crew([0], [500])) for power in (1.0, 10.0))
+    weak, strong = (
+        built(CellClock(cells=1, cell_power_w=power)).phases(participants([0], [500])) for power in (1.0, 10.0)
+    )
     assert strong.down < weak.down
     assert strong.up == weak.up
 
@@ -188,7 +190,7 @@ def test_positions_stay_unless_they_are_redrawn() -> None:
         """Return the seconds of download and upload in three exchanges."""
         clock = built(CellClock(cells=1, redraw=redraw))
         moments = [(1, 0), (1, 1), (2, 0)]
-        crews = [crew([0], [250], round=round, exchange=exchange, guess=False) for round, exchange in moments]
+        crews = [participants([0], [250], round=round, exchange=exchange, guess=False) for round, exchange in moments]
         found = [clock.phases(each) for each in crews]
         return [way for phases in found for way in (phases.down.item(), phases.up.item())]
 
@@ -200,14 +202,16 @@ def test_positions_stay_unless_they_are_redrawn() -> None:
 def test_redrawn_positions_are_in_the_clients_cell() -> None:
     """In a cell of half a metre, every client counts as one metre away from the station."""
     clock = built(CellClock(cells=2, redraw=True, radius_m=[0.5, 500]))
-    near = built(CellClock(cells=2)).phases(crew([0], [1.0]))
-    phases = clock.phases(crew([0, 1], [400, 400], guess=False))
+    near = built(CellClock(cells=2)).phases(participants([0], [1.0]))
+    phases = clock.phases(participants([0, 1], [400, 400], guess=False))
     assert phases.down[0] == near.down
     assert phases.down[1] > near.down
 
 
 def test_a_prediction_does_not_use_future_positions() -> None:
-    redrawn, fixed = (built(CellClock(cells=1, redraw=redraw)).phases(crew([0], [250])) for redraw in (True, False))
+    redrawn, fixed = (
+        built(CellClock(cells=1, redraw=redraw)).phases(participants([0], [250])) for redraw in (True, False)
+    )
     assert np.array_equal(redrawn, fixed)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedge.edge.uplink import finish_times
 
 Client = tuple[float, float, int]
-"""When it is ready, how long it sends, and its cell."""
+"""A client: when it is ready, how long it sends, and its cell."""
 
 WHOLE = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 2)), max_size=12)
 SECONDS = st.floats(0, 1e4)

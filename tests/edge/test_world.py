@@ -30,8 +30,8 @@ class Timed(CellClock, tag="timed", kw_only=True):
 
 
 class TimedCells(CellRadio):
-    def phases(self, crew: Participants) -> Phases:
-        compute = np.array(self._options.seconds)[crew.ids] * crew.costs.batches
+    def phases(self, participants: Participants) -> Phases:
+        compute = np.array(self._options.seconds)[participants.ids] * participants.costs.batches
         none = np.zeros(len(compute))
         return Phases(none, compute, none, compute)
 
@@ -230,9 +230,9 @@ def test_each_exchange_has_one_timeline(monkeypatch: pytest.MonkeyPatch) -> None
     computed: list[tuple[int, ...]] = []
     phases = CellRadio.phases
 
-    def count(self: CellRadio, crew: Participants) -> Phases:
-        computed.append((crew.exchange, *crew.ids.tolist()))
-        return phases(self, crew)
+    def count(self: CellRadio, participants: Participants) -> Phases:
+        computed.append((participants.exchange, *participants.ids.tolist()))
+        return phases(self, participants)
 
     monkeypatch.setattr(CellRadio, "phases", count)
     world = world_of(CellClock(cells=1, deadline_s=0.3, radius_m=2000), 20)

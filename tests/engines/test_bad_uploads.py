@@ -48,7 +48,7 @@ FAULTS: dict[str, tuple[float | None, Limits, str]] = {
     "huge": (1e6, Limits(50.0, "reject"), "expected at most reduce.max_norm = 50"),
     "weight": (None, REJECT, "it claims 1000000000000 samples, expected 1 to the 9 that it registered"),
 }
-"""By name: the value of all uploads of the client (None: it lies about its samples), the limits, the reason."""
+"""By name: the value of all the client's uploads (None: it claims false samples), the limits, the reason."""
 
 Make = Callable[..., Federation]
 
@@ -314,7 +314,7 @@ LIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "samples seen": (claiming(grad_samples=13), "it claims 13 grad_samples, expected at most 12"),
     "loss": (claiming(loss=float("inf")), "the loss is not finite"),
     "large loss": (claiming(loss=1e300), "it claims the loss 1e+300"),
-    "loss of nothing": (claiming(batches=0, loss=1.0), "it claims the loss 1 of no gradient"),
+    "loss without samples": (claiming(batches=0, loss=1.0), "it claims the loss 1 of no gradient"),
     "problem": (claiming(problem="x" * 1000), "it reports that " + "x" * 200),
 }
 

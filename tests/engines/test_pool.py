@@ -594,7 +594,7 @@ class Parent:
         return found
 
     def _read(self, most: int) -> bytes:
-        assert select.select([self._heard], [], [], LONG_S)[0], "somebody is alive, and silent"
+        assert select.select([self._heard], [], [], LONG_S)[0], "a process is alive and silent"
         return os.read(self._heard, most)
 
     def _live(self, life: Life, pipe: int) -> None:

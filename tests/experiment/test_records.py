@@ -101,7 +101,7 @@ def test_optional_fields_are_absent() -> None:
     assert record.keys() == {"round", *COUNTS, "learning_rate", "num_local_steps"}
 
 
-@pytest.mark.parametrize("cells", [[], [[reply(late=(0, 1))]]], ids=["nobody was there", "all were late"])
+@pytest.mark.parametrize("cells", [[], [[reply(late=(0, 1))]]], ids=["no client present", "all were late"])
 def test_a_void_round(cells: list[list[Reply]]) -> None:
     record = described([Cohort(0, (0, 1), (0, 1))], *cells, void=True)
     assert counts(record) == [2, 0, 2]

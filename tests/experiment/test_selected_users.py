@@ -17,7 +17,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "fixed": {},
     "unreliable": {"edge": {"dropout": 0.3, "availability": {"name": "diurnal", "period_s": 5.0}}},
     "cells": {"edge": CELLS, "selection": {"count": 2}},
-    "by time": {"edge": {"deadline_s": 60.0}, "selection": {"name": "fedcs", "count": 4}},
+    "fedcs": {"edge": {"deadline_s": 60.0}, "selection": {"name": "fedcs", "count": 4}},
 }
 ROUNDS = 4
 

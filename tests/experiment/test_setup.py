@@ -73,10 +73,10 @@ def test_the_worker_of_a_sweep_builds_data_once(built: list[int], tmp_path: Path
             pass
 
     planned = PlannedRun("small", tmp_path / "small", plain(parse(changed(SMALL, rounds=2))), tmp_path)
-    telling = worker.Telling(Deaf(), os.getppid())
-    worker.train(planned.until(1), telling)
+    forwarder = worker.ProgressForwarder(Deaf(), os.getppid())
+    worker.train(planned.until(1), forwarder)
     assert built == [3]
-    worker.train(planned, telling)
+    worker.train(planned, forwarder)
     assert built == [3, 3]
 
 

@@ -12,7 +12,7 @@ import pytest
 from fedge.sweeps.board import Board, Unwatched
 from fedge.sweeps.plan import PlannedRun
 from fedge.sweeps.run_pool import PoolLimits, RunPool
-from fedge.sweeps.worker import Ended, Heard, Told
+from fedge.sweeps.worker import Ended, NoticeMessage, ProgressMessage
 
 
 class Ear(Unwatched):
@@ -55,7 +55,7 @@ def work_off(tmp_path, ear, monkeypatch):
 
 
 def succeed(run, connection, peak_mb=100.0):
-    connection.send(Heard(1, {"accuracy": 0.5}, peak_mb))
+    connection.send(ProgressMessage(1, {"accuracy": 0.5}, peak_mb))
     time.sleep(0.2)
     connection.send(Ended())
 
@@ -93,8 +93,8 @@ def test_the_first_run_is_alone_until_its_memory_is_known(work_off, ear, tmp_pat
             time.sleep(0.5)
         else:
             (tmp_path / "other").touch()
-        connection.send(Heard(1, {}, 100.0))
-        connection.send(Told(str((tmp_path / "other").exists())))
+        connection.send(ProgressMessage(1, {}, 100.0))
+        connection.send(NoticeMessage(str((tmp_path / "other").exists())))
         connection.send(Ended())
 
     work_off(["a", "b"], work)
@@ -177,7 +177,7 @@ def test_a_run_in_use_is_retried(work_off, ear, tmp_path):
 def test_an_interrupt_leaves_no_process(work_off, ear, tmp_path):
     def work(run, connection):
         (tmp_path / "pid").write_text(str(os.getpid()))
-        connection.send(Heard(1, {}, 1.0))
+        connection.send(ProgressMessage(1, {}, 1.0))
         time.sleep(60)
 
     class Interrupting(Ear):

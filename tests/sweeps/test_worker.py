@@ -10,7 +10,7 @@ import pytest
 from fedge.core.errors import TrainingError
 from fedge.sweeps import machine, worker
 from fedge.sweeps.machine import peak_memory_mb, usable_memory_mb
-from fedge.sweeps.worker import Ended, Heard, Telling, Told
+from fedge.sweeps.worker import Ended, NoticeMessage, ProgressForwarder, ProgressMessage
 
 
 class Wire:
@@ -30,24 +30,27 @@ def wire(monkeypatch):
 
 
 def test_events_are_forwarded(wire):
-    telling = Telling(wire, os.getppid())
-    telling.begin("runs/a", 4, 9)
-    telling.notice("be careful")
-    telling.round({"round": 4, "accuracy": 0.5, "train_loss": 2.0})
+    forwarder = ProgressForwarder(wire, os.getppid())
+    forwarder.begin("runs/a", 4, 9)
+    forwarder.notice("be careful")
+    forwarder.round({"round": 4, "accuracy": 0.5, "train_loss": 2.0})
     assert wire.sent == [
-        Heard(3, {}, 7.0, begins=True),
-        Told("be careful"),
-        Heard(4, {"accuracy": 0.5, "train_loss": 2.0}, 7.0),
+        ProgressMessage(3, {}, 7.0, begins=True),
+        NoticeMessage("be careful"),
+        ProgressMessage(4, {"accuracy": 0.5, "train_loss": 2.0}, 7.0),
     ]
 
 
 def test_fast_rounds_are_reported_together(wire):
-    telling = Telling(wire, os.getppid())
-    telling.round({"round": 1, "accuracy": 0.5})
-    telling.round({"round": 2, "accuracy": 0.6})
-    telling.round({"round": 3, "loss": 1.0})
-    telling.end({"rounds": 3})
-    assert wire.sent == [Heard(1, {"accuracy": 0.5}, 7.0), Heard(3, {"accuracy": 0.6, "loss": 1.0}, 7.0)]
+    forwarder = ProgressForwarder(wire, os.getppid())
+    forwarder.round({"round": 1, "accuracy": 0.5})
+    forwarder.round({"round": 2, "accuracy": 0.6})
+    forwarder.round({"round": 3, "loss": 1.0})
+    forwarder.end({"rounds": 3})
+    assert wire.sent == [
+        ProgressMessage(1, {"accuracy": 0.5}, 7.0),
+        ProgressMessage(3, {"accuracy": 0.6, "loss": 1.0}, 7.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,17 +64,17 @@ def test_fast_rounds_are_reported_together(wire):
     ],
 )
 def test_how_a_run_ends(monkeypatch, wire, error, ended):
-    def fail(run, telling):
+    def fail(run, forwarder):
         raise error
 
     monkeypatch.setattr(worker, "train", fail)
-    assert worker._train(None, Telling(wire, os.getppid())) == ended
+    assert worker._train(None, ProgressForwarder(wire, os.getppid())) == ended
 
 
 def test_a_run_without_a_parent_ends(wire):
     child = os.fork()
     if child == 0:
-        Telling(wire, parent=-1).round({"round": 1})
+        ProgressForwarder(wire, parent=-1).round({"round": 1})
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 

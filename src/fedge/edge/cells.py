@@ -164,29 +164,29 @@ class CellRadio:
         went = (cells != places.cells)[:, None]
         return Places(cells, np.where(went, self._draw_positions(cells, round), places.positions))
 
-    def phases(self, crew: Participants) -> Phases:
-        cells, costs = crew.places.cells, crew.costs
-        down = 8 * costs.bytes_down / self._rate_bps(crew, "down", self._options.cell_power_w)
+    def phases(self, participants: Participants) -> Phases:
+        cells, costs = participants.places.cells, participants.costs
+        down = 8 * costs.bytes_down / self._rate_bps(participants, "down", self._options.cell_power_w)
         slowest = np.zeros(self._grid.num_cells)
         np.maximum.at(slowest, cells, down)
         down = slowest[cells]
-        seconds = self._seconds_per_sample_param.of(crew.ids)
-        compute = seconds * crew.slowness * costs.samples * self._num_params
-        up = 8 * costs.bytes_up / self._rate_bps(crew, "up", self._options.client_power_w)
+        seconds = self._seconds_per_sample_param.of(participants.ids)
+        compute = seconds * participants.slowness * costs.samples * self._num_params
+        up = 8 * costs.bytes_up / self._rate_bps(participants, "up", self._options.client_power_w)
         return Phases(down, compute, up, finish_times(down + compute, up, cells))
 
     @cached_property
     def _destinations(self) -> np.ndarray:
         return destinations(self._grid, self._options.move_to)
 
-    def _rate_bps(self, crew: Participants, phase: str, power_w: float) -> np.ndarray:
-        options, positions = self._options, crew.places.positions
-        if options.redraw and not crew.guess:
-            at = self._unit_positions(f"edge/{phase}/positions", crew.round, crew.exchange)
-            positions = at[crew.ids] * self._radius_m(crew.places.cells)[:, None]
+    def _rate_bps(self, participants: Participants, phase: str, power_w: float) -> np.ndarray:
+        options, positions = self._options, participants.places.positions
+        if options.redraw and not participants.guess:
+            at = self._unit_positions(f"edge/{phase}/positions", participants.round, participants.exchange)
+            positions = at[participants.ids] * self._radius_m(participants.places.cells)[:, None]
         gain = channel.mean_gain(channel.distance_m(positions))
-        if not crew.guess:
-            gain = gain * self._fading(phase, crew.round, crew.exchange)[crew.ids]
+        if not participants.guess:
+            gain = gain * self._fading(phase, participants.round, participants.exchange)[participants.ids]
         return channel.rate_bps(options.bandwidth_hz, power_w, gain, options.noise_w_per_hz)
 
     def _draw_positions(self, cells: np.ndarray, round: int = 0) -> np.ndarray:

@@ -50,7 +50,7 @@ class Clock(Protocol):
     def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float) -> Places:
         """Return the clients' places after a round. `rates` are mobility rates per device, NaN where not set."""
 
-    def phases(self, crew: Participants) -> Phases:
+    def phases(self, participants: Participants) -> Phases:
         """Return the seconds that each phase of an exchange takes each client."""
 
 
@@ -196,10 +196,10 @@ class FixedLinks:
     def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float) -> Places:
         return places
 
-    def phases(self, crew: Participants) -> Phases:
-        down = crew.costs.bytes_down * 8e-6 / self._down_mbps.of(crew.ids)
-        compute = crew.costs.batches * self._seconds_per_step.of(crew.ids) * crew.slowness
-        up = crew.costs.bytes_up * 8e-6 / self._up_mbps.of(crew.ids)
+    def phases(self, participants: Participants) -> Phases:
+        down = participants.costs.bytes_down * 8e-6 / self._down_mbps.of(participants.ids)
+        compute = participants.costs.batches * self._seconds_per_step.of(participants.ids) * participants.slowness
+        up = participants.costs.bytes_up * 8e-6 / self._up_mbps.of(participants.ids)
         return Phases(down, compute, up, down + compute + up)
 
 

@@ -34,7 +34,7 @@ from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.memory import keep_freed_memory
-from fedge.engines.silence import Silence
+from fedge.engines.stall_detection import Silence
 from fedge.engines.task_queue import STALL_S, TASKS_PER_WORKER, Task, TaskQueue
 from fedge.engines.tasks import Failure, Meta
 
@@ -152,7 +152,7 @@ class Pool(TaskQueue[_Task]):
         for worker in [worker for worker in self._workers if worker.task is None]:
             if worker.process.is_alive():
                 return worker
-            self._bury(worker)
+            self._discard(worker)
         if len(self._workers) == self._num_workers:
             return None
         self._workers.append(self._start_worker())
@@ -164,23 +164,23 @@ class Pool(TaskQueue[_Task]):
         for worker in busy:
             if not heard:
                 if self._stalled(worker.silence, "worker process", worker.task):
-                    self._bury(worker, f"did not run for {self._stall_s:g} s")
+                    self._discard(worker, f"did not run for {self._stall_s:g} s")
             elif worker.connection in heard or worker.process.sentinel in heard:
-                self._hear(worker)
+                self._receive(worker)
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         assert worker.task
         try:
             if not worker.connection.poll():
                 raise EOFError
             message = worker.connection.recv_bytes()
         except (EOFError, OSError):
-            self._bury(worker)
+            self._discard(worker)
         else:
             worker.task.outcome = msgspec.msgpack.decode(message, type=_Result | Failure)
             worker.task = None
 
-    def _bury(self, worker: _Worker, why: str | None = None) -> None:
+    def _discard(self, worker: _Worker, why: str | None = None) -> None:
         """Remove a dead or stalled worker; another one starts when there is a task for it."""
         self._workers.remove(worker)
         end, task = worker.end(), worker.task

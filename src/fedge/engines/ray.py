@@ -36,7 +36,7 @@ from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.memory import keep_freed_memory
-from fedge.engines.silence import Silence
+from fedge.engines.stall_detection import Silence
 from fedge.engines.task_queue import MOST_LOSSES, STALL_S, Task, TaskQueue
 from fedge.engines.tasks import Failure, Meta
 
@@ -169,11 +169,11 @@ class Ray(TaskQueue[_Task]):
                 if worker.silence and self._stalled(worker.silence, "Ray worker process", worker.task):
                     with suppress(OSError):  # Ray cannot end a stopped process, which would keep its CPU
                         os.kill(worker.silence.pid, signal.SIGKILL)
-                    self._bury(worker, f"did not run for {self._stall_s:g} s")
+                    self._discard(worker, f"did not run for {self._stall_s:g} s")
         for reference in heard:
-            self._hear(due[reference])
+            self._receive(due[reference])
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         kinds = self._ray.exceptions
         try:
             said = self._ray.get(worker.due)
@@ -184,7 +184,7 @@ class Ray(TaskQueue[_Task]):
             kinds.OutOfMemoryError,
             kinds.WorkerCrashedError,
         ) as error:
-            self._bury(worker, _reason(error))
+            self._discard(worker, _reason(error))
             return
         if worker.task:
             worker.task.outcome = said
@@ -196,7 +196,7 @@ class Ray(TaskQueue[_Task]):
         worker.due = worker.task = None
         worker.started = worker.heard = True
 
-    def _bury(self, worker: _Worker, why: str) -> None:
+    def _discard(self, worker: _Worker, why: str) -> None:
         """Remove a lost worker; another takes its place when there is a task for it."""
         self._end(worker)
         if worker.task is not None:

@@ -20,7 +20,7 @@ from fedge.engines import tasks
 from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.evaluate import evaluate_clients, evaluate_test
-from fedge.engines.silence import NUM_CHECKS, Silence
+from fedge.engines.stall_detection import NUM_CHECKS, Silence
 from fedge.engines.tasks import Failure, Meta
 
 MOST_LOSSES = 3

@@ -39,7 +39,7 @@ _NUM_NAMED = 8
 
 def perform(kind: str, sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
     """Perform a task in a worker."""
-    sides = sides._replace(clients=sides.clients._replace(kept=_Elsewhere()))
+    sides = sides._replace(clients=sides.clients._replace(kept=_NoPrivateState()))
     return TASKS[kind](sides, batched, shared, meta, tensors)
 
 
@@ -209,7 +209,7 @@ class Failure(msgspec.Struct, array_like=True, tag=True):
         return RuntimeError(self.text) if self.name is None else _ERRORS[self.name](self.text)
 
 
-class _Elsewhere:
+class _NoPrivateState:
     """Replaces the store of private state in workers, whose copy would be silently out of date."""
 
     def read(self, client: int) -> NoReturn:

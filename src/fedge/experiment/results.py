@@ -35,16 +35,16 @@ class Results:
             if name in record:
                 last[name] = record[name]
                 best[name] = min(best.get(name, record[name]), record[name], key=describe(name, self._own).rank)
-        self._look(record, totals)
+        self._update(record, totals)
 
     def review(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Recompute the costs to the target from the records: the target may have changed since they were written."""
         spent = dict.fromkeys(COSTS_TO_TARGET, 0)
         for record in records:
             spent = {name: before + (record.get(name) or 0) for name, before in spent.items()}
-            self._look(record, spent)
+            self._update(record, spent)
 
-    def _look(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
+    def _update(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
         """Check whether a round reached the target, and whether the validation metric still improves."""
         self._plateau = self._plateau.after(seen_of(record))
         if self._to_target is None and self._target and self._target.reached(record, self._own):

@@ -103,14 +103,14 @@ def resumed_steps(
     `config_of` returns the settings of the run of one seed, given its path, if they differ from `config`.
     """
     if config.seeds is None:
-        yield from _go_on(config, path, progress, accept_code, group)
+        yield from _resume(config, path, progress, accept_code, group)
         return
     change_repeats(path, configuration.plain(config))
     for seed in config.seeds:
         own, single = seed_path(path, seed), _repeat(config, seed)
         if (own / CONFIG).exists():
             there = config_of(own) if config_of else single
-            yield from _go_on(there, own, progress, accept_code, group or path)
+            yield from _resume(there, own, progress, accept_code, group or path)
         else:
             yield from _begin(Setup.of(single, seed), own, progress, group or path)
 
@@ -142,7 +142,7 @@ def create_run(
     )
 
 
-def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> Steps:
+def _resume(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> Steps:
     found = Run(path)
     before, done = configuration.parse(found.config), found.last("round") or 0
     of_others = group is not None and settings_without_rounds(before, config, done)  # other seeds may still need them

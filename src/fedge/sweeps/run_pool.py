@@ -23,7 +23,7 @@ from fedge.core.lock import holder
 from fedge.runs.files import LOCK
 from fedge.sweeps.board import Board, Listener
 from fedge.sweeps.plan import PlannedRun
-from fedge.sweeps.worker import Ended, Heard, Told, work
+from fedge.sweeps.worker import Ended, NoticeMessage, ProgressMessage, work
 
 _TICK_S = 0.5
 _LONGEST_PAUSE_S = 60.0
@@ -125,17 +125,17 @@ class RunPool:
         running = self._running[connection]
         try:
             while connection.poll():
-                self._hear(running, connection.recv())
+                self._receive(running, connection.recv())
         except (EOFError, OSError):  # the process has ended; ignore an incomplete message
             running.closed = True
 
-    def _hear(self, running: _Running, message: Heard | Told | Ended) -> None:
+    def _receive(self, running: _Running, message: ProgressMessage | NoticeMessage | Ended) -> None:
         name = running.turn.run.name
-        if isinstance(message, Heard):
+        if isinstance(message, ProgressMessage):
             self._board.hear(name, message.round, message.metrics, message.begins)
             if not message.begins:
                 self._peak_mb = max(self._peak_mb or 0.0, message.peak_mb)
-        elif isinstance(message, Told):
+        elif isinstance(message, NoticeMessage):
             self._listener.notice(f"{name}: {message.text}")
         else:
             running.ended = message

@@ -61,7 +61,7 @@ CHAINS: dict[str, tuple[Make, tuple[int, ...]]] = {
         ),
         (4,),
     ),
-    "layers of one's own": (
+    "user-defined module": (
         lambda: nn.Sequential(two_layers(lambda own, x: own.last(own.first(x)))(), nn.Linear(3, 3)),
         (5,),
     ),

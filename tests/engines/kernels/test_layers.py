@@ -51,7 +51,7 @@ LAYERS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "relu in place": (lambda: between(nn.ReLU(inplace=True)), VECTOR),
     "relu first": (lambda: nn.Sequential(nn.ReLU(), nn.Linear(5, 3)), VECTOR),
     "relu last": (lambda: nn.Sequential(nn.Linear(5, 3), nn.ReLU()), VECTOR),
-    "relu after what keeps its output": (lambda: between(nn.Tanh(), nn.ReLU(), nn.ReLU()), VECTOR),
+    "relu after a layer that saves its output": (lambda: between(nn.Tanh(), nn.ReLU(), nn.ReLU()), VECTOR),
     "tanh": (lambda: between(nn.Tanh()), VECTOR),
     "tanh last": (lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh()), VECTOR),
     "sigmoid": (lambda: between(nn.Sigmoid()), VECTOR),
