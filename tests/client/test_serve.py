@@ -115,8 +115,8 @@ def test_a_client_without_data_answers_no_question() -> None:
         ({"round": 2**63}, "expected a round"),
         ({"num_clients": 0}, "expected a round and a number of clients, got 2 and 0"),
         ({"num_clients": 2**64 - 1}, "expected a round"),
-        ({"rate": float("nan")}, "expected finite step sizes, got nan"),
-        ({"server_rate": float("inf")}, "expected finite step sizes, got 0.1 and inf"),
+        ({"rate": float("nan")}, "expected finite learning rates, got nan"),
+        ({"server_rate": float("inf")}, "expected finite learning rates, got 0.1 and inf"),
     ],
 )
 def test_invalid_numbers_are_refused(changes: dict[str, Any], complaint: str) -> None:

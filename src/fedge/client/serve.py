@@ -95,7 +95,7 @@ def _check_info(info: Info) -> None:
     if not (0 <= info.round < _MAX_NUMBER and 1 <= info.num_clients < _MAX_NUMBER):
         raise StreamError(f"expected a round and a number of clients, got {info.round} and {info.num_clients}")
     if not (isfinite(info.rate) and isfinite(info.server_rate)):
-        raise StreamError(f"expected finite step sizes, got {info.rate} and {info.server_rate}")
+        raise StreamError(f"expected finite learning rates, got {info.rate} and {info.server_rate}")
 
 
 def _check_question(side: ClientSide, client: int, meta: EvaluationRequest, down: Tree) -> None:
