@@ -79,7 +79,7 @@ def test_configuration(fedge: Fedge, tmp_path: Path, changes: Settings, fragment
         ({"grid": [0, 3]}, ["edge.grid: expected int >= 1, got [0, 3]"]),
         ({"cells": 6, "grid": [2, 2]}, ["edge: grid [2, 2] makes 4 cells, but cells is 6; give one of them"]),
         ({"cells": 11}, ["edge.cells: expected at most one cell per client (10), got 11; lower edge.cells"]),
-        ({}, ["edge.cells: ", "the 10 clients, got 25"]),  # the default number of cells
+        ({}, ["edge.cells: ", "one cell per client (10), got 25"]),  # the default number of cells
         ({"cells": 2, "clients_per_cell": [5, 6]}, ["edge.clients_per_cell: ", "add up to the 10 clients, got 11"]),
         ({"cells": 2, "client_power_w": 0.0}, ["edge.client_power_w: expected float > 0.0, got 0"]),
         ({"cells": 2, "bandwidth_hz": -1.0}, ["edge.bandwidth_hz: expected float > 0.0, got -1"]),
