@@ -142,7 +142,7 @@ def test_several_problems_are_said_at_once() -> None:
             {"algorithm": {"name": "ce_fedavg", "sparsity": 1}},
             "algorithm.sparsity: expected float < 1.0, got 1",
         ),
-        ({"target": {"metric": "loss"}}, "target: expected a value, a patience or both, got neither; set target.value"),
+        ({"target": {"metric": "loss"}}, "target: expected value, patience or both, got neither; set target.value"),
         ({"checkpoint": 3}, "checkpoint: expected a table, got 3; set checkpoint.every"),
         ({"seed": 1, "seeds": [1]}, "seed and seeds exclude each other; give one of them"),
         ({"seeds": [1, 2, 1]}, "seeds must differ from each other, got [1, 2, 1]"),
@@ -158,7 +158,7 @@ def test_several_problems_are_said_at_once() -> None:
         ({"selection": "fedcs"}, "selection.name is fedcs, which needs a deadline: set edge.deadline_s"),
         (
             {"cluster": {"round": 3}, "edge": "cells"},
-            "cluster and the cells of edge both divide clients, and exclude each other; leave one out",
+            "cluster and the cells of edge both divide clients and exclude each other; remove one",
         ),
         ({"edge": {"clock": "fixed", "cells": 4}}, 'edge.cells: needs clock = "cells" in the same table'),
         ({"edge": {"clock": "cell"}}, "edge.clock: unknown name 'cell', did you mean 'cells'?; known: cells, fixed"),
@@ -190,7 +190,7 @@ def test_a_name_must_do_for_a_directory(name: str) -> None:
 )
 def test_what_looks_at_the_validation_split_needs_one(changes: dict[str, Any], what: str) -> None:
     raw = SMALL | {"algorithm": {"name": "fedavg", "local_steps": 4}} | changes
-    with pytest.raises(ConfigError, match=rf"^{what} looks at the validation split, .* set data\.validation = 0\.1"):
+    with pytest.raises(ConfigError, match=rf"^{what} needs a validation split, .* set data\.validation = 0\.1"):
         parse(raw)
     assert parse(raw | {"data": {"name": "digits", "validation": 0.1}}).data.validation == 0.1
 

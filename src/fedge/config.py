@@ -1,4 +1,4 @@
-"""An experiment as a file says it: typed, complete, checked."""
+"""The configuration of an experiment: typed, complete and validated."""
 
 from __future__ import annotations
 
@@ -39,30 +39,40 @@ _EITHER = {"seed": "seeds", "seeds": "seed"}
 
 
 class CheckpointOptions(Options, tag=False):
-    """How often everything is saved; a run resumes from the last one."""
+    """How often a checkpoint is written; a run resumes from the last one."""
 
     every: Annotated[
-        int, Meta(ge=1, description="rounds; less often if saving took over 5% of the time so far", extra=NO_EFFECT)
+        int,
+        Meta(
+            ge=1,
+            description="rounds between checkpoints; more if saving took over 5% of the time so far",
+            extra=NO_EFFECT,
+        ),
     ] = 10
 
 
 class EvaluateOptions(Options, tag=False):
-    """What is measured, and when; the last round always is."""
+    """What is evaluated, and how often; the last round always is."""
 
-    every: Annotated[int, Meta(ge=1, description="rounds")] = 1
+    every: Annotated[int, Meta(ge=1, description="rounds between evaluations")] = 1
     at: Annotated[
         Literal["server", "clients"] | None,
-        Meta(description="on the server's test set, or summed over clients' own (server, where it has a test set)"),
+        Meta(
+            description="on the server's test set, or on the clients' test sets, summed (server, if it has a test set)"
+        ),
     ] = None
     user_accuracy: Annotated[bool, Meta(description="each client's accuracy on its own test set, before training")] = (
         False
     )
     users: Annotated[
-        Literal["all", "selected"], Meta(description="whose: all clients, or the cohort of the next round")
+        Literal["all", "selected"],
+        Meta(description="clients whose user accuracy is measured: all, or the next round's cohort"),
     ] = "all"
-    after_training: Annotated[bool, Meta(description="user accuracy after a round's local training too")] = False
+    after_training: Annotated[bool, Meta(description="also measure user accuracy after a round's local training")] = (
+        False
+    )
     fine_tune_steps: Annotated[
-        int, Meta(ge=0, description="steps on its own data that each client takes before its user accuracy: a baseline")
+        int, Meta(ge=0, description="local steps of fine-tuning before each client's user accuracy, as a baseline")
     ] = 0
     train: Annotated[bool, Meta(description="accuracy and loss on all training data, and the generalisation gap")] = (
         False
@@ -70,7 +80,7 @@ class EvaluateOptions(Options, tag=False):
     cosine_distance: Annotated[bool, Meta(description="mean cosine distance between the cohort's updates")] = False
     metrics: Annotated[
         list[MetricOptions],
-        Meta(description='further metrics of the global model, such as ["f1", "top5", "my_file.py:MyMetric"]'),
+        Meta(description='additional metrics of the global model, such as ["f1", "top5", "my_file.py:MyMetric"]'),
     ] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -78,15 +88,15 @@ class EvaluateOptions(Options, tag=False):
 
 
 class TargetOptions(Options, tag=False, kw_only=True):
-    """What the costs are reported for."""
+    """The target value for which costs are reported, and early stopping."""
 
     metric: Annotated[
-        str, Meta(description="which metric: of every run, or one of evaluate.metrics by the name that it records")
+        str, Meta(description="metric: a built-in one, or one of evaluate.metrics by its recorded name")
     ] = "accuracy"
     value: Annotated[
-        float | None, Meta(description="the value to reach: at least, or for a loss at most; needed without patience")
+        float | None, Meta(description="value to reach: a minimum, or a maximum for a loss; required without patience")
     ] = None
-    stop: Annotated[bool, Meta(description="end the run when it is reached")] = False
+    stop: Annotated[bool, Meta(description="end the run when the value is reached")] = False
     patience: Annotated[
         Count | None,
         Meta(description="end the run after this many evaluations of the validation metric without improvement"),
@@ -94,71 +104,75 @@ class TargetOptions(Options, tag=False, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.value is None and self.patience is None:
-            raise ValueError("expected a value, a patience or both, got neither; set target.value")
+            raise ValueError("expected value, patience or both, got neither; set target.value")
         if self.value is None and self.stop:
-            raise ValueError("stop ends the run when a value is reached, but there is none; set target.value")
+            raise ValueError("stop ends the run when value is reached, but there is no value; set target.value")
         if self.value is not None and describe(self.metric).high == 1 and not 0 <= self.value <= 1:
-            raise ValueError(f"value: {self.metric} is a share, expected a number from 0 to 1, got {self.value:g}")
+            raise ValueError(f"value: expected a number from 0 to 1 for {self.metric}, got {self.value:g}")
 
     def reached(self, record: Mapping[str, Any], own: OwnFields = NO_OWN_FIELDS) -> bool:
-        """Whether a round's record shows it; `own` are the fields of the run's own metrics."""
+        """Return whether a round's record reaches the target; `own` are the fields of the run's own metrics."""
         measured, rank = record.get(self.metric), describe(self.metric, own).rank
         return measured is not None and self.value is not None and rank(measured) <= rank(self.value)
 
 
 class BudgetOptions(Options, tag=False):
-    """The first of these totals that is reached ends the run, as `rounds` does."""
+    """Limits on totals; the first one reached ends the run, as `rounds` does."""
 
     sim_seconds: Annotated[Positive | None, Meta(description="simulated seconds")] = None
     bytes_up: Annotated[Positive | None, Meta(description="bytes uploaded by all clients")] = None
     flops: Annotated[Positive | None, Meta(description="floating point operations of all clients")] = None
     local_steps: Annotated[Positive | None, Meta(description="local steps of all clients")] = None
-    energy_j: Annotated[Positive | None, Meta(description="joules used by all clients")] = None
+    energy_j: Annotated[Positive | None, Meta(description="energy in joules used by all clients")] = None
 
     def spent(self, totals: Mapping[str, float]) -> str | None:
-        """Which budget is used up."""
+        """Return the name of the first budget that is used up; None if there is none."""
         limits = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return next((name for name, limit in limits if limit is not None and totals[name] >= limit), None)
 
 
 class TraceOptions(Options, tag=False):
-    """What is looked at inside rounds and written to `traces.jsonl`; the run comes to the same."""
+    """Measurements inside rounds, written to `traces.jsonl`; they do not change the run's results."""
 
-    every: Annotated[int, Meta(ge=1, description="rounds")] = 1
-    clients: Annotated[int, Meta(ge=1, description="traced clients of a round's cohort, evenly spread over it")] = 10
-    user_accuracy: Annotated[bool, Meta(description="after every local step, on the client's own test set")] = True
-    train_accuracy: Annotated[bool, Meta(description="the same on its own training set")] = False
-    accuracy: Annotated[bool, Meta(description="the same on the pooled test set, which takes long")] = False
-    gradients: Annotated[bool, Meta(description="loss, and length of the gradient by layer, at every step")] = True
-    activations: Annotated[bool, Meta(description="how far an aggregation moves what each layer puts out")] = True
-    cosine_distance: Annotated[bool, Meta(description="between the traced clients' updates, by layer")] = True
+    every: Annotated[int, Meta(ge=1, description="rounds between traced rounds")] = 1
+    clients: Annotated[int, Meta(ge=1, description="number of traced clients, evenly spread over a round's cohort")] = (
+        10
+    )
+    user_accuracy: Annotated[bool, Meta(description="accuracy on the client's own test set after every local step")] = (
+        True
+    )
+    train_accuracy: Annotated[bool, Meta(description="accuracy on its own training set after every local step")] = False
+    accuracy: Annotated[bool, Meta(description="accuracy on the pooled test set after every local step (slow)")] = False
+    gradients: Annotated[bool, Meta(description="loss, and gradient norm by layer, at every step")] = True
+    activations: Annotated[bool, Meta(description="change of each layer's outputs by an aggregation")] = True
+    cosine_distance: Annotated[
+        bool, Meta(description="cosine distance between the traced clients' updates, by layer")
+    ] = True
 
     def __post_init__(self) -> None:
         if not any(getattr(self, name) for name in self.__struct_fields__ if name not in ("every", "clients")):
-            raise ValueError("there is nothing to trace; set one of its switches to true, or leave the table out")
+            raise ValueError("nothing is traced; set one of the switches to true, or remove the table")
 
 
 class EngineOptions(Options, tag=False):
-    """How clients are run; the result is the same to float rounding."""
+    """How clients are simulated; results are the same to float rounding."""
 
     name: Annotated[
         Literal["auto", "loop", "wire", "block", "pool", "ray"],
-        Meta(description="auto: blocks of clients where the model allows it, on worker processes where that is faster"),
+        Meta(description="auto: blocks of clients if the model allows it, on worker processes if that is faster"),
     ] = "auto"
     workers: Annotated[
         Workers | None,
-        Meta(description="processes of pool and ray (as many as there are cores)", extra=NO_EFFECT),
+        Meta(description="number of worker processes of pool and ray (one per core)", extra=NO_EFFECT),
     ] = None
     stall_s: Annotated[
-        float, Meta(ge=1, description="a worker that uses no processor time this long is replaced", extra=NO_EFFECT)
+        float, Meta(ge=1, description="a worker that uses no processor time for this long is replaced", extra=NO_EFFECT)
     ] = 60.0
-    rows: Annotated[
-        Count | None, Meta(description="clients in a block (as the cache, the model and the cores suggest)")
-    ] = None
+    rows: Annotated[Count | None, Meta(description="clients per block (chosen by cache size, model and cores)")] = None
     dtype: Annotated[Literal["float32", "float64"], Meta(description="precision of weights and gradients")] = "float32"
-    device: Annotated[Literal["cpu", "cuda", "mps"], Meta(description="where clients compute")] = "cpu"
+    device: Annotated[Literal["cpu", "cuda", "mps"], Meta(description="device on which clients compute")] = "cpu"
     matmul_precision: Annotated[
-        Literal["highest", "high", "medium"], Meta(description="of products in float32: less than highest is faster")
+        Literal["highest", "high", "medium"], Meta(description="precision of float32 matrix products; lower is faster")
     ] = "highest"
 
 
@@ -170,23 +184,23 @@ class Config(Options, tag=False, kw_only=True):
         Meta(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\Z",
             max_length=200,
-            description="names the run's directory",
-            extra={FORM: "at most 200 letters, digits and . _ + -, of which the first is a letter or a digit"},
+            description="name of the run's directory",
+            extra={FORM: "at most 200 letters, digits and . _ + -, starting with a letter or a digit"},
         ),
     ] = "run"
-    seed: Annotated[Seed | None, Meta(description="of everything random (1 if there are no seeds)")] = None
-    seeds: Annotated[Seeds | None, Meta(description="repeats, one run each")] = None
+    seed: Annotated[Seed | None, Meta(description="seed of all randomness (1 if there are no seeds)")] = None
+    seeds: Annotated[Seeds | None, Meta(description="repetitions, one run per seed")] = None
     rounds: Annotated[int, Meta(ge=1, le=10**9, description="rounds of communication")] = 100
-    data: Annotated[DataOptions, Meta(description="data set, and how it is split over clients")]
-    model: Annotated[ModelOptions, Meta(description="network")]
-    algorithm: Annotated[AlgorithmOptions, Meta(description="what clients and server do")]
+    data: Annotated[DataOptions, Meta(description="data set and its partition over clients")]
+    model: Annotated[ModelOptions, Meta(description="model")]
+    algorithm: Annotated[AlgorithmOptions, Meta(description="federated learning algorithm")]
     schedule: SchedulePlan = SchedulePlan()
     personal: Personal | None = None
     codec: CodecOptions | None = None
     cluster: Cluster | None = None
-    reduce: Annotated[ReduceOptions, Meta(description="how uploads become one")] = ByMean()
-    selection: Annotated[SelectionOptions, Meta(description="who is asked in a round")] = Uniform()
-    edge: Annotated[FixedClock | CellClock, Meta(description="how simulated time is counted")] = FixedClock()
+    reduce: Annotated[ReduceOptions, Meta(description="how uploads are aggregated")] = ByMean()
+    selection: Annotated[SelectionOptions, Meta(description="which clients are asked in a round")] = Uniform()
+    edge: Annotated[FixedClock | CellClock, Meta(description="simulated time, radio and mobility")] = FixedClock()
     evaluate: EvaluateOptions = EvaluateOptions()
     trace: Annotated[TraceOptions | None, Meta(extra=NO_EFFECT)] = None
     track: Annotated[Tracking | None, Meta(description="live tracking while the run trains", extra=NO_EFFECT)] = None
@@ -215,11 +229,9 @@ class Config(Options, tag=False, kw_only=True):
             name = tag(type(self.selection))
             raise ValueError(f"selection.name is {name}, which needs a deadline: set edge.deadline_s")
         if self.cluster is not None and self.edge.divided:
-            raise ValueError("cluster and the cells of edge both divide clients, and exclude each other; leave one out")
+            raise ValueError("cluster and the cells of edge both divide clients and exclude each other; remove one")
         if self.cluster is not None and self.edge.deadline_s is not None:
-            raise ValueError(
-                "cluster divides clients by the answers of all, so it excludes edge.deadline_s; leave one out"
-            )
+            raise ValueError("cluster needs the answers of all clients, so it excludes edge.deadline_s; remove one")
         if not self.evaluate.user_accuracy and (self.evaluate.after_training or self.evaluate.fine_tune_steps):
             raise ValueError(
                 "evaluate.after_training and evaluate.fine_tune_steps concern the user accuracy, "
@@ -233,29 +245,29 @@ class Config(Options, tag=False, kw_only=True):
             metric = self.target.metric
             kinds = {tag(kind) for kind in METRIC_KINDS}
             hint = f'; to measure it set evaluate.metrics = ["{metric}"]' if metric in kinds else nearest(metric, known)
-            raise ValueError(f"target.metric: {metric!r} is not measured{hint}; measured are {', '.join(known)}")
+            raise ValueError(f"target.metric: {metric!r} is not measured{hint}; measured metrics: {', '.join(known)}")
 
     def _refuse_without_validation(self) -> None:
-        """The test set must not decide how training goes on."""
-        looks = {
+        """Raise a ValueError if an option needs a validation split: the test set must not influence training."""
+        needs = {
             "the schedule step": self.schedule.needs_metric,
             "target.patience": self.target is not None and self.target.patience is not None,
             "target.metric": self.target is not None and measured_on(self.target.metric) == "validation split",
         }
-        for what in (what for what, does in looks.items() if does):
-            raise ValueError(f"{what} looks at the validation split, and there is none: set data.validation = 0.1")
+        for what in (what for what, does in needs.items() if does):
+            raise ValueError(f"{what} needs a validation split, but there is none: set data.validation = 0.1")
 
 
 def load(path: Path, changes: Sequence[str] = ()) -> Config:
-    """The configuration in a TOML file, with changes `a.b=v` on top.
+    """Return the configuration in a TOML file, with changes `a.b=v` applied. Raises ConfigError.
 
-    Relative paths start at the file; those of changes at the working directory.
+    Relative paths are relative to the file; those in changes, to the working directory.
     """
     return parse(change(load_raw(path), anchor(assignments(changes), Path())), path.parent)
 
 
 def load_raw(path: Path) -> dict[str, Any]:
-    """What a TOML file says, unchecked; its name names the experiment if nothing else does."""
+    """Return the contents of a TOML file, unchecked; `name` defaults to the file's stem. Raises ConfigError."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -264,12 +276,15 @@ def load_raw(path: Path) -> dict[str, Any]:
     except ValueError as error:  # TOML's own errors, and numbers of thousands of digits
         raise ConfigError(f"{path}: is not valid TOML: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{path}: its tables or lists are nested too deep") from None
+        raise ConfigError(f"{path}: its tables or lists are nested too deeply") from None
     return {"name": path.stem, **raw}
 
 
 def parse(raw: Mapping[str, Any], base: Path | None = None) -> Config:
-    """The configuration in a plain dictionary; relative paths start at `base`, or else here."""
+    """Return the configuration in a plain dictionary. Raises ConfigError.
+
+    Relative paths are relative to `base`, by default the working directory.
+    """
     if "sweep" in raw:
         raise ConfigError("sweep: this is a sweep; run it with `fedge sweep FILE`")
     settings = {key: value for key, value in raw.items() if key not in _OF_THE_RUN}
@@ -277,7 +292,7 @@ def parse(raw: Mapping[str, Any], base: Path | None = None) -> Config:
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """The configuration as a plain dictionary, complete, that `parse` reads back."""
+    """Return the configuration as a complete plain dictionary that `parse` accepts."""
     found = msgspec.to_builtins(config)
     assert isinstance(found, dict)
     return found
@@ -289,7 +304,7 @@ def effective(config: Config) -> dict[str, Any]:
 
 
 def assignments(texts: Sequence[str]) -> dict[str, object]:
-    """Changes given as `a.b=v`; v is a TOML value, or else a string. Of `a.b=` it is None, which unsets."""
+    """Parse changes given as `a.b=v`. v is a TOML value, or else a string; `a.b=` gives None, which unsets."""
     found: dict[str, object] = {}
     problems = []
     for text in texts:
@@ -303,7 +318,7 @@ def assignments(texts: Sequence[str]) -> dict[str, object]:
 
 
 def change(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
-    """A dictionary with some values, given by their path `a.b`, set; None unsets, and comes before what is set."""
+    """Return a copy with the values at the paths `a.b` set. None unsets; unsetting happens before setting."""
     changed = msgspec.to_builtins(raw)
     assert isinstance(changed, dict)
     for path, value in sorted(changes.items(), key=lambda item: item[1] is not None):
@@ -311,16 +326,16 @@ def change(raw: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, A
         table = changed
         for name in tables:
             inner = table.get(name)
-            if value is None and inner is None:  # there is nothing to unset; the schema says whether there could be
+            if value is None and inner is None:  # nothing to unset; the schema reports unknown names
                 key = name
                 break
-            if not isinstance(inner, dict):  # a name alone stands for a table with that name
+            if not isinstance(inner, dict):  # a bare name is short for a table with that name
                 inner = {"name": inner} if isinstance(inner, str) else {}
             table[name] = table = inner
         if value is None and table.pop(key, None) is not None:
             continue
         table[key] = value
-        if path in _EITHER:  # whoever sets one of the two means it instead of the other
+        if path in _EITHER:  # setting one of the two replaces the other
             table.pop(_EITHER[path], None)
     return changed
 

@@ -61,7 +61,7 @@ def test_text_output(fedge, experiment_file):
 
 def test_note_on_costs_known_only_after_training(fedge, experiment_file):
     output = fedge("costs", experiment_file, "--set", "algorithm.name=dynavg").stdout
-    assert "\nnote: a round has the exchanges train, pull, renew at most" in output
+    assert "\nnote: a round has at most the exchanges train, pull, renew" in output
     assert "dynavg, silent" in output
 
 

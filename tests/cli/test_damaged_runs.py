@@ -224,7 +224,10 @@ def test_nested_json(fedge: Callable[..., Any], runs: Path) -> None:
         ),
         (lambda state, meta: state.pop("world.seconds"), "world.seconds is missing"),
         (lambda state, meta: state.update({"world.y": torch.zeros(1)}), "world.y is unknown"),
-        (lambda state, meta: state.update({"users.accuracy": torch.zeros(1)}), "users.accuracy: expected as many rows"),
+        (
+            lambda state, meta: state.update({"users.accuracy": torch.zeros(1)}),
+            "users.accuracy: expected one row per entry",
+        ),
     ],
 )
 def test_checkpoint_of_another_run(

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fedge.cli.sweep import SweepLines, SweepPicture
 from fedge.sweeps.board import Board
-from fedge.sweeps.worker import Ended, Heard
+from fedge.sweeps.worker import Ended, ProgressMessage
 
 GRID = ["--set", "algorithm.learning_rate=[0.1,0.5]"]
 SPLIT = ["--set", "data.validation=0.1"]
@@ -33,11 +33,8 @@ def training(write_run, monkeypatch):
 
     def work(run, connection, output, parent, num_processes):
         rate = run.config["algorithm"]["learning_rate"]
-        measured = {
-            "accuracy": 1 - rate,
-            "validation_accuracy": rate,
-        }  # the test set ranks the other way
-        connection.send(Heard(1, measured, 1.0))
+        measured = {"accuracy": 1 - rate, "validation_accuracy": rate}  # the test set would rank the other way round
+        connection.send(ProgressMessage(1, measured, 1.0))
         if rate > 1:
             connection.send(Ended(f"{rate:g} is too fast", 5 if rate < 10 else 3))
         else:

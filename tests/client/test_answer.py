@@ -1,4 +1,4 @@
-"""A client's whole part in an exchange, without bytes."""
+"""A client's complete part in an exchange, before encoding."""
 
 import torch
 
@@ -22,7 +22,7 @@ def test_one_step_by_hand() -> None:
     assert given.upload["y"].tolist() == [1.3]
     assert given[:3] == (1, 1, (1, 1, 1, 4.5))
     assert given.problem == ""
-    assert kept is None  # FedAvg keeps nothing
+    assert kept is None  # FedAvg has no private state
 
 
 def test_private_state_is_returned_and_not_written() -> None:
@@ -40,7 +40,7 @@ def test_an_upload_is_encoded() -> None:
     assert given.upload.keys() == {"stream:float64:y", "stats"}
 
 
-def test_a_client_that_diverged_reports_it_if_it_cannot_encode() -> None:
+def test_a_diverged_client_reports_that_it_cannot_encode() -> None:
     made = Federation(BUILDS["codec(fedavg, full)"], mixed(), rate=1e200, steps=5)
     given, _ = ask(made, 1)
     assert given.problem == "the upload 'y' is not finite"

@@ -1,4 +1,4 @@
-"""Frozen weights and buffers of a model: part of its digest, and never changed by training."""
+"""Frozen weights and buffers of a model are part of its digest, and training never changes them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +37,7 @@ class Averaging(Scaled):
 
 
 class Hidden(Scaled):
-    """Changes its buffer where torch does not count changes."""
+    """Changes its buffer in a way that torch's version counter misses."""
 
     def forward(self, x: Tensor) -> Tensor:
         self.scale.data.add_(1)
@@ -51,7 +51,7 @@ class Replacing(Scaled):
 
 
 class Renewing(Scaled):
-    """Makes the same buffer again with every call."""
+    """Replaces its buffer by an equal copy in every call."""
 
     def forward(self, x: Tensor) -> Tensor:
         self.scale = self.scale.clone()
@@ -59,7 +59,7 @@ class Renewing(Scaled):
 
 
 class Teaching(nn.Module):
-    """Drags frozen weights behind the trained ones."""
+    """Moves frozen weights towards the trained ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,15 +84,15 @@ CHANGING: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 
 @pytest.mark.parametrize(("make", "name"), [*CHANGING.values(), (Hidden, "scale")], ids=[*CHANGING, "hidden"])
-def test_a_trial_finds_what_changes(make: Callable[[], nn.Module], name: str) -> None:
+def test_a_trial_finds_changing_constants(make: Callable[[], nn.Module], name: str) -> None:
     with pytest.raises(ModelError, match=f"^model: '{name}' changes during training"):
         Network(make, 1, "classes").try_out(SAMPLES)
 
 
 @pytest.mark.parametrize(("make", "name"), CHANGING.values(), ids=CHANGING)
 @pytest.mark.parametrize("engine", ["loop", "wire"])
-def test_clients_do_not_share_what_changes(engine: str, make: Callable[[], nn.Module], name: str) -> None:
-    """Also if the first change comes long after the trial."""
+def test_training_refuses_changing_constants(engine: str, make: Callable[[], nn.Module], name: str) -> None:
+    """Even if the first change comes long after the trial."""
     federation = Federation(FedAvg().build, mixed((4, 4)), engine, make=make, dtype=torch.float32)
     with pytest.raises(ModelError, match=f"^model: '{name}' changes during training"):
         federation.rounds(1)
@@ -165,7 +165,7 @@ def build(shape, num_outputs, kind):
         ("Lazy", "other.weight has no shape yet, as its layer is lazy; give the layer its input size"),
     ],
 )
-def test_a_users_model_is_refused_before_anything_is_written(
+def test_an_invalid_user_model_is_refused_before_anything_is_written(
     kind: str, problem: str, engine: str, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(MODEL)
@@ -183,7 +183,7 @@ def digest_of(make: Callable[[], nn.Module], seed: int = 1) -> str:
     return Network(make, seed, "classes").digest()
 
 
-def test_the_digest_is_that_of_names_shapes_and_constants() -> None:
+def test_the_digest_covers_names_shapes_and_constants() -> None:
     assert digest_of(Scaled) == digest_of(Scaled, seed=2)  # weights are sent
     others = [
         lambda: Scaled(3.0),
@@ -196,12 +196,12 @@ def test_the_digest_is_that_of_names_shapes_and_constants() -> None:
 
 
 def test_the_digest_covers_frozen_weights() -> None:
-    """Which start at random here."""
+    """Here they are initialised at random."""
     assert digest_of(Teaching) == digest_of(Teaching)
     assert digest_of(Teaching) != digest_of(Teaching, seed=2)
 
 
-def test_constants_go_by_their_names() -> None:
+def test_constants_by_name() -> None:
     found = Network(Scaled, 1, "classes").constants.tree()
     assert {name: value.tolist() for name, value in found.items()} == {"scale": [2.0] * 8}
     assert list(Network(Teaching, 1, "classes").constants.tree()) == ["teacher.weight", "teacher.bias"]

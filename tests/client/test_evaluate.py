@@ -1,4 +1,4 @@
-"""Sums over the samples of one client; the model says class 0 of inputs with the sign of its weight w = 1."""
+"""Sums over the samples of one client; the model predicts class 0 for inputs with the sign of its weight w = 1."""
 
 from math import exp, log
 
@@ -19,7 +19,7 @@ TEST = Samples(torch.tensor([[3.0]]), torch.tensor([1]))  # margin -3
 
 
 class Apart(Handmade):
-    """Test sets that are not what clients train on."""
+    """Clients whose test sets differ from their training sets."""
 
     def test(self, client: int, round: int) -> Samples:  # type: ignore[override]
         return TEST if client == 0 else Samples(*(side[:0] for side in TEST))
@@ -47,7 +47,7 @@ def test_sums_by_hand(which: Measure, expected: Sums) -> None:
     assert ask(which) == expected
 
 
-def test_the_trained_model_is_the_one_that_local_steps_reach() -> None:
+def test_the_trained_model_is_the_result_of_local_steps() -> None:
     """One step over all three samples: the gradient of log(1 + exp(-2ws)) is -2s/(1 + exp(2ws)), s = x or -x."""
     gradient = sum(-2 * s / (1 + exp(2 * s)) for s in (1, -1, 2)) / 3
     found = ask("trained", rate=0.5, steps=1, batch_size=3)
@@ -61,7 +61,7 @@ def test_a_client_without_test_samples_answers_about_its_training_data_only() ->
     assert ask("train", client=1) is not None
 
 
-def test_users_have_their_private_weights() -> None:
+def test_user_accuracy_uses_private_weights() -> None:
     made = Federation(mtfl(FedAvg().build, ["w"]), Apart([TRAIN, TRAIN], 2), make=Sign, rate=0.0)
     kept = made.clients.kept.read(0)
     flipped = {name: -value if name.endswith(".x") else value for name, value in kept.items()}

@@ -79,7 +79,7 @@ def test_the_gradient_of_labels() -> None:
 
 
 def hidden() -> nn.Module:
-    """Features (u*x, v*x), output their sum weighed by (p, q)."""
+    """A model with features (u*x, v*x), whose output is their sum weighted by (p, q)."""
     return nn.Sequential(nn.Linear(1, 2, bias=False), nn.Linear(2, 1, bias=False))
 
 
@@ -88,7 +88,7 @@ def test_a_penalty_is_added_to_the_loss() -> None:
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])  # u, v, p, q
     samples = Samples(torch.tensor([[1.0], [3.0]]), torch.tensor([[11.0], [33.0]]))
     loss, gradient, _ = network.gradient(x, torch.zeros(0), samples, penalty=lambda a: 5 * a[..., 0] + a[..., 1])
-    # the outputs are right: only the penalty is left, the mean of 5*1 + 2 and 5*3 + 6
+    # the outputs are exact, so only the penalty remains: the mean of 5*1 + 2 and 5*3 + 6
     assert loss.item() == 14
     assert gradient.tolist() == [10, 2, 0, 0]  # mean of 5*x and x
 
@@ -141,7 +141,7 @@ def test_frozen_parameters_stay() -> None:
     assert network.module[0].weight.item() == 5  # type: ignore[index]
 
 
-def test_a_gradient_changes_nothing_it_was_given() -> None:
+def test_a_gradient_does_not_modify_its_inputs() -> None:
     network = Network(normed, 1, task="classes")
     x, stats = (network.variables[name].clone() for name in ("x", "stats"))
     _, _, after = network.gradient(x, stats, batch())
@@ -162,7 +162,7 @@ def test_a_batch_of_one_uses_and_leaves_the_running_statistics() -> None:
     assert torch.equal(after, stats)
 
 
-def test_outputs_are_those_of_evaluation_mode() -> None:
+def test_outputs_are_computed_in_evaluation_mode() -> None:
     network = Network(lambda: nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(1)), 1, task="values")
     variables = {"x": torch.tensor([3.0, 1.0]), "stats": torch.tensor([2.0, 1.0 - 1e-5])}
     outputs = network.outputs(variables, torch.tensor([[2.0], [4.0]]))
@@ -170,7 +170,7 @@ def test_outputs_are_those_of_evaluation_mode() -> None:
     assert not outputs.requires_grad
 
 
-def test_a_test_set_of_any_size_is_answered_in_order() -> None:
+def test_outputs_of_a_large_test_set_are_in_order() -> None:
     network = Network(lambda: nn.Linear(1, 1, bias=False), 1, task="values")
     inputs = torch.arange(5000.0).unsqueeze(1)
     outputs = network.outputs({"x": torch.tensor([2.0]), "stats": torch.zeros(0)}, inputs)
@@ -186,7 +186,7 @@ def test_samples_are_cast_to_the_networks_dtype() -> None:
     assert classify.cast(Samples(characters, torch.tensor([0, 1]))).x.dtype == torch.int64
 
 
-def test_the_trained_module_is_free_of_the_vectors() -> None:
+def test_the_trained_module_owns_its_weights() -> None:
     network = Network(normed, 1, task="classes")
     x = torch.arange(81.0)
     module = network.trained({"x": x, "stats": torch.ones(12)})

@@ -1,4 +1,4 @@
-"""Private state of clients whose answers may not count."""
+"""Private state of clients is stored only if their answers are accepted."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def kept() -> KeptStore:
     return KeptStore(state(0), None)
 
 
-def test_nothing_is_written_before_it_counts(kept: KeptStore) -> None:
+def test_nothing_is_written_before_acceptance(kept: KeptStore) -> None:
     held = HeldState(kept, at_once=False)
     for client in (1, 2, 3):
         held.write(client, state(client))
@@ -26,7 +26,7 @@ def test_nothing_is_written_before_it_counts(kept: KeptStore) -> None:
     assert [kept.read(client)["c"].item() for client in range(4)] == [0, 1, 0, 3]
 
 
-def test_what_does_not_count_is_forgotten(kept: KeptStore) -> None:
+def test_state_of_rejected_answers_is_discarded(kept: KeptStore) -> None:
     held = HeldState(kept, at_once=False)
     held.write(2, state(2))
     held.settle([])
@@ -34,7 +34,7 @@ def test_what_does_not_count_is_forgotten(kept: KeptStore) -> None:
     assert kept.read(2)["c"].item() == 0
 
 
-def test_what_is_held_is_a_copy(kept: KeptStore) -> None:
+def test_held_state_is_a_copy(kept: KeptStore) -> None:
     held, tree = HeldState(kept, at_once=False), state(5)
     held.write(1, tree)
     tree["c"].fill_(9)
@@ -42,6 +42,6 @@ def test_what_is_held_is_a_copy(kept: KeptStore) -> None:
     assert kept.read(1)["c"].item() == 5
 
 
-def test_what_counts_already_is_written_at_once(kept: KeptStore) -> None:
+def test_state_of_accepted_answers_is_written_at_once(kept: KeptStore) -> None:
     HeldState(kept, at_once=True).write(1, state(5))
     assert kept.read(1)["c"].item() == 5

@@ -1,4 +1,4 @@
-"""A client behind a wire: honest requests, requests that do not fit it, and bytes that nobody wrote."""
+"""A client behind a wire: valid requests, requests that do not fit it, and random bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedge.core.message import EvaluationAnswer, EvaluationRequest, WorkAnswer, 
 from fedge.core.question import read_sums
 from mutations import fuzz, mutate
 
-CLIENT = 1  # of 9 samples
+CLIENT = 1  # has 9 samples
 MEASURES = ("test", "train", "user", "trained")
 SAMPLE = ("fedavg", "scaffold", "mfl", "mtfl(fedavg_adam, bn)", "clustered(fedavg)", "codec(scaffold, full)")
 
@@ -40,7 +40,7 @@ def exchange_of(made: Federation) -> tuple[Exchange, Info]:
 
 
 def work_request(made: Federation, down: Callable[[Tree], Tree] = dict, **changes: Any) -> bytes:
-    """A request as the server sends it, but for some changes of its numbers or its vectors."""
+    """Return a request of the server with some numbers or vectors changed."""
     request = made.sides.server.send(*exchange_of(made))
     return message.pack(WorkRequest(**{**msgspec.structs.asdict(request.meta()), **changes}), down(request.coded))
 
@@ -59,10 +59,10 @@ def read(served: Served) -> tuple[WorkAnswer, Tree]:
     return message.unpack(served.data, WorkAnswer)
 
 
-# ---------------------------------------------------------------- honest requests
+# ---------------------------------------------------------------- valid requests
 
 
-def test_an_answer_carries_what_the_client_did() -> None:
+def test_an_answer_reports_the_clients_work() -> None:
     made = federate("scaffold")
     before = made.clients.kept.read(CLIENT)
     served = serve(made.clients, CLIENT, work_request(made))
@@ -71,10 +71,10 @@ def test_an_answer_carries_what_the_client_did() -> None:
     assert upload.keys() == {"dy", "dc", "stats"}
     assert served.kept is not None
     assert not torch.equal(served.kept["c_i"], before["c_i"])
-    assert torch.equal(made.clients.kept.read(CLIENT)["c_i"], before["c_i"])  # until it is known that it counts
+    assert torch.equal(made.clients.kept.read(CLIENT)["c_i"], before["c_i"])  # until the answer is accepted
 
 
-def test_a_client_that_keeps_nothing_new_says_so() -> None:
+def test_unchanged_private_state_is_none() -> None:
     made = federate()
     assert serve(made.clients, CLIENT, work_request(made)).kept is None
 
@@ -92,7 +92,7 @@ def test_questions_are_answered_with_sums(measure: str, name: str) -> None:
     assert sums["count"] == 9
 
 
-def test_without_data_there_is_no_answer_to_a_question() -> None:
+def test_a_client_without_data_answers_no_question() -> None:
     made = Federation(BUILDS["fedavg"], mixed((6, 0)), engine="wire")
     for measure in ("test", "train"):
         _, tree = message.unpack(serve(made.clients, 1, question(made, measure)).data, EvaluationAnswer)
@@ -115,20 +115,20 @@ def test_without_data_there_is_no_answer_to_a_question() -> None:
         ({"round": 2**63}, "expected a round"),
         ({"num_clients": 0}, "expected a round and a number of clients, got 2 and 0"),
         ({"num_clients": 2**64 - 1}, "expected a round"),
-        ({"rate": float("nan")}, "expected finite step sizes, got nan"),
-        ({"server_rate": float("inf")}, "expected finite step sizes, got 0.1 and inf"),
+        ({"rate": float("nan")}, "expected finite learning rates, got nan"),
+        ({"server_rate": float("inf")}, "expected finite learning rates, got 0.1 and inf"),
     ],
 )
-def test_numbers_that_no_server_chooses(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_numbers_are_refused(changes: dict[str, Any], complaint: str) -> None:
     made = federate()
     with pytest.raises(StreamError, match=complaint):
         serve(made.clients, CLIENT, work_request(made, **changes))
 
 
 DOWNLOADS: dict[str, tuple[Callable[[Tree], Tree], str]] = {
-    "one missing": (lambda down: {"x": down["x"]}, "the request lacks what the algorithm needs"),
-    "nothing": (lambda down: {}, "the request lacks what the algorithm needs"),
-    "unknown": (lambda down: {**down, "z": down["x"]}, "'z' was sent, which is no vector of this algorithm"),
+    "one missing": (lambda down: {"x": down["x"]}, "the request lacks a vector that the algorithm needs"),
+    "nothing": (lambda down: {}, "the request lacks a vector that the algorithm needs"),
+    "unknown": (lambda down: {**down, "z": down["x"]}, "'z' was sent, but this algorithm has no such vector"),
     "short": (lambda down: {**down, "x": down["x"][:1]}, r"expected 'x' as torch.float64 of shape \[81\], got .*\[1\]"),
     "rows": (lambda down: {**down, "x": down["x"][None]}, r"got torch.float64 of shape \[1, 81\]"),
     "half": (lambda down: {**down, "x": down["x"].half()}, r"got torch.float16 of shape \[81\]"),
@@ -137,7 +137,7 @@ DOWNLOADS: dict[str, tuple[Callable[[Tree], Tree], str]] = {
 
 @pytest.mark.parametrize("form", DOWNLOADS)
 @pytest.mark.parametrize("ask", [work_request, lambda made, down: question(made, "trained", down)])
-def test_a_download_of_another_form(ask: Callable[..., bytes], form: str) -> None:
+def test_a_download_with_wrong_names_or_shapes_is_refused(ask: Callable[..., bytes], form: str) -> None:
     made = federate()
     down, complaint = DOWNLOADS[form]
     with pytest.raises(StreamError, match=complaint):
@@ -146,13 +146,13 @@ def test_a_download_of_another_form(ask: Callable[..., bytes], form: str) -> Non
 
 @pytest.mark.parametrize("form", DOWNLOADS)
 @pytest.mark.parametrize("measure", ["test", "train", "user"])
-def test_a_model_of_another_form(measure: str, form: str) -> None:
+def test_a_model_with_wrong_names_or_shapes_is_refused(measure: str, form: str) -> None:
     made = federate()
     with pytest.raises(StreamError, match=r"expected the variables of a model|expected 'x' as|'z' was sent"):
         serve(made.clients, CLIENT, question(made, measure, DOWNLOADS[form][0]))
 
 
-def test_models_of_clusters_of_another_form() -> None:
+def test_cluster_models_with_wrong_shapes_are_refused() -> None:
     """The client is in a cluster whose model was not sent, or has another shape."""
     made = Federation(BUILDS["clustered(fedavg)"], mixed(), engine="wire").rounds(2)
     clusters = {client: int(made.clients.kept.read(client)["cluster"]) for client in range(4)}
@@ -162,7 +162,7 @@ def test_models_of_clusters_of_another_form() -> None:
         return question(made, "user", lambda down: {**down, "clusters.x": change(down["clusters.x"])})
 
     assert message.unpack(serve(made.clients, client, models(lambda x: x)).data, EvaluationAnswer)[1]
-    with pytest.raises(StreamError, match="the request lacks what the algorithm needs"):
+    with pytest.raises(StreamError, match="the request lacks a vector that the algorithm needs"):
         serve(made.clients, client, models(lambda x: x[:1]))
     with pytest.raises(StreamError, match=r"expected 'clusters.x' as .*\[81\], got .*\[3\]"):
         serve(made.clients, client, models(lambda x: x[:, :3].clone()))
@@ -182,7 +182,7 @@ def test_a_client_without_samples_cannot_work() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BUILDS if not name.startswith(("dynavg", "periodic"))])
-def test_any_vector_that_is_missing_is_noticed(name: str) -> None:
+def test_any_missing_vector_is_refused(name: str) -> None:
     made = federate(name)
     whole = made.sides.server.send(*exchange_of(made)).coded
     for lost in whole:
@@ -191,7 +191,7 @@ def test_any_vector_that_is_missing_is_noticed(name: str) -> None:
             serve(made.clients, CLIENT, work_request(made, lambda down, rest=rest: rest))
 
 
-# ---------------------------------------------------------------- bytes that nobody wrote
+# ---------------------------------------------------------------- random bytes
 
 
 def sealed(data: bytes) -> bytes:
@@ -199,7 +199,7 @@ def sealed(data: bytes) -> bytes:
 
 
 def forge(samples: list[bytes], rng: random.Random) -> bytes:
-    """A changed request; in four cases of five its checksum is right, in two only its numbers or entries changed."""
+    """Return a mutated request: in four cases of five with a valid checksum, in two with changed numbers or entries."""
     data = rng.choice(samples)
     which = rng.randrange(5)
     if which == 0:
@@ -226,7 +226,7 @@ def framed(header: bytes, body: bytes) -> bytes:
 
 
 def brief(side: ClientSide, case: bytes) -> Served | None:
-    """Serve a request, unless it asks for so much work that it would take long: that is its right."""
+    """Serve a request, unless it asks for a lot of work, which is valid but would take long."""
     try:
         meta, _ = message.unpack(case, (WorkRequest, EvaluationRequest))
     except StreamError:
@@ -239,7 +239,7 @@ def brief(side: ClientSide, case: bytes) -> Served | None:
 
 @pytest.mark.parametrize("num_cases", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
 def test_any_bytes_are_answered_or_refused(num_cases: int) -> None:
-    """Of an algorithm with private state, with downloads that are encoded, and of one whose clients have clusters."""
+    """For algorithms with private state, with encoded downloads, and with clusters."""
     sides: dict[bytes, ClientSide] = {}
     for name in SAMPLE:
         made = federate(name)
@@ -254,9 +254,9 @@ def test_any_bytes_are_answered_or_refused(num_cases: int) -> None:
 
     found = fuzz(make, lambda case: brief(by_case[case], case), StreamError, num_cases, lambda case: 1 << 20)
     checksums = sum(count for text, count in found.items() if "checksum" in text)
-    assert 0 < checksums < num_cases / 4  # most cases reach what lies behind it
+    assert 0 < checksums < num_cases / 4  # most cases pass the checksum
     assert found[""] > num_cases / 20
-    for part in ("works", "num_steps", "no vector of this algorithm", "of shape", "the variables of a model"):
+    for part in ("works", "num_steps", "this algorithm has no such vector", "of shape", "the variables of a model"):
         assert any(part in text for text in found), part
 
 

@@ -1,4 +1,4 @@
-"""A client's state directory: whole at every moment, and never that of somebody else."""
+"""A client's state directory: consistent at every moment, and never another client's."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_missing_version(path: Path) -> None:
             state.read(THIRD)
 
 
-def test_another_run_starts_fresh_and_the_first_one_is_still_there(path: Path) -> None:
+def test_another_run_starts_fresh_and_the_first_one_is_kept(path: Path) -> None:
     with StateDirectory(path, "pi") as state:
         state.begin("one", 3)
         state.write(FIRST, tree(1))
@@ -108,9 +108,9 @@ def test_reset(path: Path) -> None:
 def test_another_number(path: Path) -> None:
     with StateDirectory(path, "pi") as state:
         state.begin("ab12", 2)
-        state.begin("ab12", 3)  # it had not joined as 2, and somebody else did meanwhile
+        state.begin("ab12", 3)  # it had not joined as 2, which another client has taken since
         state.write(FIRST, tree(1.0))
-        with pytest.raises(RunError, match="belongs to client 3 of run ab12, but the server now says 4"):
+        with pytest.raises(RunError, match="belongs to client 3 of run ab12, but the server now calls it client 4"):
             state.begin("ab12", 4)
 
 
@@ -153,7 +153,7 @@ FULL_DISK = 7
 
 
 def take_part(path: Path) -> None:
-    """Two rounds of two exchanges, each round twice; tells what it will keep, and what it surely has written."""
+    """Run two rounds of two exchanges, each round twice; log which versions it keeps and has written."""
     told = path.with_name(f"{path.name}.told")
 
     def tell(what: str, versions: list[Version]) -> None:
@@ -177,7 +177,7 @@ def take_part(path: Path) -> None:
 
 
 def expected(told: Path) -> set[Version]:
-    """The versions that the process surely had when it ended."""
+    """Return the versions that the process must have had when it ended."""
     versions: set[Version] = set()
     for line in told.read_text().splitlines() if told.exists() else ():
         what, named = json.loads(line)
@@ -190,7 +190,7 @@ def expected(told: Path) -> set[Version]:
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["kill", "kill-half", "fail", "fail-half"])
 def test_ended_at_every_call(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written is there until it may be deleted, and every version that is there is whole."""
+    """Written versions exist until they may be deleted, and every existing version is complete."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
     end = FULL_DISK if mode.startswith("fail") else -signal.SIGKILL
     codes = []
@@ -226,7 +226,7 @@ def test_killed_at_every_call_of_a_reset(tmp_path: Path, monkeypatch: pytest.Mon
         codes.append(os.waitstatus_to_exitcode(os.waitpid(spawn(partial(reset, path), fatal, "kill"), 0)[1]))
         with StateDirectory(path, "pi") as state:
             state.begin("ab12", 3)
-            found = state.read(FIRST)  # never an error: either as before, or fresh
+            found = state.read(FIRST)  # never an error: either unchanged or fresh
             outcomes.add(found is None)
             assert state.versions() == ([] if found is None else [FIRST])
         if codes[-1] != -signal.SIGKILL:
@@ -354,7 +354,7 @@ def test_hostile_versions(path: Path, version: Version) -> None:
         assert state.versions() == [huge]
 
 
-def test_more_versions_than_there_can_be(path: Path) -> None:
+def test_too_many_versions(path: Path) -> None:
     with StateDirectory(path, "pi") as state:
         state.begin("ab12", 3)
         with pytest.raises(ValueError, match="at most 3"):

@@ -1,4 +1,4 @@
-"""What else there is to choose from."""
+"""Quotes of alternative algorithms."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_configured_one_is_also_compressed() -> None:
     assert ratios == sorted(ratios)
 
 
-def test_others_take_as_many_steps_on_as_large_batches() -> None:
+def test_alternatives_have_the_same_steps_and_batch_size() -> None:
     algorithm = {"name": "scaffold", "local_steps": 7, "batch_size": 5}
     quotes = {each.algorithm: each.quote for each in found(algorithm)}
     assert {quote.local_steps for name, quote in quotes.items() if name != "dsgd"} == {7}
@@ -65,10 +65,10 @@ def test_others_take_as_many_steps_on_as_large_batches() -> None:
     assert quotes["fedavg"].flops == 7 * (5 * 3 * 784 * 10 + 2 * 7850)
 
 
-def test_what_cannot_be_built_is_left_out() -> None:
+def test_algorithms_that_cannot_be_built_are_skipped() -> None:
     listed = names(found(personal={"private": ["1.bias"]}))
     assert "fedmax" not in listed  # a linear model has no features
-    assert "dynavg" not in listed  # has several exchanges, around which nothing can be private
+    assert "dynavg" not in listed  # has several exchanges, which cannot be combined with private tensors
     assert "mfl(adam)" in listed
 
 
@@ -81,7 +81,7 @@ def test_schedules_of_rates_do_not_matter() -> None:
     assert quotes["fedavg"].local_steps == quotes["fedsgd"].local_steps == 1  # the first round has one step
 
 
-def test_private_tensors_do_not_travel() -> None:
+def test_private_tensors_are_not_sent() -> None:
     shared = (784 * 10) / 7850  # all but the biases
     quotes = {each.algorithm: each.quote for each in found(personal={"private": ["1.bias"]})}
     assert quotes["fedavg"].vectors_up == pytest.approx(shared)
@@ -89,7 +89,7 @@ def test_private_tensors_do_not_travel() -> None:
     assert quotes["fedavg"].kept == pytest.approx(1 - shared)
 
 
-def test_quotes_are_those_of_a_forecast() -> None:
+def test_quotes_equal_those_of_a_forecast() -> None:
     config = parse({"data": {"name": "digits", "clients": 10}, "model": "logistic", "algorithm": "mimelite"})
     quotes = {each.algorithm: each.quote for each in found()}
     assert quotes["mimelite(adam)"] == Forecast(Setup.of(config, 1)).quote()

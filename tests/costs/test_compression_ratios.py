@@ -1,4 +1,4 @@
-"""Figure 3.2 of the thesis: a model of one large matrix has next to no bits for each tensor."""
+"""Mills (2023), figure 3.2: in a model of one large matrix, the overhead per tensor is negligible."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def test_ratios_of_a_large_matrix() -> None:
     with torch.device("meta"):
         layout = Layout.of(nn.Linear(4000, 1000, bias=False))
     found = {ratio.sparsity: ratio for ratio in ratios(layout)}
-    # the values of the specification, without the terms that each tensor adds
+    # the published values, without the overhead of each tensor
     for sparsity, bits, fedavg, ce_fedavg in (
         (0.6, 2.5, 7.619, 9.057),
         (0.9, 4.7558, 25.087, 33.385),
@@ -23,8 +23,8 @@ def test_ratios_of_a_large_matrix() -> None:
         assert found[sparsity].ce_fedavg == pytest.approx(ce_fedavg, rel=1e-3)
 
 
-def test_biases_make_it_less() -> None:
-    """They are sent whole, in 8 bits."""
+def test_biases_lower_the_ratio() -> None:
+    """They are sent dense, in 8 bits."""
     with torch.device("meta"):
         few, many = (Layout.of(nn.Linear(100, 10, bias=bias)) for bias in (False, True))
     for without, having in zip(ratios(few), ratios(many), strict=True):

@@ -1,4 +1,4 @@
-"""What is forecast is what a run records, and what the documents say."""
+"""Forecast costs equal those that a run records, and the published ones."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_equals_what_a_run_records(algorithm: dict[str, Any], experiment: Any, t
 
 
 def test_no_algorithm_is_forgotten() -> None:
-    compared = {table["name"] for table in ALGORITHM_TABLES} | {"dynavg", "ce_fedavg"}  # these by tests of their own
-    compared |= {"dynavg_svd", "dynavg_loss"}  # of which only training tells who talks
+    compared = {table["name"] for table in ALGORITHM_TABLES} | {"dynavg", "ce_fedavg"}  # these have their own tests
+    compared |= {"dynavg_svd", "dynavg_loss"}  # who communicates depends on training
     assert compared == {tag(kind) for kind in ALGORITHMS}
 
 
@@ -143,10 +143,10 @@ def assert_equal(raw: dict[str, Any], tmp_path: Path, still: bool = False) -> No
     ],
     ids=lambda tables: " ".join(map(str, tables.values())),
 )
-def test_sparse_uploads_are_near(tables: dict[str, Any], experiment: Any, tmp_path: Path) -> None:
+def test_sparse_uploads_are_close(tables: dict[str, Any], experiment: Any, tmp_path: Path) -> None:
     raw = experiment({"name": "fedavg", "local_steps": 5}) | tables
     for mine, real in zip(forecast(raw).rounds(), records(raw, tmp_path), strict=True):
-        # What stands beside a stream begins at a multiple of 64 bytes, so a byte more may cost a message 64.
+        # Entries beside a stream are aligned to 64 bytes, so one more byte may cost a message 64.
         assert mine["bytes_up"] == pytest.approx(real["bytes_up"], rel=0.02, abs=64 * real["reported"])
         assert [mine[name] for name in COSTS if name != "bytes_up"] == [
             real[name] for name in COSTS if name != "bytes_up"
@@ -174,7 +174,7 @@ def quote(algorithm: dict[str, Any], model: str = "mnist_2nn", **tables: Any) ->
     ],
 )
 def test_table_6_2(algorithm: str, optimiser: str | None, down: int, up: int, memory: int) -> None:
-    """With |s| = 1 vector for sgdm and rmsprop, 2 for adam."""
+    """Mills (2023), table 6.2, with |s| = 1 vector for sgdm and rmsprop, 2 for adam."""
     chosen = {"name": algorithm} | ({"optimiser": optimiser} if optimiser else {})
     found = quote(chosen, "nn")
     assert (found.vectors_down, found.vectors_up, found.memory, found.kept) == (down, up, memory, 0)
@@ -183,7 +183,7 @@ def test_table_6_2(algorithm: str, optimiser: str | None, down: int, up: int, me
 @pytest.mark.parametrize(
     ("algorithm", "memory", "kept"), [("scaffold", 2, 1), ("independent", 1, 1), ("pfedme", 2, 1), ("dynavg", 1, 2)]
 )
-def test_what_clients_keep(algorithm: str, memory: int, kept: int) -> None:
+def test_size_of_private_state(algorithm: str, memory: int, kept: int) -> None:
     found = quote({"name": algorithm}, "logistic")
     assert (found.memory, found.kept) == (memory, kept)
 
@@ -202,14 +202,14 @@ def test_what_clients_keep(algorithm: str, memory: int, kept: int) -> None:
     ],
 )
 def test_table_b_2(algorithm: str, optimiser: str | None, published: float) -> None:
-    """FEMNIST, K = 10, B = 32, in 1e8 FLOPs; its 62 classes come with the data."""
+    """Mills (2023), table B.2: FEMNIST, K = 10, B = 32, in 1e8 FLOPs; its 62 classes come with the data."""
     chosen = {"name": algorithm, "batch_size": 32, "local_steps": 10} | ({"optimiser": optimiser} if optimiser else {})
     data = {"name": "digits", "clients": 20}
     config = parse({"data": data, "model": "femnist_cnn", "algorithm": chosen})
     setup = Setup.of(config, 1)
     network = setup.network
     found = Forecast(setup).quote()
-    # digits have 10 classes: what 52 more add to the last layer, of 128 inputs, is added by hand
+    # digits have 10 classes: the other 52 of the last layer, with 128 inputs, are added by hand
     features = network.layout.params[-2].shape[1]
     gradient = 3 * 52 * features
     per_param = (found.flops / 10 - 32 * setup.flops_per_sample) / network.layout.num_params
@@ -221,7 +221,7 @@ def test_table_b_2(algorithm: str, optimiser: str | None, published: float) -> N
 def test_mimelite_adds_a_gradient_over_all_samples() -> None:
     amount = {"optimiser": "adam", "local_steps": 10}
     fixed, full = (quote({"name": name, **amount}, "logistic") for name in ("fedgbo", "mimelite"))
-    samples_per_client = 1438 / 20  # of 1797 digits a fifth are for testing
+    samples_per_client = 1438 / 20  # a fifth of the 1797 digits is the test set
     assert full.flops - fixed.flops == pytest.approx(samples_per_client * 3 * 784 * 10, rel=0.02)
 
 
@@ -229,7 +229,7 @@ def test_mimelite_adds_a_gradient_over_all_samples() -> None:
     ("sparsity", "fedavg", "ce_fedavg"), [(0.6, 7.619, 9.057), (0.9, 25.087, 33.385), (0.95, 46.424, 64.460)]
 )
 def test_figure_3_2(sparsity: float, fedavg: float, ce_fedavg: float) -> None:
-    """The published ratios leave out what each tensor adds, which the larger the ratio weighs the more."""
+    """Mills (2023), figure 3.2: published ratios leave out the overhead per tensor, which matters for large ones."""
     assert 32 / bits_per_value(sparsity, moments=False) == pytest.approx(fedavg, abs=5e-4)
     assert 96 / bits_per_value(sparsity, moments=True) == pytest.approx(ce_fedavg, abs=5e-4)
     up = [f"sparsify({sparsity})", "uniq", "golomb"]
@@ -239,7 +239,7 @@ def test_figure_3_2(sparsity: float, fedavg: float, ce_fedavg: float) -> None:
     config = parse({"data": "digits", "model": "mnist_2nn", "algorithm": "fedavg"})
     chain = parse_chain(up)
     assert chain is not None
-    # The head of a message takes 192 bytes here, its checksum 4.
+    # Here a message has a header of 192 bytes and a checksum of 4.
     expected = 192 + expected_bits(chain, Setup.of(config, 1).network.layout) / 8 + 4
     assert plain.bytes_up == pytest.approx(expected, rel=0.01)
 
@@ -261,24 +261,24 @@ def test_all_rounds_follow_the_schedule() -> None:
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
-        ({"schedule": {"local_steps": {"name": "error"}}}, "schedule.local_steps follows"),
+        ({"schedule": {"local_steps": {"name": "error"}}}, "schedule.local_steps depends"),
         ({"cluster": {"round": 2}}, "all available clients take part in round 2"),
         ({"target": {"value": 0.9, "stop": True}}, "target.value"),
         ({"codec": {"up": ["sparsify(0.9)"]}}, "compressed uploads"),
-        ({"algorithm": "dynavg"}, "train, pull, renew at most"),
-        ({"edge": {"deadline_s": 5}}, "edge.deadline_s: everybody is counted as in time"),
+        ({"algorithm": "dynavg"}, "at most the exchanges train, pull, renew"),
+        ({"edge": {"deadline_s": 5}}, "edge.deadline_s: all clients are counted as in time"),
         ({"schedule": {"local_steps": {"name": "exp", "decay": 0.9}}, "target": {"value": 0.9}}, None),
     ],
     ids=str,
 )
-def test_says_what_only_training_can_tell(tables: dict[str, Any], said: str | None) -> None:
+def test_notes_on_what_depends_on_training(tables: dict[str, Any], said: str | None) -> None:
     raw = {"data": {"name": "digits", "clients": 10}, "model": "logistic", "algorithm": "fedavg"} | tables
     notes = list(forecast(raw).notes())
     assert len(notes) == (0 if said is None else 1)
     assert said is None or said in notes[0]
 
 
-def test_in_the_round_that_divides_clients_all_take_part() -> None:
+def test_all_clients_take_part_in_the_clustering_round() -> None:
     raw = {
         "rounds": 3,
         "data": {"name": "digits", "clients": 10},

@@ -1,4 +1,4 @@
-"""Starting, stopping and waiting for `fedge` processes."""
+"""Start, stop and wait for `fedge` processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-PATIENCE_S = 120.0  # what has not happened by then never will, even on a busy machine
+PATIENCE_S = 120.0  # a generous deadline, even on a busy machine
 _UNSET = ("FEDGE_DATA", "FEDGE_DEBUG", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")
 
 
 class Ended(NamedTuple):
-    """A process that is over."""
+    """A process that has ended."""
 
     code: int  # negative: the signal that ended it
     out: str
@@ -28,10 +28,10 @@ class Ended(NamedTuple):
 
 
 class Fedge:
-    """Makes processes that are the command, by the nursery; see there."""
+    """Starts `fedge` processes by forking from the nursery (see nursery.py)."""
 
     def __init__(self, folder: Path) -> None:
-        """Their output goes to files in `folder`."""
+        """Write the output of processes to files in `folder`."""
         self._folder = folder
         self._numbers = count()
         self._nursery = subprocess.Popen(
@@ -44,7 +44,7 @@ class Fedge:
         assert self._answer() == "ready"
 
     def __call__(self, *args: object, **options: Any) -> Ended:
-        """The command run to its end; options as of `start`."""
+        """Run the command to its end; options are those of `start`."""
         with self.start(*args, **options) as process:
             return process.wait()
 
@@ -57,9 +57,9 @@ class Fedge:
         powerless: bool = False,
         hooks: Sequence[tuple[str, str, dict[str, Any]]] = (),
     ) -> Process:
-        """The command in a process of its own.
+        """Start the command in a new process.
 
-        `file_bytes` limits the size of each file it writes; `powerless` takes root's power over permissions away.
+        `file_bytes` limits the size of each file it writes; `powerless` removes root's power over permissions.
         `hooks` are functions that the process calls first: module, name and arguments of each.
         """
         output = self._folder / str(next(self._numbers))
@@ -73,11 +73,11 @@ class Fedge:
             "hooks": list(hooks),
         }
         for file in _outputs(output):
-            file.touch()  # it may be killed before it gets there
+            file.touch()  # the process may be killed before it does this
         return Process(self, self._ask({"start": wanted}), output)
 
     def reap(self, pid: int) -> tuple[int, int] | None:
-        """Exit code and peak memory of a process that ends in time; None if it had to be killed."""
+        """Return the exit code and peak memory of a process that ends in time; None if it had to be killed."""
         self._send({"wait": pid})
         ended, _, _ = select.select([self._nursery.stdout], [], [], PATIENCE_S)
         if not ended:
@@ -107,7 +107,7 @@ class Fedge:
 
 
 class Process:
-    """A command that was started. As a context, it is over at the end."""
+    """A started command. As a context manager, it kills the process at the end."""
 
     def __init__(self, fedge: Fedge, pid: int, output: Path) -> None:
         self.pid = pid
@@ -119,18 +119,18 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, by itself or killed; Linux only."""
+        """Whether it has ended or was killed; Linux only."""
         return self._over or Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
     @property
     def err(self) -> str:
-        """What it has written to its standard error so far."""
+        """Its standard error so far."""
         return _outputs(self._output)[1].read_text()
 
     def wait(self) -> Ended:
         self._over, ended = True, self._fedge.reap(self.pid)
         out, err = (file.read_text() for file in _outputs(self._output))
-        assert ended is not None, f"fedge did not end within {PATIENCE_S:g} s; it said {err}"
+        assert ended is not None, f"fedge did not end within {PATIENCE_S:g} s; its messages: {err}"
         return Ended(ended[0], out, err, ended[1])
 
     def kill(self) -> Ended:
@@ -146,8 +146,8 @@ class Process:
 
 
 def start_cold(*args: object, folder: Path) -> subprocess.Popen[str]:
-    """The command in a process that shares nothing with others, as a shell starts it."""
-    # Python ignores Ctrl-C if whoever started it did, such as a script that runs the tests in the background.
+    """Start the command in a fresh interpreter, as a shell does."""
+    # Python ignores Ctrl-C if its parent did, such as a script that runs the tests in the background.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fedge.cli import main; main()"
     command = [sys.executable, "-c", code, *map(str, args)]
     pipe = subprocess.PIPE
@@ -155,16 +155,16 @@ def start_cold(*args: object, folder: Path) -> subprocess.Popen[str]:
 
 
 def environment() -> dict[str, str]:
-    """That of the tests, without what changes messages or where data is found."""
+    """Return the environment without variables that change messages or data paths."""
     kept = {name: value for name, value in os.environ.items() if name not in _UNSET}
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "NO_COLOR": "1"}
 
 
 def wait_until(happened: Callable[[], bool], pause_s: float = 0.002) -> None:
-    """Look again and again."""
+    """Poll a condition until it holds or the deadline passes."""
     deadline = time.monotonic() + PATIENCE_S
     while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(pause_s)
 
 

@@ -1,4 +1,4 @@
-"""Where the runs of a test are kept."""
+"""Fixtures of the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Where runs are kept."""
+    """The folder for runs."""
     return tmp_path / "runs"

@@ -1,4 +1,4 @@
-"""Experiments that train in no time, and what their runs leave behind."""
+"""Experiments that train quickly, and functions that read their runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SMALL: Settings = {
     "selection": {"count": 3},
     "checkpoint": {"every": 1},
 }
-"""Nothing special, and fast."""
+"""A small default experiment that is fast."""
 
-_CLOCK = ("seconds",)  # what two runs of the same experiment differ in
+_CLOCK = ("seconds",)  # fields that differ between two runs of the same experiment
 
 
 class Stopping(Silent):
-    """Ends a run after round 5, which is then in its file: what was saved last is an earlier one."""
+    """Ends a run after round 5, which is recorded, while the last checkpoint is of an earlier round."""
 
     def round(self, record: Mapping[str, Any]) -> None:
         if record["round"] == 5:
@@ -39,7 +39,7 @@ class Stopping(Silent):
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:
-    """Settings with others on top; of a table, only the keys given, unless it gets another name."""
+    """Return settings with changes; a table is merged by key, unless its name changes."""
     merged = dict(settings)
     for name, value in changes.items():
         before = merged.get(name)
@@ -49,7 +49,7 @@ def changed(settings: Settings, **changes: Any) -> Settings:
 
 
 def write(folder: Path, settings: Settings) -> Path:
-    """An experiment file."""
+    """Write an experiment file and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "experiment.toml"
     file.write_text(tomli_w.dumps(settings))
@@ -57,18 +57,18 @@ def write(folder: Path, settings: Settings) -> Path:
 
 
 def records(run: Path) -> list[dict[str, Any]]:
-    """What was recorded of each round, but for the time that it really took."""
+    """Return the records of all rounds, without measured times."""
     lines = (run / "rounds.jsonl").read_text().splitlines()
     return [_timeless(json.loads(line)) for line in lines]
 
 
 def summary(run: Path) -> dict[str, Any]:
-    """What a run came to, but for the time that it really took."""
+    """Return the results of a run, without measured times."""
     return _timeless(json.loads((run / "summary.json").read_text()))
 
 
 def assert_same(run: Path, undisturbed: Path) -> None:
-    """Two complete runs have come to the same, bit for bit."""
+    """Check that two complete runs have bit-identical results."""
     assert records(run) == records(undisturbed)
     assert summary(run) == summary(undisturbed)
     assert (run / "clients.jsonl").read_bytes() == (undisturbed / "clients.jsonl").read_bytes()
@@ -77,13 +77,13 @@ def assert_same(run: Path, undisturbed: Path) -> None:
 
 
 def snapshot(folder: Path) -> dict[Path, tuple[int, bytes]]:
-    """All files in a folder: when they were last changed, and their content. A lock may be held and released."""
+    """Return modification time and content of all files in a folder, except locks, which may be held and released."""
     files = [file for file in folder.rglob("*") if file.is_file() and file.name != "lock"]
     return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
 
 
 def kept(run: Path) -> dict[int, bytes]:
-    """What each client keeps, as of the last checkpoint."""
+    """Return the clients' private state at the last checkpoint."""
     checkpoint = load(run / "checkpoint" / "state.safetensors")
     assert checkpoint is not None
     if not checkpoint.kept:
@@ -95,7 +95,7 @@ def kept(run: Path) -> dict[int, bytes]:
 
 
 def _saved(run: Path) -> Iterator[tuple[str, Any]]:
-    """All of the last checkpoint, wherever on disk it lies."""
+    """Return everything in the last checkpoint."""
     checkpoint = load(run / "checkpoint" / "state.safetensors")
     assert checkpoint is not None
     for name, tensor in checkpoint.state.items():

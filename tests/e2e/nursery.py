@@ -1,12 +1,12 @@
-"""Forks processes that are the `fedge` command, from one that has imported all it needs.
+"""Fork `fedge` processes from one that has already imported everything.
 
-Importing torch takes seconds, and these tests start hundreds of processes. This one reads requests from its standard
-input, a line of JSON each, and answers each with a line:
+Importing torch takes seconds, and these tests start hundreds of processes. This process reads requests from its
+standard input, one line of JSON each, and answers each with a line:
 
 {"start": {"args": [...], "folder": ..., ...}}    the child's process id; see `become`
 {"wait": process id}                              the child's exit code and peak memory
 
-A child is not reaped before it is waited for, so that its id stays its own.
+A child is not reaped before it is waited for, so that its process id is not reused.
 """
 
 import ctypes
@@ -30,16 +30,16 @@ from fedge.cli import app, main
 
 
 def warm_up() -> None:
-    """Run the command once, since much is imported or set up when it is first needed."""
+    """Run the command once, since many imports and set-ups are lazy."""
     with TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         file = write(Path(folder), SMALL)
         app(["run", str(file), "--runs", f"{folder}/runs"], prog_name="fedge", standalone_mode=False)
     gc.collect()
-    gc.freeze()  # so that children do not copy it all by looking for garbage
+    gc.freeze()  # so that garbage collection in children does not copy all memory
 
 
 def serve() -> dict[str, Any] | None:
-    """Answer requests. Returns in every child, with what it was asked to be, and at the end of the input."""
+    """Answer requests. Returns in every child, with its request, and at the end of the input."""
     print('"ready"', flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -55,10 +55,10 @@ def serve() -> dict[str, Any] | None:
 
 
 def become(wanted: dict[str, Any]) -> None:
-    """Make this process the one that was asked for."""
+    """Set up this process as requested."""
     os.chdir(wanted["folder"])
     os.environ.update(wanted["environment"])
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which it is not for tests in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # not the default for tests in the background
     redirect(0, Path(os.devnull), os.O_RDONLY)
     output = Path(wanted["output"])
     redirect(1, output.with_suffix(".out"), os.O_WRONLY | os.O_CREAT)
@@ -79,14 +79,14 @@ def redirect(number: int, path: Path, flags: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Make root a person like any other, who may not write where the permissions say so."""
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3 of the call, this process
+    """Drop root's capabilities, so that file permissions apply."""
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3 of the interface, this process
     if ctypes.CDLL(None, use_errno=True).capset(header, (ctypes.c_uint32 * 6)()):
         raise OSError(ctypes.get_errno(), "capset failed")
 
 
 def finish() -> None:
-    """Be the command, and end as it does; but at once, as tearing down what was never used takes long."""
+    """Run the command and exit with its code, immediately, since tearing down unused modules is slow."""
     code: Any = 0
     try:
         main()
@@ -101,7 +101,7 @@ def finish() -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # a pool of threads would not be there after a fork
+    torch.set_num_threads(1)  # a thread pool would not survive a fork
     warm_up()
     assert "grpc" not in sys.modules, "grpc does not survive a fork"
     if (wanted := serve()) is not None:

@@ -1,4 +1,4 @@
-"""What is wrong with an experiment is said before anything is written, with the exit code of its kind."""
+"""Invalid experiments are reported before anything is written, with the exit code of the error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build(shape, num_outputs):
 
 
 def refuse(fedge: Fedge, tmp_path: Path, settings: Settings, code: int, *fragments: str, **options: Any) -> str:
-    """The command must end with this code, say all this, and leave nothing behind."""
+    """Check that the command ends with this code, prints all these texts, and leaves nothing behind."""
     ended = fedge("run", write(tmp_path, settings), "--runs", tmp_path / "runs", **options)
     assert ended.code == code, ended.err
     assert ended.out == ""
@@ -78,8 +78,8 @@ def test_configuration(fedge: Fedge, tmp_path: Path, changes: Settings, fragment
     [
         ({"grid": [0, 3]}, ["edge.grid: expected int >= 1, got [0, 3]"]),
         ({"cells": 6, "grid": [2, 2]}, ["edge: grid [2, 2] makes 4 cells, but cells is 6; give one of them"]),
-        ({"cells": 11}, ["edge.cells: expected at most as many cells as the 10 clients, got 11; lower edge.cells"]),
-        ({}, ["edge.cells: ", "the 10 clients, got 25"]),  # as many as there are if nobody says
+        ({"cells": 11}, ["edge.cells: expected at most one cell per client (10), got 11; lower edge.cells"]),
+        ({}, ["edge.cells: ", "one cell per client (10), got 25"]),  # the default number of cells
         ({"cells": 2, "clients_per_cell": [5, 6]}, ["edge.clients_per_cell: ", "add up to the 10 clients, got 11"]),
         ({"cells": 2, "client_power_w": 0.0}, ["edge.client_power_w: expected float > 0.0, got 0"]),
         ({"cells": 2, "bandwidth_hz": -1.0}, ["edge.bandwidth_hz: expected float > 0.0, got -1"]),
@@ -101,14 +101,14 @@ def test_edge(fedge: Fedge, tmp_path: Path, edge: Settings, fragments: list[str]
         ({"selection": {"name": "fedcs"}}, ["selection.name is fedcs, which needs a deadline: set edge.deadline_s"]),
         (
             {"cluster": {"round": 2}, "edge": {"clock": "cells", "cells": 2}},
-            ["cluster and the cells of edge both divide clients, and exclude each other"],
+            ["cluster and the cells of edge both divide clients and exclude each other"],
         ),
         (
             {
                 "data": {"partition": {"name": "spatial", "grid": [1, 4]}},
                 "edge": {"clock": "cells", "grid": [2, 2]},
             },
-            ["data.partition: its grid of 1 x 4 cells is not that of edge, 2 x 2; give both the same"],
+            ["data.partition: its grid of 1 x 4 cells differs from that of edge, 2 x 2; give both the same"],
         ),
         (
             {
@@ -188,7 +188,7 @@ def test_file(fedge: Fedge, tmp_path: Path, text: str | None, fragment: str) -> 
 
 
 def test_more_clients_than_samples(fedge: Fedge, tmp_path: Path) -> None:
-    # of the 1,797 digits, every fifth is a test sample: 359
+    # every fifth of the 1,797 digits is a test sample: 359
     refuse(fedge, tmp_path, changed(SMALL, data={"clients": 1439}), 3, "data.clients", "1439 clients", "at most 1438")
 
 

@@ -1,4 +1,4 @@
-"""Run directories that cannot be used: no space, no permission, not ours, not now."""
+"""Run directories that cannot be used: no space, no permission, foreign, or in use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from e2e.command import Fedge, wait_until
 from e2e.experiments import SMALL, Settings, assert_same, changed, records, snapshot, write
 
 KEEPING = changed(SMALL, rounds=12, data={"clients": 100}, selection={"count": 10}, algorithm={"name": "scaffold"})
-"""Clients keep 31 kB each, and their file grows by 1 MB at a time."""
+"""Clients store 31 kB each, and their file grows by 1 MB at a time."""
 
 
 def refuse(fedge: Fedge, code: int, *args: object, **options: object) -> str:
-    """The command must end with this code and without a traceback; what it says."""
+    """Check that the command ends with this code and without a traceback; return its message."""
     ended = fedge(*args, **options)
     assert ended.code == code, ended.err
     assert "Traceback" not in ended.err
@@ -29,7 +29,7 @@ def refuse(fedge: Fedge, code: int, *args: object, **options: object) -> str:
     ("settings", "free_kb", "grown"),
     [
         (KEEPING, 1500, "kept.bin"),
-        (changed(SMALL, rounds=12), 60, "state.safetensors"),  # room for one checkpoint of 31 kB, and not for two
+        (changed(SMALL, rounds=12), 60, "state.safetensors"),  # room for one checkpoint of 31 kB, but not for two
     ],
 )
 def test_full_disk(
@@ -111,7 +111,7 @@ def test_newer_format(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
     ("name", "content", "fragment"),
     [
         ("notes.txt", "mine", "no run at {folder}: expected config.json"),
-        ("config.json", '{"version": 3}', "{folder} is no run of fedge"),
+        ("config.json", '{"version": 3}', "{folder} is not a run of fedge"),
         ("config.json", "[1, 2", "{folder}/config.json is damaged"),
     ],
 )
@@ -123,7 +123,7 @@ def test_foreign_folder(fedge: Fedge, tmp_path: Path, runs: Path, name: str, con
     assert fragment.format(folder=folder) in refuse(fedge, 6, "resume", folder)
     assert snapshot(runs) == before
     assert fedge("run", write(tmp_path, SMALL), "--runs", runs).code == 0
-    assert len(records(runs / "small-2")) == SMALL["rounds"]  # beside what is there, not on top of it
+    assert len(records(runs / "small-2")) == SMALL["rounds"]  # next to the existing folder, not over it
     assert snapshot(folder) == before
 
 

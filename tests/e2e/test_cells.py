@@ -1,4 +1,4 @@
-"""Runs in which clients are somewhere, move, come late or cannot be asked at all."""
+"""Runs in which clients are in cells, move, are late or unavailable."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ ONLY_WITH_CELLS = ("weight_divergence", "bytes_backhaul")
     ],
     ids=["fedavg", "scaffold", "mtfl", "dynavg", "ce_fedavg", "codec", "schedule"],
 )
-def test_one_cell_is_no_cells(changes: Settings, tmp_path: Path) -> None:
-    """Model and metrics are those of a flat run, bit for bit; time is another, and so is energy."""
+def test_one_cell_equals_no_cells(changes: Settings, tmp_path: Path) -> None:
+    """Model and metrics are bit-identical to a flat run; time and energy differ."""
     settings = changed(FLAT, rounds=3, **changes)
     flat = run(settings, tmp_path / "flat")
     cell = run(changed(settings, edge={"clock": "cells", "cells": 1}), tmp_path / "cell")
@@ -81,7 +81,7 @@ def test_one_cell_is_no_cells(changes: Settings, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- moving
 
 
-def test_without_mobility_nobody_moves(tmp_path: Path) -> None:
+def test_without_mobility_no_client_moves(tmp_path: Path) -> None:
     lines = run(changed(CELLS, edge={"mobility_rate": 0.0}), tmp_path).edge
     assert [line["occupancy"] for line in lines] == [[3, 3, 3]] * 4
     for line in lines:
@@ -92,14 +92,14 @@ def test_with_mobility_clients_move_and_none_is_lost(tmp_path: Path) -> None:
     lines = run(CELLS, tmp_path).edge
     assert {sum(line["occupancy"]) for line in lines} == {9}
     assert len({tuple(line["occupancy"]) for line in lines}) > 1
-    # all samples of all classes are somewhere
+    # no sample of any class is lost
     totals = [[sum(cell) for cell in zip(*line["classes"], strict=True)] for line in lines]
     assert totals == [totals[0]] * 4
-    assert sum(totals[0]) == 1438  # four of five digits of 1797 are for training
+    assert sum(totals[0]) == 1438  # four fifths of the 1797 digits are for training
 
 
-def test_private_state_is_with_its_client_wherever_it_is(tmp_path: Path) -> None:
-    """Who keeps everything private learns the same in a flat run and in cells that it moves between."""
+def test_private_state_moves_with_its_client(tmp_path: Path) -> None:
+    """A client whose model is entirely private learns the same in a flat run and when it moves between cells."""
     private = changed(FLAT, rounds=3, selection={"count": 9}, personal={"private": ["*"]})
     edge = {"clock": "cells", "cells": 3, "global_every": 2, "mobility_rate": 0.9}
     flat, moving = run(private, tmp_path / "flat"), run({**private, "edge": edge}, tmp_path / "moving")
@@ -107,7 +107,7 @@ def test_private_state_is_with_its_client_wherever_it_is(tmp_path: Path) -> None
     assert len(kept(moving.path)) == 9
 
 
-def test_only_who_took_part_has_private_state(tmp_path: Path) -> None:
+def test_only_participants_have_private_state(tmp_path: Path) -> None:
     settings = changed(CELLS, rounds=2, selection={"fraction": 0.3}, **NORMED)
     found = run(settings, tmp_path)
     assert set(kept(found.path)) == {client for line in found.edge for client in line["clients"]}
@@ -127,7 +127,7 @@ def test_several_cells_learn(algorithm: str, tmp_path: Path) -> None:
 
 
 def test_what_a_merge_costs_and_when_it_is_measured(tmp_path: Path) -> None:
-    """After every third round, and in the last one what a merge would come to."""
+    """After every third round, and in the last round for a hypothetical merge."""
     found = run(changed(CELLS, edge={"backhaul_mbps": 1.0}), tmp_path)
     rounds = found.rounds
     assert ["accuracy" in record for record in rounds] == [False, False, True, True]
@@ -138,15 +138,15 @@ def test_what_a_merge_costs_and_when_it_is_measured(tmp_path: Path) -> None:
     assert 31_400 < travelled < 31_700
     assert [record["bytes_backhaul"] for record in rounds] == [0, 0, 6 * travelled, 0]
     assert found.summary["bytes_backhaul"] == 6 * travelled
-    # latency of a round: that of the slowest cell, and at the merge the way to the centre and back at 1 Mbit/s
+    # latency of a round: that of the slowest cell, plus at a merge the transfer to the centre and back at 1 Mbit/s
     slowest = [max(filter(None, line["latency"])) for line in found.edge]
     expected = [*slowest[:2], slowest[2] + 2 * travelled * 8e-6, slowest[3]]
     assert [record["sim_seconds"] for record in rounds] == pytest.approx(expected)
     assert [line["merged"] for line in found.edge] == [False, False, True, False]
 
 
-def test_cells_that_wait_only_at_merges_are_done_earlier(tmp_path: Path) -> None:
-    """Nothing else changes: not the model, and not what each cell takes."""
+def test_cells_that_wait_only_at_merges_finish_earlier(tmp_path: Path) -> None:
+    """Nothing else changes: neither the model nor the time of each cell."""
     settings = changed(CELLS, rounds=3)
     by_round, by_merge = (run(changed(settings, edge={"sync": sync}), tmp_path / sync) for sync in ("round", "merge"))
     assert weights(by_merge) == weights(by_round)
@@ -165,7 +165,7 @@ WORLDS: dict[str, Settings] = {
     "mobility": changed(CELLS, algorithm={"name": "scaffold", "local_steps": 2}),
     "trace": changed(CELLS, edge={"mobility_rate": 0.0, "trace": "moves.csv", "sync": "merge"}),
     "deadline": changed(CELLS, edge={"deadline_s": 0.12, "sync": "merge", "dropout": 0.2}, **NORMED),
-    "by time": {
+    "fedcs": {
         **changed(CELLS, edge={"deadline_s": 0.02, "availability": {"name": "diurnal", "period_s": 0.1}}),
         "selection": {"name": "fedcs", "fraction": 1.0},
         "codec": {"up": ["error_feedback", "sparsify(0.9)", "uniq", "golomb"]},
@@ -181,10 +181,10 @@ HAPPENS: dict[str, Callable[[Run], bool]] = {
     "mobility": lambda run: len({tuple(line["occupancy"]) for line in run.edge}) > 2,
     "trace": lambda run: run.edge[0]["occupancy"] == [2, 3, 4] != run.edge[-1]["occupancy"],
     "deadline": lambda run: any(True in line["late"] for line in run.edge),
-    "by time": lambda run: len({record["cohort"] for record in run.rounds}) > 1,
+    "fedcs": lambda run: len({record["cohort"] for record in run.rounds}) > 1,
     "flat": lambda run: any(True in line["late"] for line in run.edge),
 }
-"""What each of them is there for."""
+"""The effect that each experiment must show, so that the tests are meaningful."""
 
 
 @pytest.mark.parametrize("what", WORLDS)
@@ -219,8 +219,8 @@ SLOW = changed(
 )
 
 
-def test_what_arrives_in_time_is_averaged(tmp_path: Path) -> None:
-    """As if the slow client could not have been asked; but its work is charged, and its private state stays."""
+def test_only_uploads_in_time_are_averaged(tmp_path: Path) -> None:
+    """As if the slow client were unavailable, but its work is charged, and its private state stays unchanged."""
     late = run(SLOW, tmp_path / "late")
     file = tmp_path / "on.csv"
     file.write_text("client,start,end\n" + "".join(f"{client},0,1e9\n" for client in range(8)))
@@ -240,14 +240,14 @@ def test_what_arrives_in_time_is_averaged(tmp_path: Path) -> None:
     assert [line["late"] for line in late.edge] == [[False] * 8 + [True]] * 2
 
 
-def test_who_is_too_slow_is_not_asked_by_time(tmp_path: Path) -> None:
+def test_fedcs_does_not_ask_slow_clients(tmp_path: Path) -> None:
     found = run({**SLOW, "selection": {"name": "fedcs", "fraction": 1.0}}, tmp_path)
     for record in found.rounds:
         assert [record[name] for name in ("cohort", "reported", "dropped")] == [8, 8, 0]
         assert record["sim_seconds"] < 5.0
 
 
-def test_who_drops_out_sends_nothing(tmp_path: Path) -> None:
+def test_dropped_clients_send_nothing(tmp_path: Path) -> None:
     found = run(changed(FLAT, rounds=3, selection={"count": 9}, edge={"dropout": 0.5}), tmp_path)
     for record in found.rounds:
         assert record["cohort"] == 9
@@ -256,18 +256,18 @@ def test_who_drops_out_sends_nothing(tmp_path: Path) -> None:
     assert sum(record["dropped"] for record in found.rounds) > 0
 
 
-# ---------------------------------------------------------------- nobody
+# ---------------------------------------------------------------- void rounds
 
 HOPELESS = changed(SLOW, rounds=6, edge={"seconds_per_step": 9.0, "max_void_rounds": 3})
 
 
 @pytest.mark.parametrize("selection", [{"count": 9}, {"name": "fedcs", "fraction": 1.0}])
-def test_void_rounds_end_the_run_and_it_can_go_on(
+def test_void_rounds_end_the_run_and_it_can_be_resumed(
     selection: Settings, fedge: Fedge, tmp_path: Path, runs: Path
 ) -> None:
     ended = fedge("run", write(tmp_path, {**HOPELESS, "selection": selection}), "--runs", runs)
     assert ended.code == 5
-    assert "nobody answered in 3 rounds one after another, as many as edge.max_void_rounds allows" in ended.err
+    assert "no client answered in 3 consecutive rounds, the limit of edge.max_void_rounds" in ended.err
     assert "no client can meet edge.deadline_s = 5: raise it" in ended.err
     assert f"The run is kept: fedge resume {runs}/world --set edge.deadline_s=50" in ended.err
     assert "Traceback" not in ended.err
@@ -284,8 +284,8 @@ def test_void_rounds_end_the_run_and_it_can_go_on(
     assert found[-1]["accuracy"] > found[0]["accuracy"]
 
 
-def test_a_void_round_leaves_the_model_as_it_is(tmp_path: Path) -> None:
-    """Nobody is there on the first two days, of a minute each, on which the schedule has nobody to divide by."""
+def test_a_void_round_does_not_change_the_model(tmp_path: Path) -> None:
+    """No client is available on the first two days, of a minute each, so the schedule has a cohort of zero."""
     file = tmp_path / "on.csv"
     file.write_text("client,start,end\n" + "".join(f"{client},120,1e9\n" for client in range(9)))
     settings = changed(
@@ -302,8 +302,8 @@ def test_a_void_round_leaves_the_model_as_it_is(tmp_path: Path) -> None:
     assert "train_loss" not in rounds[0]
 
 
-def test_only_void_rounds_without_a_break_end_a_run(tmp_path: Path) -> None:
-    """Nobody can be asked but in the last second of 61, and a round of two steps takes more than one."""
+def test_only_consecutive_void_rounds_end_a_run(tmp_path: Path) -> None:
+    """Clients are available only in the last second of 61, and a round of two steps takes longer than that."""
     file = tmp_path / "on.csv"
     file.write_text("client,start,end\n" + "".join(f"{client},60,61\n" for client in range(9)))
     availability = {"name": "trace", "file": str(file), "repeat_s": 61.0}
@@ -313,7 +313,7 @@ def test_only_void_rounds_without_a_break_end_a_run(tmp_path: Path) -> None:
 
 
 def test_silence_without_a_deadline_names_its_reasons(tmp_path: Path) -> None:
-    with pytest.raises(VoidError, match=r"no client could be asked: see edge\.availability and edge\.dropout"):
+    with pytest.raises(VoidError, match=r"no client was available: see edge\.availability and edge\.dropout"):
         run(changed(FLAT, edge={"dropout": 1.0, "max_void_rounds": 2}), tmp_path)
     found = records(tmp_path / "world")
     assert [(record["cohort"], record["dropped"]) for record in found] == [(4, 4), (4, 4)]
@@ -323,7 +323,7 @@ def test_silence_without_a_deadline_names_its_reasons(tmp_path: Path) -> None:
 
 
 def test_the_model_of_a_run_that_ended_between_merges(tmp_path: Path) -> None:
-    """It is what a merge would have come to: that of a run whose last round is followed by one."""
+    """It is the hypothetical merge: that of a run whose last round is followed by a merge."""
     never, merged = (run(changed(CELLS, edge={"global_every": every}), tmp_path / str(every)) for every in (9, 4))
     assert weights(never) == weights(merged)
     assert never.rounds[-1]["loss"] == merged.rounds[-1]["loss"]

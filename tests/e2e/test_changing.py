@@ -1,4 +1,4 @@
-"""What changes from round to round goes on after a stop as if there had been none."""
+"""Schedules and other state that changes between rounds continue after a stop as if there had been none."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_stopped_and_resumed(what: str, tmp_path: Path) -> None:
 
 
 def test_they_do_change(tmp_path: Path) -> None:
-    """Each setting makes another run than the one without it."""
+    """Each setting changes the run."""
     plain = records(run(PLAIN, tmp_path / "plain"))
     for what, settings in CHANGING.items():
         assert records(run(changed(PLAIN, **settings), tmp_path / what)) != plain, what
@@ -65,15 +65,15 @@ def test_they_do_change(tmp_path: Path) -> None:
 def test_steps_fall_with_the_loss(tmp_path: Path) -> None:
     path = run(changed(PLAIN, **CHANGING["in a window"]), tmp_path)
     steps = [record["num_local_steps"] for record in Run(path).rounds]
-    assert steps[:5] == [20] * 5  # the window is not full before
+    assert steps[:5] == [20] * 5  # the window is not full until then
     assert steps[-1] < 20
 
 
 @pytest.mark.parametrize(
     "algorithm", ["scaffold", *(pytest.param(name, marks=pytest.mark.full) for name in ("fedavg_adam", "pfedme"))]
 )
-def test_another_engine_goes_on_with_private_state(algorithm: str, tmp_path: Path) -> None:
-    """Private tensors, their optimiser's statistics and control variates are taken over as they are."""
+def test_another_engine_continues_with_private_state(algorithm: str, tmp_path: Path) -> None:
+    """Private tensors, their optimiser's statistics and control variates are kept unchanged."""
     private = changed(
         PLAIN,
         rounds=6,

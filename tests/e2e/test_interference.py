@@ -17,7 +17,7 @@ CELLS = {"clock": "cells", "cells": 4, "global_every": 2, "mobility_rate": 0.5, 
 
 
 class Between(Silent):
-    """Does something else after every round."""
+    """Calls a function after every round."""
 
     def __init__(self, something: Callable[[], object]) -> None:
         self._something = something
@@ -27,7 +27,7 @@ class Between(Silent):
 
 
 def experiments(folder: Path) -> list[Settings]:
-    """Two that differ in seed, number of clients, data and places, and use all that a run remembers of them."""
+    """Two experiments that differ in seed, clients, data and places, and use everything that a run caches."""
     found = []
     for seed, clients, drift in (
         (3, 10, {"name": "label_shift", "until": 3}),
@@ -66,7 +66,7 @@ def train_alone(fedge: Fedge, folder: Path, settings: Settings) -> Path:
 @pytest.mark.parametrize("engine", ["loop", "block"])
 @pytest.mark.parametrize("which", [(0, 1), (1, 0)], ids=["first", "second"])
 def test_experiments_do_not_interfere(engine: str, which: tuple[int, int], fedge: Fedge, tmp_path: Path) -> None:
-    """One runs as a whole after every round of the other; each gets what it gets in a process of its own."""
+    """One runs completely after every round of the other; both give the same results as in their own processes."""
     both = experiments(tmp_path)
     outer, inner = (changed(both[i], engine={"name": engine}) for i in which)
     nested: list[Path] = []

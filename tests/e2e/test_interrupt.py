@@ -1,4 +1,4 @@
-"""Ctrl-C ends a run at once, says how to go on, and costs nothing."""
+"""Ctrl-C ends a run at once, prints how to resume it, and loses nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from e2e.command import PATIENCE_S, Fedge, start_cold, wait_until
 from e2e.experiments import SMALL, assert_same, changed, records, write
 
-LIMIT_S = 5.0  # it takes a fraction of a second, but others may use the machine too
+LIMIT_S = 5.0  # it takes a fraction of a second, but the machine may be busy
 
 
 def test_interrupted_and_resumed(fedge: Fedge, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_interrupted_in_a_round_that_takes_forever(fedge: Fedge, tmp_path: Path,
     endless = changed(SMALL, algorithm={"local_steps": 10_000_000})
     with fedge.start("run", write(tmp_path, endless), "--runs", runs) as process:
         wait_until((runs / "small" / "config.json").exists)
-        time.sleep(0.3)  # to be past the preparations
+        time.sleep(0.3)  # until it is past the preparations
         sent = time.monotonic()
         process.send(signal.SIGINT)
         ended = process.wait()
@@ -50,7 +50,7 @@ def test_interrupted_in_a_round_that_takes_forever(fedge: Fedge, tmp_path: Path,
     assert len(records(runs / "small")) == SMALL["rounds"]
 
 
-def test_repeats_are_resumed_as_a_whole(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
+def test_repeats_are_resumed_together(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
     repeats = {name: value for name, value in SMALL.items() if name != "seed"} | {"seeds": [1, 2], "rounds": 1_000_000}
     with fedge.start("run", write(tmp_path, repeats), "--runs", runs) as process:
         wait_until((runs / "small" / "seed-1" / "checkpoint" / "state.safetensors").exists)

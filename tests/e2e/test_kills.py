@@ -1,4 +1,4 @@
-"""A process that is killed at any moment costs nothing: resumed, its run comes to the same as an undisturbed one."""
+"""A process may be killed at any moment: its run resumes to exactly the same result as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ADAPTIVE: Settings = {
     "target": {"metric": "accuracy", "value": 0.3},
     "checkpoint": {"every": 1},
 }
-"""All that a checkpoint can hold: an optimiser's moments, private ones of clients, and costs up to a target."""
+"""Everything that a checkpoint can contain: optimiser moments, private state of clients, and costs to a target."""
 
 IMPERSONAL = {name: value for name, value in ADAPTIVE.items() if name != "personal"}
 
@@ -48,7 +48,7 @@ class Undisturbed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def undisturbed(fedge: Fedge, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Undisturbed]:
-    """The run of an experiment that nobody kills, made when it is first asked for."""
+    """Return an undisturbed run of an experiment, made on first use."""
     made: dict[str, Undisturbed] = {}
 
     def make(name: str) -> Undisturbed:
@@ -70,7 +70,7 @@ def has_record(run: Path) -> bool:
 
 
 def start_and_kill(fedge: Fedge, whole: Undisturbed, runs: Path, share: float) -> Path:
-    """A run whose process was killed, this share of the time after its first record that the whole run took."""
+    """Start a run and kill it this share of the undisturbed run's duration after its first record."""
     for attempt in range(10):
         folder = runs / str(attempt)
         with fedge.start("run", whole.file, "--runs", folder) as process:
@@ -110,22 +110,24 @@ def test_killed_over_and_over(
     run = start_and_kill(fedge, whole, runs, rng.uniform(0, 0.8))
     for _ in range(rng.randint(1, 4)):
         with fedge.start("resume", run) as process:
-            time.sleep(rng.uniform(0, 0.4) * whole.seconds)  # from the start: going back to the checkpoint too
+            time.sleep(
+                rng.uniform(0, 0.4) * whole.seconds
+            )  # measured from the start, so that restoring may be interrupted too
             process.kill()
     ended = fedge("resume", run)
     assert ended.code == 0, ended.err
     check(run, whole)
 
 
-def test_what_is_killed_has_something_to_lose(undisturbed: Callable[[str], Undisturbed]) -> None:
-    """Else the tests above would show little."""
+def test_the_killed_runs_have_state_to_lose(undisturbed: Callable[[str], Undisturbed]) -> None:
+    """Otherwise the tests above would prove little."""
     run = undisturbed("mtfl").run
     assert len(set(kept(run).values())) > 10
     assert 1 < summary(run)["rounds_to_target"] < ADAPTIVE["rounds"]
 
 
 @pytest.mark.full
-def test_what_else_is_killed_has_something_to_lose(undisturbed: Callable[[str], Undisturbed]) -> None:
+def test_the_other_killed_runs_have_state_to_lose(undisturbed: Callable[[str], Undisturbed]) -> None:
     assert len(set(kept(undisturbed("scaffold").run).values())) > 10
     assert kept(undisturbed("ce_fedavg").run) == {}
     silent = [record["messages"] for record in records(undisturbed("dynavg").run)]

@@ -18,7 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text("utf-8")
 
 
 def commands(heading: str) -> list[list[str]]:
-    """The arguments of all calls of `fedge` in the console blocks of a section."""
+    """Return the arguments of all calls of `fedge` in the console blocks of a section."""
     text = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = "".join(re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)).splitlines()
     return [shlex.split(line)[1:] for line in lines]

@@ -1,4 +1,4 @@
-"""A new user's path, typed in a folder outside of the checkout; `benchmarks/new_user.py` times it from a clone."""
+"""A new user's path in a folder outside the checkout; `benchmarks/new_user.py` times it from a clone."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_every_step(tmp_path: Path) -> None:
     summaries = {
         str(file.parent.relative_to(runs)): json.loads(file.read_text()) for file in runs.rglob("summary.json")
     }
-    assert summaries["first"]["accuracy"] > 0.5  # of ten classes
-    assert summaries["csv"]["accuracy"] > 0.8  # of two, which a line divides
+    assert summaries["first"]["accuracy"] > 0.5  # ten classes
+    assert summaries["csv"]["accuracy"] > 0.8  # two linearly separable classes
     rounds = {name: summaries[name]["rounds"] for name in ("model", "own", "killed", "real")}
     assert rounds == {"model": 3, "own": 300, "killed": 300, "real": 3}
     assert {"steps/step-0.5", "steps/step-1"} <= summaries.keys()

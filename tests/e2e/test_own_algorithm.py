@@ -1,4 +1,4 @@
-"""An algorithm in a user's file, as commands: run, killed, resumed, changed, swept, on worker processes."""
+"""An algorithm in a user file, on the command line: run, killed, resumed, changed, swept, on worker processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN: Settings = {
 @pytest.mark.full
 @pytest.mark.parametrize("engine", ["block", "pool"])
 def test_run_kill_and_resume(fedge: Fedge, tmp_path: Path, engine: str) -> None:
-    """Resumed from another folder it ends as the undisturbed run; with another file it is refused."""
+    """Resumed from another folder it equals an undisturbed run; with a changed file it is refused."""
     mine = write_own(tmp_path / "code")
     file = write(mine.parent, changed(OWN, engine={"name": engine, "workers": 2}))
     whole, cut = tmp_path / "whole" / "own", tmp_path / "cut" / "own"
@@ -43,8 +43,8 @@ def test_run_kill_and_resume(fedge: Fedge, tmp_path: Path, engine: str) -> None:
     assert_same(cut, whole)
 
 
-def test_a_sweep_over_names_and_options_of_ones_own(fedge: Fedge, tmp_path: Path) -> None:
-    """Paths in conditions start at the file, as all others."""
+def test_a_sweep_over_user_algorithms_and_options(fedge: Fedge, tmp_path: Path) -> None:
+    """Paths in conditions are relative to the file, like all others."""
     mine = write_own(tmp_path / "code")
     sweep = {"when": [{"if": "algorithm.name=mine.py:FedAvgM", "key": "algorithm.beta", "values": [0.1, 0.9]}]}
     algorithm = {"name": ["fedavg", "mine.py:FedAvgM"], "local_steps": 1}

@@ -1,4 +1,4 @@
-"""Data sets from their published files, where they are at hand."""
+"""Data sets from their published files, if available."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_mnist(fedge: Fedge, tmp_path: Path, data: Path) -> None:
     lines = records(tmp_path / "real")
     assert len(lines) == 3
     assert lines[-1]["loss"] < lines[0]["loss"]
-    # 10 clients take 10 steps: three times the products of 784 -> 200 -> 200 -> 10 for each of 20 samples, and SGD's
+    # 10 clients take 10 steps: three times the products of 784 -> 200 -> 200 -> 10 for each of 20 samples, plus SGD's
     # two operations for each of these weights and the 410 biases
     assert lines[0]["flops"] == 10 * 10 * (20 * 3 * 198_800 + 2 * (198_800 + 410))
 

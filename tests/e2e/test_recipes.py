@@ -1,4 +1,4 @@
-"""Recipes are valid, and run: shortened, each of their points trains."""
+"""Recipes are valid, and each of their points trains, in a shortened version."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("*.toml"))
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 PACKAGED = Path("/usr/share/datasets")  # Debian's dataset-fashion-mnist
-SHORT = ["budget.local_steps=1", "seeds=[1]", "sweep.workers=2"]  # one round is more than one step
-MOST_POINTS = 2  # of a sweep that are tried; of more, some at random
+SHORT = ["budget.local_steps=1", "seeds=[1]", "sweep.workers=2"]  # one round exceeds one step
+MOST_POINTS = 2  # points of a sweep that are tried, chosen at random
 FOLDERS = {"mnist": "mnist", "fashion_mnist": "fashion-mnist"}
 
 

@@ -1,4 +1,4 @@
-"""The same experiment comes to the same: in another process exactly, on another engine to float rounding."""
+"""The same experiment gives the same results: exactly in another process, to float rounding on another engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Train = Callable[..., Path]
 
 @pytest.fixture
 def train(fedge: Fedge, tmp_path: Path) -> Train:
-    """Run an experiment on an engine; where its run is."""
+    """Run an experiment on an engine and return the path of its run."""
 
     def train(settings: Settings, engine: str, folder: str, dtype: str = "float32") -> Path:
         settings = changed(settings, engine={"name": engine, "dtype": dtype})
@@ -40,7 +40,7 @@ def train(fedge: Fedge, tmp_path: Path) -> Train:
 
 
 def parts(run: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The metrics of each round, and all else."""
+    """Return the metrics of each round, and everything else."""
     lines = records(run)
     metrics = [{name: line[name] for name in METRICS if name in line} for line in lines]
     return metrics, [{name: value for name, value in line.items() if name not in METRICS} for line in lines]
@@ -51,7 +51,7 @@ def test_twice(train: Train, engine: str) -> None:
     assert_same(train(PERSONAL, engine, "first"), train(PERSONAL, engine, "second"))
 
 
-# A bias before BatchNorm has no gradient but rounding noise, which Adam makes as large as any other: hence float64.
+# The gradient of a bias before BatchNorm is only rounding noise, which Adam scales up: hence float64.
 @pytest.mark.parametrize(
     ("settings", "dtype"), [(PERSONAL, "float64"), (LAYERED, "float32")], ids=["personal", "layered"]
 )

@@ -1,4 +1,4 @@
-"""Going on with runs: repeats, complete ones, longer ones, other settings, and after training broke down."""
+"""Resuming runs: repeats, complete runs, more rounds, changed settings, and after divergence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPEATS = {name: value for name, value in SMALL.items() if name != "seed"} | {"s
 
 
 def finish(fedge: Fedge, *args: object) -> str:
-    """Run a command that must succeed; what it tells."""
+    """Run a command that must succeed, and return its messages."""
     ended = fedge(*args)
     assert ended.code == 0, ended.err
     return ended.err
@@ -34,10 +34,10 @@ def test_repeats_killed_in_the_second(fedge: Fedge, tmp_path: Path, runs: Path) 
     for seed in (1, 2, 3):
         assert_same(runs / "small" / f"seed-{seed}", tmp_path / "undisturbed" / "small" / f"seed-{seed}")
     accuracies = {summary(runs / "small" / f"seed-{seed}")["accuracy"] for seed in (1, 2, 3)}
-    assert len(accuracies) > 1  # they are repeats, not copies
+    assert len(accuracies) > 1  # the repeats differ
 
 
-def test_complete_run_says_so_and_stays(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
+def test_complete_run_is_reported_and_unchanged(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
     finish(fedge, "run", write(tmp_path, SMALL), "--runs", runs)
     before = snapshot(runs)
     told = finish(fedge, "resume", runs / "small")
@@ -46,7 +46,7 @@ def test_complete_run_says_so_and_stays(fedge: Fedge, tmp_path: Path, runs: Path
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
-def test_more_rounds_are_one_long_run(fedge: Fedge, tmp_path: Path, runs: Path, algorithm: str) -> None:
+def test_more_rounds_give_the_same_as_one_long_run(fedge: Fedge, tmp_path: Path, runs: Path, algorithm: str) -> None:
     short = changed(SMALL, algorithm={"name": algorithm, "local_steps": 2}, rounds=3)
     finish(fedge, "run", write(tmp_path, short), "--runs", runs)
     finish(fedge, "resume", runs / "small", "--set", "rounds=7")
@@ -63,7 +63,7 @@ def test_more_rounds_of_repeats(fedge: Fedge, tmp_path: Path, runs: Path) -> Non
 
 
 def test_more_rounds_of_repeats_are_remembered(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
-    """Else a second `resume`, such as after Ctrl-C in the first one, takes the change back."""
+    """Otherwise a second `resume`, such as after Ctrl-C in the first one, would undo the change."""
     finish(fedge, "run", write(tmp_path, changed(REPEATS, rounds=2)), "--runs", runs)
     finish(fedge, "resume", runs / "small", "--set", "rounds=5")
     finish(fedge, "resume", runs / "small")
@@ -98,7 +98,7 @@ def test_another_experiment_is_refused(fedge: Fedge, tmp_path: Path, runs: Path,
         "engine.dtype=float64",
     ],
 )
-def test_what_cannot_be_changed_leaves_all_as_it_was(fedge: Fedge, tmp_path: Path, runs: Path, change: str) -> None:
+def test_a_refused_change_leaves_everything_unchanged(fedge: Fedge, tmp_path: Path, runs: Path, change: str) -> None:
     settings = changed(SMALL, rounds=1, algorithm={"name": "scaffold", "local_steps": 2})
     finish(fedge, "run", write(tmp_path, settings), "--runs", runs)
     before = snapshot(runs)
@@ -106,7 +106,7 @@ def test_what_cannot_be_changed_leaves_all_as_it_was(fedge: Fedge, tmp_path: Pat
     assert snapshot(runs) == before
 
 
-def test_damaged_checkpoint_leaves_all_as_it_was(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
+def test_a_damaged_checkpoint_leaves_everything_unchanged(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
     finish(fedge, "run", write(tmp_path, SMALL), "--runs", runs)
     state = runs / "small" / "checkpoint" / "state.safetensors"
     content = bytearray(state.read_bytes())
@@ -122,7 +122,7 @@ def test_damaged_checkpoint_leaves_all_as_it_was(fedge: Fedge, tmp_path: Path, r
 DEEP = changed(SMALL, model={"name": "nn"}, algorithm={"local_steps": 10})
 
 
-def test_divergence_is_named_and_can_be_mended(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
+def test_divergence_is_reported_and_can_be_fixed(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
     finish(fedge, "run", write(tmp_path, changed(DEEP, rounds=3)), "--runs", runs)
     run = runs / "small"
     ended = fedge("resume", run, "--set", "rounds=6", "--set", "algorithm.learning_rate=1e10")
@@ -147,7 +147,7 @@ def test_divergence_before_anything_was_saved(fedge: Fedge, tmp_path: Path, runs
 
 
 def test_divergence_that_shows_a_round_later(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
-    """Two steps lead to weights that are finite, but too large to go on from."""
+    """Two steps lead to weights that are finite, but too large to continue from."""
     steep = changed(DEEP, algorithm={"learning_rate": 1e10, "local_steps": 2})
     assert fedge("run", write(tmp_path, steep), "--runs", runs).code == 5
     finish(fedge, "resume", runs / "small", "--set", "algorithm.learning_rate=0.1")
@@ -168,5 +168,5 @@ def test_fewer_rounds_than_were_trained(fedge: Fedge, tmp_path: Path, runs: Path
     before = snapshot(runs)
     ended = fedge("resume", runs / "small", "--set", "rounds=2")
     assert ended.code == 2
-    assert ended.err == "error: rounds: expected at least the 3 that the run has already, got 2\n"
+    assert ended.err == "error: rounds: expected at least the 3 rounds already trained, got 2\n"
     assert snapshot(runs) == before

@@ -1,4 +1,4 @@
-"""Clients that take no part in a round cost nothing."""
+"""Clients that do not take part in a round cost nothing."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_a_million_clients(fedge: Fedge, tmp_path: Path, algorithm: str) -> None
     lines = records(tmp_path / "million")
     assert [line["reported"] for line in lines] == [100] * 20
     assert lines[-1]["accuracy"] > lines[0]["accuracy"] + 0.1
-    # those of 20 rounds, and the next cohort, whose accuracy was measured
+    # the cohorts of 20 rounds, and the next one, whose accuracy was measured
     assert len((tmp_path / "million" / "clients.jsonl").read_text().splitlines()) <= 2100

@@ -1,4 +1,4 @@
-"""What it cost to reach a target, and where a run ends."""
+"""Costs to reach a target, and when a run ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Train = Callable[..., Path]
 
 @pytest.fixture
 def train(fedge: Fedge, tmp_path: Path) -> Train:
-    """Run PLAIN with changes; where its run is."""
+    """Run PLAIN with changes and return the path of its run."""
 
     def train(**changes: Any) -> Path:
         ended = fedge("run", write(tmp_path, changed(PLAIN, **changes)), "--runs", tmp_path / "runs")
@@ -39,12 +39,12 @@ def plain(fedge: Fedge, tmp_path_factory: pytest.TempPathFactory) -> list[dict[s
 
 
 def total(lines: list[dict[str, Any]], name: str, round: int) -> float:
-    """A cost of all rounds up to this one."""
+    """Return a cost summed over all rounds up to this one."""
     return sum(line[name] for line in lines[:round])
 
 
 def middle_record(lines: list[dict[str, Any]], metric: str) -> tuple[int, float]:
-    """A round in which the metric was better than in all before it, neither the first nor the last, and its value."""
+    """Return a round with the best metric so far, neither the first nor the last, and its value."""
     better = min if metric == "loss" else max
     best = list(accumulate((line[metric] for line in lines), better))
     rounds = [i + 1 for i in range(1, len(best) - 1) if best[i] != best[i - 1]]
@@ -73,8 +73,8 @@ def test_not_reached(train: Train, plain: list[dict[str, Any]]) -> None:
     assert came_to["ended_by"] == "rounds"
 
 
-def test_seen_only_when_measured(train: Train, plain: list[dict[str, Any]]) -> None:
-    """With an evaluation every third round, what is reached in round 1 is seen in round 3."""
+def test_a_target_is_reached_only_when_measured(train: Train, plain: list[dict[str, Any]]) -> None:
+    """With an evaluation every third round, a target reached in round 1 is noticed in round 3."""
     run = train(target={"metric": "loss", "value": plain[0]["loss"], "stop": True}, evaluate={"every": 3})
     assert plain[2]["loss"] < plain[0]["loss"]
     assert summary(run)["rounds_to_target"] == 3
@@ -83,7 +83,7 @@ def test_seen_only_when_measured(train: Train, plain: list[dict[str, Any]]) -> N
 
 @pytest.fixture(scope="module")
 def watched(fedge: Fedge, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The records of 25 rounds with a validation split, at a rate at which it stops improving."""
+    """The records of 25 rounds with a validation split, at a learning rate at which it stops improving."""
     folder = tmp_path_factory.mktemp("watched")
     settings = changed(PLAIN, rounds=25, data={"validation": 0.2}, algorithm={"learning_rate": 2.0})
     assert fedge("run", write(folder, settings), "--runs", folder).code == 0
@@ -91,7 +91,7 @@ def watched(fedge: Fedge, tmp_path_factory: pytest.TempPathFactory) -> list[dict
 
 
 def first_wait(lines: list[dict[str, Any]], patience: int) -> int:
-    """The first round that is the last of `patience` rounds without a new best validation accuracy."""
+    """Return the first round that ends `patience` rounds without a new best validation accuracy."""
     values = [line["validation_accuracy"] for line in lines]
     best = list(accumulate(values, max))
     return next(i + 1 for i in range(patience, len(best)) if best[i] == best[i - patience])
@@ -99,7 +99,7 @@ def first_wait(lines: list[dict[str, Any]], patience: int) -> int:
 
 def test_patience_ends_a_run_also_when_resumed(fedge: Fedge, train: Train, watched: list[dict[str, Any]]) -> None:
     last, later = first_wait(watched, 2), first_wait(watched, 3)
-    assert last < later <= 25  # else the numbers above are not of use
+    assert last < later <= 25  # otherwise the numbers above would prove nothing
     split = {"data": {"validation": 0.2}, "algorithm": {"learning_rate": 2.0}, "rounds": 25}
     run = train(target={"patience": 2}, **split)
     assert records(run) == watched[:last]
@@ -116,17 +116,17 @@ def test_patience_ends_a_run_also_when_resumed(fedge: Fedge, train: Train, watch
         {"target": {"metric": "validation_loss", "value": 1.0}},
     ],
 )
-def test_nothing_looks_at_the_test_set(fedge: Fedge, tmp_path: Path, settings: Settings) -> None:
+def test_the_test_set_does_not_influence_training(fedge: Fedge, tmp_path: Path, settings: Settings) -> None:
     ended = fedge("run", write(tmp_path, changed(PLAIN, **settings)), "--runs", tmp_path / "runs")
     assert ended.code == 2
-    assert "looks at the validation split, and there is none: set data.validation" in ended.err
+    assert "needs a validation split, but there is none: set data.validation" in ended.err
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("name", ["sim_seconds", "bytes_up", "flops", "local_steps"])
 @pytest.mark.parametrize(("excess", "last"), [(1.0, 3), (1.001, 4)])
 def test_budget(train: Train, plain: list[dict[str, Any]], name: str, excess: float, last: int) -> None:
-    """What three rounds cost is reached after three rounds; a little more, only after the fourth."""
+    """A budget of exactly three rounds ends the run after three rounds; a little more, only after the fourth."""
     run = train(budget={name: total(plain, name, 3) * excess}, evaluate={"every": 100})
     came_to, lines = summary(run), records(run)
     assert came_to["ended_by"] == name
@@ -142,7 +142,7 @@ def test_first_of_several(train: Train, plain: list[dict[str, Any]]) -> None:
     assert records(run) == plain[:2]
 
 
-def test_raised_budget_goes_on(fedge: Fedge, train: Train, plain: list[dict[str, Any]]) -> None:
+def test_a_raised_budget_continues_the_run(fedge: Fedge, train: Train, plain: list[dict[str, Any]]) -> None:
     run = train(budget={"local_steps": total(plain, "local_steps", 2)})
     assert fedge("resume", run, "--set", f"budget.local_steps={total(plain, 'local_steps', 4)}").code == 0
     assert records(run) == plain[:4]
@@ -152,7 +152,7 @@ def test_raised_budget_goes_on(fedge: Fedge, train: Train, plain: list[dict[str,
 def test_target_given_later(
     fedge: Fedge, train: Train, plain: list[dict[str, Any]], before: dict[str, Settings]
 ) -> None:
-    """It was first reached where the records say so, whenever one asks."""
+    """The round in which it was first reached is found in the records."""
     first, value = middle_record(plain[:8], "accuracy")
     run = train(**before, rounds=8)
     assert fedge("resume", run, "--set", f"target.value={value}", "--set", "rounds=10").code == 0

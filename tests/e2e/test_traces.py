@@ -1,4 +1,4 @@
-"""Traces are an addition: the run is the same without them, and they are the same if it is stopped and resumed."""
+"""Traces do not change a run, and are the same if it is stopped and resumed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_nothing_else_changes(tmp_path: Path) -> None:
     lines = Run(traced).traces
     assert {line["round"] for line in lines} == {2, 4, 6, 8}
     one = [line for line in lines if line["round"] == 4]
-    # three clients: before training and after three steps, then the aggregation; and one comparison of all
+    # three clients: before training and after three steps, then the aggregation; plus one comparison of all
     assert [line["kind"] for line in one] == ["step"] * 12 + ["aggregation"] * 3 + ["updates"]
     assert {line["group"] for line in lines if "group" in line} == {"clean", "noisy"}
 

@@ -1,4 +1,4 @@
-"""Models and data of one's own, and values to predict in place of classes."""
+"""User models and data, and regression."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Own(nn.Module):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the user works."""
+    """The user's working directory."""
     (tmp_path / "mine.py").write_text(MINE)
     return tmp_path
 
@@ -59,13 +59,13 @@ def folder(tmp_path: Path) -> Path:
     [("layers", None), ("smooth", "Softplus has no batched kernel"), ("Own", "weight is used outside of a layer")],
 )
 def test_any_module(fedge: Fedge, folder: Path, model: str, reason: str | None) -> None:
-    """One without kernels takes another way, and that is said."""
+    """A module without kernels uses torch.func, with a notice."""
     settings = changed(SMALL, data={"name": "mine.py:blobs", "clients": 10}, model={"name": f"mine.py:{model}"})
     settings = changed(settings, algorithm={"local_steps": 20})
     ended = fedge("run", write(folder, settings), "--runs", folder / "runs")
     assert ended.code == 0, ended.err
     assert (f"engine: torch.func, because {reason}\n" in ended.err) == (reason is not None)
-    assert records(folder / "runs" / "small")[-1]["accuracy"] > 0.8  # a third if it had learned nothing
+    assert records(folder / "runs" / "small")[-1]["accuracy"] > 0.8  # a third without learning
 
 
 def test_options_reach_the_functions(fedge: Fedge, folder: Path) -> None:
@@ -78,7 +78,7 @@ def test_options_reach_the_functions(fedge: Fedge, folder: Path) -> None:
     assert ended.code == 0, ended.err
     assert "10 clients have fewer samples than a batch of 20" in ended.err  # 10 each
     (step,) = {line["flops"] / line["local_steps"] for line in records(folder / "runs" / "small")}
-    # three times the products of 4 -> 3 -> 3 for each sample, and SGD's two operations for each weight and bias
+    # three times the products of 4 -> 3 -> 3 for each sample, plus SGD's two operations for each weight and bias
     assert step == 10 * 3 * (4 * 3 + 3 * 3) + 2 * (4 * 3 + 3 + 3 * 3 + 3)
 
 
@@ -89,7 +89,7 @@ def test_plain_lists(fedge: Fedge, folder: Path) -> None:
 
 
 def test_resumed_from_elsewhere(fedge: Fedge, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The files are found although the experiment named them relative to itself."""
+    """The files are found although the experiment names them relative to itself."""
     settings = changed(SMALL, data={"name": "mine.py:blobs", "clients": 10}, model={"name": "mine.py:layers"})
     write(folder, settings)
     assert fedge("run", folder.name + "/experiment.toml", "--runs", folder / "runs", folder=folder.parent).code == 0
@@ -99,8 +99,8 @@ def test_resumed_from_elsewhere(fedge: Fedge, folder: Path, tmp_path_factory: py
     assert len(records(folder / "runs" / "small")) == 8
 
 
-def test_values_of_ones_own(folder: Path) -> None:
-    """Every client's best line is the same, y = 3 x, so all together find it."""
+def test_regression_on_user_data(folder: Path) -> None:
+    """Every client has the same optimum, y = 3 x, so the federation finds it."""
     settings = changed(
         SMALL,
         rounds=40,
@@ -118,7 +118,7 @@ def test_values_of_ones_own(folder: Path) -> None:
     assert predicted.item() == pytest.approx(6, abs=0.01)
 
 
-def test_trained_model_is_the_one_that_was_measured(folder: Path) -> None:
+def test_the_returned_model_is_the_evaluated_one(folder: Path) -> None:
     data = {"name": f"{folder}/mine.py:blobs", "clients": 10}
     run = library.run(changed(SMALL, data=data, model={"name": f"{folder}/mine.py:smooth"}), runs=folder / "runs")
     x, y = _blobs(folder)
@@ -129,7 +129,7 @@ def test_trained_model_is_the_one_that_was_measured(folder: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "block"])
 def test_quadratics_of_one_optimum(fedge: Fedge, folder: Path, engine: str) -> None:
-    """Without noise, and with clients that differ only in curvature, the loss goes to zero."""
+    """Without noise, and with clients that differ only in curvature, the loss converges to zero."""
     settings = changed(
         SMALL,
         rounds=20,

@@ -1,4 +1,4 @@
-"""What a run says of its users: before and after training, fine-tuned, with and without noise, one by one."""
+"""User accuracy: before and after training, fine-tuned, with and without noise, and per client."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def run(folder: Path, **changes: Any) -> fedge.Run:
     return found
 
 
-def test_users_one_by_one_make_up_the_mean(tmp_path: Path) -> None:
+def test_user_accuracy_is_the_mean_over_clients(tmp_path: Path) -> None:
     found = run(tmp_path)
     accuracies = {row["client"]: row["user_accuracy"] for row in found.clients}
-    assert sorted(accuracies) == list(range(10))  # those that never took part as well
+    assert sorted(accuracies) == list(range(10))  # including clients that never took part
     last = found.rounds[-1]
     assert last["user_accuracy"] == pytest.approx(sum(accuracies.values()) / 10, abs=1e-12)
     assert last["user_accuracy_min"] == min(accuracies.values())
@@ -61,18 +61,18 @@ def test_after_training_changes_nothing_else(tmp_path: Path) -> None:
     assert [record["user_accuracy_after"] for record in after] != [record["user_accuracy"] for record in after]
 
 
-def test_fine_tuning_is_measured_and_forgotten(tmp_path: Path) -> None:
+def test_fine_tuning_is_measured_and_discarded(tmp_path: Path) -> None:
     plain, tuned = run(tmp_path / "plain"), run(tmp_path / "tuned", evaluate={"fine_tune_steps": 5})
     assert [record["loss"] for record in tuned.rounds] == [record["loss"] for record in plain.rounds]
     assert [r["user_accuracy"] for r in tuned.rounds] != [r["user_accuracy"] for r in plain.rounds]
 
 
-def test_fine_tuning_needs_users() -> None:
+def test_fine_tuning_needs_user_accuracy() -> None:
     with pytest.raises(ConfigError, match=r"evaluate\.user_accuracy = true"):
         fedge.run(changed(PLAIN, evaluate={"user_accuracy": False, "fine_tune_steps": 5}))
 
 
-def test_batchnorm_is_not_averaged_in_silence(tmp_path: Path) -> None:
+def test_averaging_batchnorm_causes_a_notice(tmp_path: Path) -> None:
     said = {}
     for name, changes in {"nothing": {}, "none": {"personal": {"private": "none"}}, "nn": {"model": "nn"}}.items():
         listening = Listening()

@@ -1,4 +1,4 @@
-"""The package as others install it: a wheel, outside of the checkout."""
+"""The package as users install it: a wheel, outside the checkout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has the wheel, and of this one everything but the checkout."""
+    """A Python with the wheel, and all packages of this one except the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     shutil.copytree(ROOT / "src" / "fedge", source / "src" / "fedge", ignore=shutil.ignore_patterns("__pycache__"))
@@ -40,7 +40,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = folder.glob("fedge-*.whl")
     subprocess.run([*pip, "--python", python, "install", "--no-deps", wheel], check=True, env=outside(), cwd=folder)
     (packages,) = (folder / "env" / "lib").glob("python*/site-packages")
-    # a folder that is named so is searched, but the links in it to checkouts are not followed
+    # a folder on this path is searched, but .pth files in it, which link to checkouts, are not followed
     (packages / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return python
 

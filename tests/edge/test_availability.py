@@ -1,4 +1,4 @@
-"""Who can be asked: laws of the draws, times of day by hand, and traces."""
+"""Availability: distributions of the draws, times of day derived by hand, and traces."""
 
 import math
 from pathlib import Path
@@ -23,7 +23,7 @@ DAY_S = 86_400.0
 
 
 class Holder(Options, tag=False):
-    """Has an availability as the options of a clock have one."""
+    """Options with an availability, like those of a clock."""
 
     availability: Availability = ConstantAvailability()
 
@@ -55,18 +55,24 @@ def test_users_choose_by_name() -> None:
     [
         ({"name": "constant", "rate": 0}, r"availability\.rate: expected float > 0"),
         ({"name": "constant", "rate": 1.1}, r"availability\.rate: expected float <= 1"),
-        ({"name": "diurnal", "mean": 0.7, "amplitude": 0.4}, r"availability: mean - amplitude.* got 0\.7 and 0\.4"),
-        ({"name": "diurnal", "mean": 0.3, "amplitude": 0.4}, r"availability: mean - amplitude.* got 0\.3 and 0\.4"),
+        (
+            {"name": "diurnal", "mean": 0.7, "amplitude": 0.4},
+            r"availability: mean - amplitude.* got mean 0\.7 and amplitude 0\.4",
+        ),
+        (
+            {"name": "diurnal", "mean": 0.3, "amplitude": 0.4},
+            r"availability: mean - amplitude.* got mean 0\.3 and amplitude 0\.4",
+        ),
         ({"name": "trace", "file": "a.csv", "repeat_s": 0}, r"availability\.repeat_s: expected float > 0"),
         ({"name": "trace"}, r"availability\.file: is required"),
     ],
 )
-def test_what_cannot_be(raw: dict[str, object], problem: str) -> None:
+def test_invalid_options(raw: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         read({"availability": raw}, Holder)
 
 
-def test_by_default_everybody_always() -> None:
+def test_by_default_all_clients_are_always_available() -> None:
     assert ConstantAvailability().build(MANY, seed=1)(1, 0.0).all()
 
 
@@ -102,7 +108,7 @@ def test_around_the_globe_the_share_is_always_the_mean() -> None:
     assert [share(day, DAY_S * part) for part in (0, 0.25, 0.6)] == pytest.approx([0.4] * 3, abs=0.005)
 
 
-def test_days_begin_over_a_part_of_the_day() -> None:
+def test_days_may_start_within_a_part_of_the_day() -> None:
     # half a day around noon: the mean of the sine over the half that is above zero is 2 / pi
     assert share(DiurnalAvailability(mean=0.5, amplitude=0.5, spread=0.5), 0) == pytest.approx(
         0.5 + 1 / math.pi, abs=0.005
@@ -112,7 +118,7 @@ def test_days_begin_over_a_part_of_the_day() -> None:
 def test_a_client_keeps_its_time_of_day() -> None:
     day = DiurnalAvailability(mean=0.5, amplitude=0.5, period_s=8).build(1000, seed=1)
     half = [np.mean([day(round, 8 * round + at) for round in range(60)], axis=0) for at in (0, 4)]
-    # half a day later the probability is one minus what it was; independent draws of the phase would not care
+    # half a day later the probability is one minus the former; with independent phases it would be unrelated
     assert np.corrcoef(half[0], half[1])[0, 1] < -0.9
 
 
@@ -124,12 +130,12 @@ def test_a_trace_by_hand(tmp_path: Path) -> None:
 
 def test_a_trace_that_repeats(tmp_path: Path) -> None:
     found = trace(tmp_path, "1,0,3", "3,8,12", repeat_s=10)
-    # client 3's time goes over the end of the period, and so on at its beginning, the very first one too
+    # client 3's interval extends over the end of the period, so it continues at the start, in the first period too
     times = {0: [1, 3], 2: [1], 3: [], 7: [], 8: [3], 10: [1, 3], 11.5: [1, 3], 12: [1], 108: [3], 112: [1]}
     assert {at: asked(found, at) for at in times} == times
 
 
-def test_a_time_as_long_as_the_period_never_ends(tmp_path: Path) -> None:
+def test_an_interval_as_long_as_the_period_never_ends(tmp_path: Path) -> None:
     found = trace(tmp_path, "1,3,13", repeat_s=10)
     assert all(asked(found, at) == [1] for at in range(30))
 
@@ -140,7 +146,7 @@ def test_a_time_as_long_as_the_period_never_ends(tmp_path: Path) -> None:
     st.none() | st.integers(1, 20),
     st.integers(0, 60),
 )
-def test_a_trace_says_when(
+def test_an_experiment_uses_the_trace(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int]], repeat: int | None, now: int
 ) -> None:
     folder = tmp_path_factory.mktemp("trace")
@@ -158,16 +164,16 @@ def test_a_trace_says_when(
         ("1,0,late", r"line 3: expected end to be a finite number, got 'late'"),
     ],
 )
-def test_a_trace_that_cannot_be(tmp_path: Path, row: str, message: str) -> None:
+def test_invalid_traces(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         trace(tmp_path, "0,0,1", row)
 
 
-def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_trace(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.csv cannot be read"):
         AvailabilityTrace(file=str(tmp_path / "none.csv")).build(4, seed=1)
 
 
-def test_each_run_has_the_trace_as_it_was_when_the_run_began(tmp_path: Path) -> None:
+def test_a_run_reads_its_trace_once_at_the_start(tmp_path: Path) -> None:
     before, after = trace(tmp_path, "0,0,1"), trace(tmp_path, "1,0,1")  # the same file, rewritten
     assert (asked(before, 0), asked(after, 0), asked(before, 0)) == ([0], [1], [0])

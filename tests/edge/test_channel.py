@@ -1,4 +1,4 @@
-"""Radio by hand, and the laws of what is drawn."""
+"""The radio channel, derived by hand, and distributions of the draws."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_path_loss() -> None:
     assert path_loss_db(1000.0) == pytest.approx(128.1)
 
 
-def test_nobody_is_nearer_than_a_metre() -> None:
+def test_the_minimum_distance_is_one_metre() -> None:
     # 128.1 - 3 * 37.6
     assert path_loss_db(np.array([0.0, 0.5, 1.0])) == pytest.approx(np.full(3, 15.3))
 
@@ -48,12 +48,12 @@ def test_rates_at_mean_gain(power_w: float, mbps: list[float]) -> None:
 
 
 def test_rate_by_hand() -> None:
-    # signal over noise of 1, 3 and 7: one, two and three bits for each hertz
+    # signal-to-noise ratios of 1, 3 and 7: one, two and three bits per hertz
     assert rate_bps(10.0, 2.0, np.array([5.0, 15.0, 35.0]), 1.0) == pytest.approx([10, 20, 30])
     assert rate_bps(np.array([1.0, 10.0]), 1.0, 30.0, np.array([2.0, 1.0])) == pytest.approx([4, 20])
 
 
-def test_a_signal_far_below_the_noise_still_carries_something() -> None:
+def test_a_signal_far_below_the_noise_has_a_positive_rate() -> None:
     # log2(1 + x) is x / ln 2 for small x; 1 + 1e-20 in floats is 1
     assert rate_bps(1.0, 1.0, 1e-20, 1.0) == pytest.approx(1e-20 / np.log(2), rel=1e-12)
 
@@ -84,14 +84,14 @@ def test_positions_are_uniform_in_the_disc() -> None:
     assert quadrants == pytest.approx(np.full(4, 1 / 4), abs=0.005)
 
 
-def test_each_may_have_a_radius_of_its_own() -> None:
+def test_each_client_may_have_its_own_radius() -> None:
     radii = np.repeat([1.0, 100.0], MANY // 2)
     share = distance_m(draw_positions(MANY, radii, np.random.default_rng(5))) / radii
     assert share.max() <= 1
     assert share.reshape(2, -1).mean(axis=1) == pytest.approx([2 / 3, 2 / 3], rel=0.01)
 
 
-def test_more_clients_leave_the_first_ones_where_they_are() -> None:
+def test_more_clients_do_not_change_the_first_positions() -> None:
     few, more = (draw_positions(num, 10.0, np.random.default_rng(6)) for num in (3, 5))
     assert np.array_equal(more[:3], few)
 

@@ -1,4 +1,4 @@
-"""Numbers that may differ from client to client."""
+"""Quantities that may differ between clients."""
 
 import numpy as np
 import pytest
@@ -18,19 +18,19 @@ def drawn(quantity: Quantity, *clients: int, seed: int = 1, purpose: str = "edge
     return found.tolist()
 
 
-def test_one_number_is_that_of_all() -> None:
+def test_one_number_applies_to_all() -> None:
     assert drawn(3, 5, 0, 7) == [3.0, 3.0, 3.0]
     assert drawn(0.5) == []
 
 
-def test_of_a_list_each_has_its_own() -> None:
+def test_a_list_has_one_value_per_client() -> None:
     assert drawn([10.0, 20, 30.0], 2, 0) == [30.0, 10.0]
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_a_draw_belongs_to_seed_purpose_and_client(name: str) -> None:
+def test_a_draw_depends_on_seed_purpose_and_client(name: str) -> None:
     quantity = DISTRIBUTIONS[name]
-    assert drawn(quantity, 3, 1) == [*drawn(quantity, 3), *drawn(quantity, 1)]  # whoever else is asked
+    assert drawn(quantity, 3, 1) == [*drawn(quantity, 3), *drawn(quantity, 1)]  # independent of other clients
     each = {
         drawn(quantity, client, seed=seed, purpose=purpose)[0]
         for client in range(5)
@@ -41,7 +41,7 @@ def test_a_draw_belongs_to_seed_purpose_and_client(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_draws_are_distributed_as_told(name: str) -> None:
+def test_draws_follow_the_distribution(name: str) -> None:
     found = np.array(drawn(DISTRIBUTIONS[name], *range(1000)))
     # medians are all 2; the standard error of the median is at most 0.05
     assert np.median(found) == pytest.approx(2, abs=0.2)

@@ -1,4 +1,4 @@
-"""Simulated seconds of fixed links by hand. Bytes are decimal: at 20 Mbit/s a megabyte takes 0.4 s."""
+"""Simulated seconds of fixed links, derived by hand. Units are decimal: at 20 Mbit/s a megabyte takes 0.4 s."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def reply(ids: tuple[int, ...], down: list[int], batches: list[int], up: list[in
 
 
 def spend(clock: FixedClock, *replies: Reply, seed: int = 1) -> Spent:
-    """What a round of these exchanges takes, in a world of ten clients."""
+    """Return the time of a round of these exchanges, in a world of ten clients."""
     world = SimulatedWorld(clock, Uniform(), 10, 1, seed, lambda ids: (ids, ids), 0)
     return world.spend(1, [0], [list(replies)], 0)
 
@@ -48,7 +48,7 @@ def test_defaults() -> None:
     assert spend(FixedClock(), reply((0,), [0], [1000], [0])).total == pytest.approx(17)
 
 
-def test_an_exchange_is_as_slow_as_its_slowest_client() -> None:
+def test_an_exchange_takes_as_long_as_its_slowest_client() -> None:
     spent = spend(FixedClock(seconds_per_step=1), reply((3, 5), [MB, MB], [2, 4], [MB, 2 * MB]))
     # 0.4 + 2 + 1.6 and 0.4 + 4 + 3.2: the first waits 3.6, the mean wait is 1.8
     assert seconds(spent) == pytest.approx((7.6, 0.4, 3, 2.4))
@@ -63,7 +63,7 @@ def test_exchanges_of_a_round_follow_each_other() -> None:
     assert spent.wait == pytest.approx(1)
 
 
-def test_an_exchange_that_nobody_answered_takes_no_time_of_its_own() -> None:
+def test_an_unanswered_exchange_takes_no_time() -> None:
     train, nobody = reply((0,), [0], [2], [0]), reply((), [], [], [])
     assert seconds(spend(FixedClock(seconds_per_step=1), train, nobody)) == (2, 0, 2, 0)
 
@@ -89,7 +89,7 @@ def test_the_quantities_are_drawn_independently() -> None:
     assert spent.down != spent.up
 
 
-def test_a_list_of_another_length_is_refused() -> None:
+def test_a_list_of_the_wrong_length_is_refused() -> None:
     clock = FixedClock(down_mbps=[1.0, 2.0], seconds_per_step=[1.0])
     with pytest.raises(ConfigError) as caught:
         clock.check(3)
@@ -133,21 +133,21 @@ SLOW = Device(share=0.25, compute_scale=4.0, mobility_rate=0.5)
 FAST = Device(share=0.75)
 
 
-def test_devices_are_dealt_by_their_shares() -> None:
+def test_devices_are_assigned_by_their_shares() -> None:
     scales, rates = FixedClock(devices=[SLOW, FAST]).deal_devices(8, seed=1)
     assert sorted(scales.tolist()) == [1.0] * 6 + [4.0] * 2
     assert [rate for rate in rates.tolist() if rate == rate] == [0.5, 0.5]
     assert ((scales == 4) == (rates == 0.5)).all()
 
 
-def test_devices_belong_to_the_seed() -> None:
+def test_devices_depend_on_the_seed() -> None:
     clock = FixedClock(devices=[SLOW, FAST])
     dealt = [tuple(clock.deal_devices(100, seed)[0].tolist()) for seed in (1, 1, 2)]
     assert dealt[0] == dealt[1] != dealt[2]
 
 
-def test_three_thirds_leave_nobody_out() -> None:
-    """A third of ten is no whole number, and as floats three thirds are not one."""
+def test_three_thirds_cover_all_clients() -> None:
+    """A third of ten is not an integer, and in floats three thirds are not one."""
     thirds = [Device(share=1 / 3, compute_scale=scale) for scale in (1.0, 2.0, 3.0)]
     scales, _ = FixedClock(devices=thirds).deal_devices(10, seed=1)
     assert sorted(scales.tolist()) == [1.0] * 3 + [2.0] * 4 + [3.0] * 3
@@ -174,10 +174,10 @@ def test_devices_that_move_need_cells() -> None:
         FixedClock(devices=[SLOW, FAST]).check(8)
 
 
-# ---------------------------------------------------------------- one place
+# ---------------------------------------------------------------- one cell
 
 
-def test_all_clients_are_in_one_place_and_stay() -> None:
+def test_all_clients_stay_in_one_cell() -> None:
     options = FixedClock()
     clock = options.build(3, 1, seed=1)
     places = clock.place()
@@ -185,6 +185,6 @@ def test_all_clients_are_in_one_place_and_stay() -> None:
     assert clock.move(places, np.ones(3), 1, 0.0) is places
 
 
-def test_one_server_agrees_with_itself_in_every_round_for_nothing() -> None:
+def test_a_single_server_merges_every_round_at_no_cost() -> None:
     clock = FixedClock()
     assert (clock.merges(1), clock.waits(1), clock.period, clock.backhaul_s(MB)) == (True, True, 1, 0.0)

@@ -1,4 +1,4 @@
-"""States of cells and their merge, by hand, and for every algorithm there is."""
+"""States of cells and their merge, derived by hand, and for every algorithm."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -33,7 +33,7 @@ def vector(*values: float) -> Tensor:
 
 
 def outcome(state: Tree, num_clients: int, void: bool = False) -> Outcome:
-    """What a round came to in which so many answered."""
+    """Return the outcome of a round with this many answers."""
     nothing = np.zeros(num_clients)
     costs = Costs.free(num_clients)
     return Outcome(state, [Reply({}, tuple(range(num_clients)), nothing, (), costs, nothing, True)], void)
@@ -53,36 +53,36 @@ def assert_same(found: Tree, expected: Tree) -> None:
 # ---------------------------------------------------------------- slots by hand
 
 
-def test_models_weigh_as_many_as_took_part() -> None:
+def test_models_are_weighted_by_participants() -> None:
     base = {"x": vector(0.0, 0.0)}
     merged = merge(SLOTS, base, [{"x": vector(1.0, 8.0)}, {"x": vector(5.0, 0.0)}], [3, 1])
     assert merged["x"].tolist() == [2.0, 6.0]  # (3*1 + 5)/4 and (3*8 + 0)/4
 
 
-def test_sums_add_what_each_cell_has_changed() -> None:
+def test_sums_add_the_changes_of_each_cell() -> None:
     base = {"c": vector(10.0)}
     merged = merge(SLOTS, base, [{"c": vector(11.0)}, {"c": vector(14.0)}, {"c": vector(9.0)}], [100, 1, 1])
     assert merged["c"].tolist() == [10 + 1 + 4 - 1]  # whatever the weights
 
 
-def test_the_largest() -> None:
+def test_max_takes_the_largest_value() -> None:
     merged = merge(SLOTS, {"members": vector(0, 0)}, [{"members": vector(1, 0)}, {"members": vector(0, 3)}], [1, 9])
     assert merged["members"].tolist() == [1, 3]
 
 
-def test_names_inside_others_are_of_the_same_slot() -> None:
+def test_nested_names_belong_to_the_same_slot() -> None:
     merged = merge(SLOTS, {"1.c": vector(1.0)}, [{"1.c": vector(2.0)}, {"1.c": vector(3.0)}], [1, 1])
     assert merged["1.c"].tolist() == [1 + 1 + 2]
 
 
-def test_of_one_state_it_is_that_one() -> None:
+def test_a_single_state_is_returned_as_is() -> None:
     state = {"x": vector(0.1), "c": vector(0.3)}
     assert merge(SLOTS, {"x": vector(0.7), "c": vector(0.2)}, [state], [5]) is state
 
 
 @pytest.mark.parametrize("name", BUILDS)
 def test_merging_equal_states_changes_nothing(name: str) -> None:
-    """Bit for bit, whatever the weights and however many they are, in the dtype of each slot."""
+    """Bit for bit, for any number of states and any weights, in the dtype of each slot."""
     server = make_sides(BUILDS[name], mixed(), normed, dtype=torch.float32).server
     state = server.algorithm.init(server.variables)
     for participants in ([1, 1], [3, 1, 7]):
@@ -92,7 +92,7 @@ def test_merging_equal_states_changes_nothing(name: str) -> None:
 # ---------------------------------------------------------------- several rounds
 
 
-def test_cells_go_on_alone_until_they_merge() -> None:
+def test_cells_train_separately_until_they_merge() -> None:
     hierarchy = Hierarchy(SLOTS, {"x": vector(0.0), "c": vector(0.0)}, 3)
     early, late = {"x": vector(1.0), "c": vector(1.0)}, {"x": vector(2.0), "c": vector(5.0)}
     other = {"x": vector(4.0), "c": vector(2.0)}
@@ -101,7 +101,7 @@ def test_cells_go_on_alone_until_they_merge() -> None:
     assert [state["x"].item() for state in hierarchy.states] == [2.0, 0.0, 4.0]
     assert hierarchy.base["x"].item() == 0.0
     hierarchy.merge(weights, "l2")
-    # cell 0 had three participants and cell 2 one; cell 1 had none and is skipped, but goes on from the merge too
+    # cell 0 had three participants and cell 2 one; cell 1 had none and is skipped, but also gets the merged state
     assert [state["x"].item() for state in hierarchy.states] == [(3 * 2 + 1 * 4) / 4] * 3
     assert [state["c"].item() for state in hierarchy.states] == [5.0 + 2.0] * 3
 
@@ -109,12 +109,12 @@ def test_cells_go_on_alone_until_they_merge() -> None:
 def test_cells_may_have_equal_weights() -> None:
     hierarchy = Hierarchy(SLOTS, {"x": vector(0.0)}, 3, equal=True)
     hierarchy.take([0, 2], [outcome({"x": vector(2.0)}, 3), outcome({"x": vector(4.0)}, 1)])
-    assert hierarchy.merged()["x"].item() == 3.0  # not 2.5, and without the cell in which nobody took part
+    assert hierarchy.merged()["x"].item() == 3.0  # not 2.5, and without the cell that had no participants
     hierarchy.merge(weights, "l2")
     assert [state["x"].item() for state in hierarchy.states] == [3.0] * 3
 
 
-def test_participants_are_counted_anew_after_a_merge() -> None:
+def test_a_merge_resets_the_participant_counts() -> None:
     hierarchy = Hierarchy(SLOTS, {"x": vector(0.0)}, 2)
     hierarchy.take([0, 1], [outcome({"x": vector(1.0)}, 99), outcome({"x": vector(1.0)}, 1)])
     hierarchy.merge(weights, "l2")
@@ -122,14 +122,14 @@ def test_participants_are_counted_anew_after_a_merge() -> None:
     assert hierarchy.merged()["x"].item() == 3.0
 
 
-def test_looking_at_the_merge_changes_nothing() -> None:
+def test_merged_has_no_side_effect() -> None:
     hierarchy = Hierarchy(SLOTS, {"x": vector(0.0)}, 2)
     hierarchy.take([0, 1], [outcome({"x": vector(2.0)}, 1), outcome({"x": vector(4.0)}, 1)])
     assert hierarchy.merged()["x"].item() == 3.0
     assert [state["x"].item() for state in hierarchy.states] == [2.0, 4.0]
 
 
-def test_without_anybody_all_stays() -> None:
+def test_without_participants_nothing_changes() -> None:
     base = {"x": vector(7.0)}
     hierarchy = Hierarchy(SLOTS, base, 2)
     hierarchy.take([0], [outcome(base, 0, void=True)])
@@ -138,14 +138,14 @@ def test_without_anybody_all_stays() -> None:
 
 
 def test_a_round_that_became_void_has_no_participants() -> None:
-    """Somebody answered its first exchange and nobody its second: the state is what it was."""
+    """Its first exchange was answered and its second was not, so the state is unchanged."""
     base = {"x": vector(1.0)}
     hierarchy = Hierarchy(SLOTS, base, 2)
     hierarchy.take([0, 1], [outcome(base, 5, void=True), outcome({"x": vector(3.0)}, 1)])
     assert hierarchy.merged()["x"].item() == 3.0
 
 
-# ---------------------------------------------------------------- how far apart
+# ---------------------------------------------------------------- divergence
 
 
 def test_divergence_by_hand() -> None:
@@ -155,15 +155,15 @@ def test_divergence_by_hand() -> None:
     assert divergence(own, 2 * own, "l2") == pytest.approx(0.5)
 
 
-def test_divergence_from_nothing() -> None:
+def test_divergence_from_zero() -> None:
     zero = vector(0.0, 0.0)
     assert divergence(zero, zero, "l2") == 0.0
     assert divergence(vector(1.0, 0.0), zero, "l2") == float("inf")
 
 
 @pytest.mark.parametrize(("norms", "expected"), [("l2", (5 / 5 + 10 / 5) / 2), ("l1_l2", (7 / 5 + 14 / 5) / 2)])
-def test_a_merge_says_how_far_cells_were_from_it(norms: Norms, expected: float) -> None:
-    """The mean over cells with participants, each as one, in the weights before they receive the merge."""
+def test_a_merge_returns_the_divergence_of_cells(norms: Norms, expected: float) -> None:
+    """The unweighted mean over cells with participants, of their weights before the merge."""
     hierarchy = Hierarchy(SLOTS, {"x": vector(9.0, 9.0)}, 3)
     # merged is (2*(0, 0) + (9, 12))/3 = (3, 4) of norm 5; the differences are (-3, -4) and (6, 8)
     hierarchy.take([0, 2], [outcome({"x": vector(0.0, 0.0)}, 2), outcome({"x": vector(9.0, 12.0)}, 1)])
@@ -179,7 +179,7 @@ def test_a_checkpoint_in_the_middle_of_a_period() -> None:
     before, after = Hierarchy(SLOTS, base, 3), Hierarchy(SLOTS, base, 3)
     before.take([0, 2], [outcome(states[0], 2), outcome(states[1], 5)])
     saved = {name: value.clone() for name, value in before.state().items()}
-    # cell 1 has not gone on from the base
+    # cell 1 is still at the base
     assert saved.keys() == {"base.x", "base.c", "0.x", "0.c", "2.x", "2.c", "participants"}
     after.restore(saved)
     assert_same(after.merged(), before.merged())
@@ -190,7 +190,7 @@ def test_a_checkpoint_in_the_middle_of_a_period() -> None:
     assert_same(after.merged(), before.merged())
 
 
-def test_what_was_saved_does_not_change_later() -> None:
+def test_a_saved_state_is_a_copy() -> None:
     hierarchy = Hierarchy(SLOTS, {"x": vector(0.0)}, 1)
     saved = hierarchy.state()
     hierarchy.take([0], [outcome({"x": vector(1.0)}, 3)])
@@ -207,10 +207,10 @@ def test_after_a_merge_one_state_is_stored() -> None:
     assert hierarchy.state().keys() == {"base.x", "participants"}
 
 
-def test_what_travels_is_a_state_as_a_message() -> None:
-    """Twice as many float32 parameters take four more bytes each."""
+def test_the_size_is_that_of_an_encoded_state() -> None:
+    """Each additional float32 parameter takes four bytes."""
     small, large = (Hierarchy(SLOTS, {"x": torch.zeros(n)}, 5).num_bytes for n in (1000, 2000))
-    assert large - small == pytest.approx(4000, abs=8)  # but for the digits of the length
+    assert large - small == pytest.approx(4000, abs=8)  # apart from the digits of the length
     assert small >= 4000
 
 
@@ -221,14 +221,14 @@ SIZES = (6, 9, 9, 1, 5, 4)
 
 
 class Cells:
-    """A federation whose clients are in cells, and are asked there."""
+    """A federation whose clients are in cells."""
 
     def __init__(self, build: Build, num_cells: int) -> None:
         self.federation = Federation(build, mixed(SIZES))
         self.hierarchy = Hierarchy(self.federation.clients.algorithm.slots, self.federation.state, num_cells)
 
     def round(self, where: Sequence[int], asked: Sequence[int] | None = None) -> None:
-        """All clients, or those asked, learn in the cells in which they are."""
+        """Train all clients, or those asked, in their current cells."""
         made = self.federation
         made.info = made.info._replace(round=made.info.round + 1)
         who = range(len(SIZES)) if asked is None else asked
@@ -256,7 +256,7 @@ ROUNDS = st.lists(
 def test_scaffolds_c_stays_the_mean_of_all_c_i(
     option: Literal["I", "II"], rounds: list[tuple[list[int], set[int], bool]]
 ) -> None:
-    """Whoever is asked, wherever they have moved, whenever cells merge: in float64, to rounding."""
+    """For any cohorts, moves and merges: in float64, to rounding."""
     cells = Cells(Scaffold(option=option).build, 3)
     for where, asked, merges in rounds:
         cells.round(where, sorted(asked))
@@ -268,7 +268,7 @@ def test_scaffolds_c_stays_the_mean_of_all_c_i(
 
 
 def test_scaffolds_c_of_a_cell_is_not_the_mean() -> None:
-    """Else the test above would show nothing."""
+    """Otherwise the test above would prove nothing."""
     cells = Cells(BUILDS["scaffold"], 2)
     cells.round([0, 0, 0, 1, 1, 1])
     mean = torch.stack([kept["c_i"] for kept in cells.kept()]).mean(0)
@@ -286,7 +286,7 @@ def test_one_cell_is_a_plain_federation() -> None:
 
 @pytest.mark.parametrize("name", ["mtfl(fedavg, bn)", "mtfl(fedavg_adam, bn)", "mtfl(scaffold, bn)"])
 def test_private_state_moves_with_its_client(name: str) -> None:
-    """It is nowhere but with the client: only those asked change theirs, wherever they are."""
+    """Only clients that are asked change their private state, in any cell."""
     cells = Cells(BUILDS[name], 3)
     for where, asked in (
         ([0, 0, 1, 1, 2, 2], [0, 1, 2, 3, 4, 5]),
@@ -303,8 +303,8 @@ def test_private_state_moves_with_its_client(name: str) -> None:
         assert changed == set(asked)
 
 
-def test_private_state_does_not_hang_on_the_cell() -> None:
-    """Who keeps everything learns the same wherever it is."""
+def test_private_state_does_not_depend_on_the_cell() -> None:
+    """A client whose model is entirely private learns the same in any cell."""
     still, moving = Cells(BUILDS["independent"], 3), Cells(BUILDS["independent"], 3)
     for round in range(3):
         still.round([0, 0, 1, 1, 2, 2])
@@ -314,7 +314,7 @@ def test_private_state_does_not_hang_on_the_cell() -> None:
         assert_same(one, other)
 
 
-def test_cells_have_the_weights_that_are_configured() -> None:
+def test_cells_have_the_configured_weights() -> None:
     def merged(**edge: object) -> float:
         cells = {"clock": "cells", "cells": 2, **edge}
         config = parse({"data": "digits", "model": "logistic", "algorithm": "fedavg", "edge": cells})

@@ -11,7 +11,7 @@ NO_TIME = Spent()
 
 
 def costs_of(down: int, up: list[int]) -> Costs:
-    """Every client takes 3 steps and 1000 FLOPs."""
+    """Return costs in which every client takes 3 steps and 1000 FLOPs."""
     number = len(up)
     return Costs(
         bytes_down=np.full(number, down, np.int64),
@@ -47,7 +47,7 @@ def test_the_record_of_a_round() -> None:
     exchanges = [reply((1, 2), 40, [1, 1], communicated=False), reply((2,), 30, [200])]
     took = spent(2.0, 0.5, 0.75, 0.25, {1: 3.0, 2: 4.5})._replace(bytes_backhaul=1000)
     assert ledger.charge(exchanges, took) == {
-        "messages": 6,  # down and up, for each client of each exchange
+        "messages": 6,  # down and up for each client of each exchange
         "bytes_down": 2 * 40 + 30,
         "bytes_up": 202,
         "bytes_backhaul": 1000,
@@ -62,13 +62,13 @@ def test_the_record_of_a_round() -> None:
     }
 
 
-def test_a_round_that_nobody_answers_costs_nothing_but_time() -> None:
+def test_an_unanswered_round_costs_only_time() -> None:
     record = Ledger().charge([reply((), 100, [])], Spent(60.0))
     assert {name: record[name] for name in COSTS if record[name]} == {"sim_seconds": 60.0}
     assert record["sim_wait_s"] == 60.0
 
 
-def test_what_came_too_late_is_charged_all_the_same() -> None:
+def test_late_answers_are_charged() -> None:
     ledger = Ledger()
     late = Late((5,), costs_of(100, [30]))
     record = ledger.charge([reply((0,), 100, [10], late=late)], spent(1.0, 0.0, 0.0, 0.0, {0: 1.0, 5: 2.0}))
@@ -80,14 +80,14 @@ def test_what_came_too_late_is_charged_all_the_same() -> None:
         2000,
         3.0,
     ]
-    # its upload was for nothing: that is no communication
+    # its upload was discarded, so it is not a communication
     assert list(ledger.clients()) == [
         {"client": 0, "rounds": 1, "communications": 1, "bytes_down": 100, "bytes_up": 10, "energy_j": 1.0},
         {"client": 5, "rounds": 1, "communications": 0, "bytes_down": 100, "bytes_up": 30, "energy_j": 2.0},
     ]
 
 
-def test_what_was_rejected_is_charged_all_the_same() -> None:
+def test_rejected_answers_are_charged() -> None:
     ledger = Ledger()
     rejected = Rejected((3, 5), costs_of(100, [30, 7]), ("'y' is not finite", "no weight"))
     answered = reply((0,), 100, [10], late=Late((4,), costs_of(100, [2])))._replace(rejected=rejected)
@@ -99,13 +99,13 @@ def test_what_was_rejected_is_charged_all_the_same() -> None:
         "local_steps": 12,
         "flops": 4000,
     }
-    # a rejected upload is no communication
+    # a rejected upload is not a communication
     accounts = [(row["client"], row["rounds"], row["communications"], row["bytes_up"]) for row in ledger.clients()]
     assert accounts == [(0, 1, 1, 10), (3, 1, 0, 30), (4, 1, 0, 2), (5, 1, 0, 7)]
 
 
 def test_a_round_without_any_exchange() -> None:
-    """Nobody could be asked."""
+    """No client was available."""
     record = Ledger().charge([], Spent(60.0))
     assert {name: record[name] for name in COSTS if record[name]} == {"sim_seconds": 60.0}
 
@@ -133,7 +133,7 @@ def test_accounts_of_clients() -> None:
 
 
 @pytest.mark.parametrize("make", [Ledger, two_rounds], ids=["empty", "two rounds"])
-def test_a_restored_ledger_goes_on_where_it_was(make: type[Ledger]) -> None:
+def test_a_restored_ledger_continues(make: type[Ledger]) -> None:
     before, after = make(), Ledger()
     state = {name: value.clone() for name, value in before.state().items()}
     after.restore(dict(before.totals), state)
@@ -145,7 +145,7 @@ def test_a_restored_ledger_goes_on_where_it_was(make: type[Ledger]) -> None:
     assert list(after.clients()) == list(before.clients())
 
 
-def test_what_it_was_restored_from_stays() -> None:
+def test_restoring_copies_the_state() -> None:
     state, totals = two_rounds().state(), two_rounds().totals
     saved = state["accounts"].clone()
     ledger = Ledger()

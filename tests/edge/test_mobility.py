@@ -42,7 +42,7 @@ def test_neighbours_are_equally_likely() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(grids, ways)
-def test_probabilities_of_leaving_add_up_to_one(grid: Grid, move_to: str) -> None:
+def test_probabilities_of_destinations_add_up_to_one(grid: Grid, move_to: str) -> None:
     chances = destinations(grid, move_to)
     assert chances.shape == (grid.num_cells, grid.num_cells)
     assert np.all(np.diag(chances) == 0)
@@ -51,17 +51,15 @@ def test_probabilities_of_leaving_add_up_to_one(grid: Grid, move_to: str) -> Non
 
 @settings(max_examples=60, deadline=None)
 @given(grids, ways, st.integers(0, 60), st.integers(0, 10**6))
-def test_who_moves_goes_where_it_can_and_who_does_not_stays(
-    grid: Grid, move_to: str, num_clients: int, seed: int
-) -> None:
+def test_clients_move_to_possible_destinations_or_stay(grid: Grid, move_to: str, num_clients: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     cells = rng.integers(0, grid.num_cells, num_clients)
     rates = rng.choice([0.0, 0.5, 1.0], num_clients)
     start, chances = cells.copy(), destinations(grid, move_to)
     after = move(cells, rates, chances, generator(seed, "test"))
 
-    assert np.array_equal(cells, start)  # nothing is changed in place
-    assert after.shape == cells.shape  # nobody is lost, nobody is twice
+    assert np.array_equal(cells, start)  # not changed in place
+    assert after.shape == cells.shape  # no client is lost or duplicated
     moved = after != cells
     assert np.all(chances[cells[moved], after[moved]] > 0)
     assert not np.any(moved[rates == 0])
@@ -75,7 +73,7 @@ def test_one_rate_for_all() -> None:
     assert np.all(move(cells, 1.0, chances, generator(1, "test")) != cells)
 
 
-def test_in_one_cell_nobody_can_move() -> None:
+def test_in_a_single_cell_no_client_moves() -> None:
     cells = np.zeros(20, int)
     chances = destinations(Grid(1, 1), "neighbours")
     assert chances.tolist() == [[0]]
@@ -84,9 +82,9 @@ def test_in_one_cell_nobody_can_move() -> None:
 
 @pytest.mark.parametrize(
     ("move_to", "degrees", "bound"),
-    [("anywhere", 24, 51.2), ("neighbours", 8, 26.1)],  # chi-squared: one in a thousand is above
+    [("anywhere", 24, 51.2), ("neighbours", 8, 26.1)],  # chi-squared quantiles of 99.9%
 )
-def test_moves_are_as_frequent_as_the_formula_says(move_to: str, degrees: int, bound: float) -> None:
+def test_frequencies_of_moves_follow_the_formula(move_to: str, degrees: int, bound: float) -> None:
     # From (1, 1) of a 5 x 5 grid, with a quarter moving: 24 or 8 destinations, and staying.
     num_clients, rate = 100_000, 0.25
     chances = destinations(Grid(5, 5), move_to)
@@ -124,7 +122,7 @@ def test_a_client_stays_until_its_next_line(tmp_path: Path) -> None:
         0.49: [0, 1, 2],
         0.5: [0, 2, 2],
         1.99: [0, 2, 2],
-        2: [3, 0, 2],  # of two lines of client 0 for the same time, the last one
+        2: [3, 0, 2],  # the last of two lines of client 0 for the same time wins
         9.9: [3, 0, 2],
         10: [3, 3, 2],
         1e9: [3, 3, 2],
@@ -133,8 +131,8 @@ def test_a_client_stays_until_its_next_line(tmp_path: Path) -> None:
     assert start.tolist() == [0, 1, 2]
 
 
-def test_columns_may_stand_in_any_order_beside_others_and_lines_too(tmp_path: Path) -> None:
-    # Only the times of one client must not go back.
+def test_columns_and_lines_may_be_in_any_order(tmp_path: Path) -> None:
+    # Only the times of a single client must not decrease.
     text = '\ufeff"cell", speed ,time,client\r\n1,3.5,4,1\r\n\r\n0,fast,1,0\r\n'
     trace = MobilityTrace.read(write(tmp_path, text), 2, 2)
     assert trace.cells_at(1, np.array([1, 0])).tolist() == [0, 0]
@@ -157,7 +155,7 @@ def test_the_last_line_up_to_now_counts(
         if time <= now:
             expected[client] = cell
     assert trace.cells_at(now / 2, np.array([8, 7, 6, 5, 4])).tolist() == expected
-    # What was before may also be the cells of an earlier moment.
+    # `before` may also be the cells at an earlier time.
     earlier = trace.cells_at(now / 4, np.array([8, 7, 6, 5, 4]))
     assert trace.cells_at(now / 2, earlier).tolist() == expected
 

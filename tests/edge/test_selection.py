@@ -21,7 +21,7 @@ def everybody(num_clients: int) -> np.ndarray:
         ({}, 100, 10),
         ({"fraction": 0.1}, 15, 2),  # 1.5 rounded up
         ({"fraction": 0.1, "rounding": "down"}, 15, 1),
-        ({"fraction": 0.1, "rounding": "down"}, 9, 1),  # 0.9 rounded down is 0, but somebody must be asked
+        ({"fraction": 0.1, "rounding": "down"}, 9, 1),  # 0.9 rounded down is 0, but at least one client must be asked
         ({"fraction": 0.29, "rounding": "down"}, 100, 29),  # as floats, 0.29*100 is just below 29
         ({"fraction": 0.55}, 100, 55),  # as floats, 0.55*100 is just above 55
         ({"fraction": 0.29}, 100, 29),  # as floats, 0.29*100 and 0.57*100 are just below 29 and 57
@@ -32,7 +32,7 @@ def everybody(num_clients: int) -> np.ndarray:
         ({"count": 7}, 7, 7),
     ],
 )
-def test_how_many(options: dict[str, float], num_clients: int, number: int) -> None:
+def test_number_of_clients(options: dict[str, float], num_clients: int, number: int) -> None:
     selection = Uniform(**options)
     assert selection.number(num_clients) == number
     assert len(selection.select(everybody(num_clients), number, seed=1, round=1, cell=0)) == number
@@ -55,13 +55,13 @@ def test_how_many(options: dict[str, float], num_clients: int, number: int) -> N
         ({"count": 4}, 0, 0),
     ],
 )
-def test_how_many_in_a_cell(options: dict[str, float], num_clients: int, number: int) -> None:
+def test_number_of_clients_in_a_cell(options: dict[str, float], num_clients: int, number: int) -> None:
     selection = Uniform(**options)
     assert selection.number_in_cell(num_clients) == number
     assert len(selection.select(everybody(num_clients), number, seed=1, round=1, cell=3)) == number
 
 
-def test_more_than_there_are_is_refused() -> None:
+def test_a_count_above_the_number_of_clients_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"selection\.count: expected at most the 5 clients .*, got 6"):
         Uniform(count=6).check(5)
     assert Uniform(count=6).number(5) == 5  # on a network, where more may join
@@ -76,7 +76,7 @@ def test_fraction_and_count_exclude_each_other() -> None:
     st.sets(st.integers(0, 200)), st.integers(0, 200), st.integers(0, 2**32), st.integers(1, 10_000), st.integers(0, 9)
 )
 @settings(max_examples=100, deadline=None)
-def test_a_cohort_is_of_those_able_distinct_sorted_and_the_same_again(
+def test_a_cohort_is_available_distinct_sorted_and_repeatable(
     able: set[int], number: int, seed: int, round: int, cell: int
 ) -> None:
     clients = np.array(sorted(able), np.int64)
@@ -108,7 +108,7 @@ def test_every_client_has_the_same_chance() -> None:
 
 
 def in_turn(compute: dict[int, float], up: float = 1.0, down: float = 0.0) -> Callable[[np.ndarray], Phases]:
-    """Clients that compute so long, and then send one after the other, in the order in which they were given."""
+    """Predict clients with these compute times that send one after another, in the given order."""
 
     def predict(ids: np.ndarray) -> Phases:
         ready = np.array([down + compute[client] for client in ids.tolist()])
@@ -128,14 +128,14 @@ SECONDS = {3: 9.0, 5: 0.5, 6: 2.0, 8: 0.0}
     [
         (0.9, []),
         (1.0, [8]),  # just in time is in time
-        (1.9, [8]),  # 5 alone would be ready by then, but has to wait for the air
+        (1.9, [8]),  # client 5 alone would be ready by then, but has to wait for the channel
         (2.0, [5, 8]),
         (3.0, [5, 6, 8]),
         (9.9, [5, 6, 8]),
         (10.0, [3, 5, 6, 8]),
     ],
 )
-def test_as_many_as_fit_the_fastest_first(deadline_s: float, fitting: list[int]) -> None:
+def test_the_fastest_clients_that_fit_are_asked(deadline_s: float, fitting: list[int]) -> None:
     chosen = np.array(sorted(SECONDS))
     assert FedCS().fit(chosen, deadline_s, in_turn(SECONDS)).tolist() == fitting
 
@@ -146,7 +146,7 @@ def test_the_download_counts_too() -> None:
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=12), st.floats(0.1, 3), st.floats(0.01, 40))
 @settings(max_examples=60, deadline=None)
-def test_those_that_fit_are_in_time_and_one_more_is_not(seconds: list[float], up: float, deadline_s: float) -> None:
+def test_fitting_clients_are_in_time_and_one_more_is_not(seconds: list[float], up: float, deadline_s: float) -> None:
     compute = dict(enumerate(seconds))
     predict = in_turn(compute, up)
     by_speed = sorted(compute, key=lambda client: (compute[client] + up, client))
@@ -155,7 +155,7 @@ def test_those_that_fit_are_in_time_and_one_more_is_not(seconds: list[float], up
     assert number == len(seconds) or predict(np.array(by_speed[: number + 1])).finish.max() > deadline_s
 
 
-def test_of_nobody_nobody_fits() -> None:
+def test_an_empty_cohort_stays_empty() -> None:
     assert FedCS().fit(np.zeros(0, np.int64), 5.0, in_turn({})).tolist() == []
 
 

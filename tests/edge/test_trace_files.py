@@ -1,4 +1,4 @@
-"""Reading traces: what is understood, and what is said of a file that cannot be."""
+"""Reading traces: accepted files, and errors for invalid ones."""
 
 from pathlib import Path
 
@@ -19,14 +19,14 @@ def read(folder: Path, text: str) -> TraceColumns:
     return read_columns(write(folder, text), ("client", "start"))
 
 
-def test_columns_by_name_whatever_their_order(tmp_path: Path) -> None:
+def test_columns_by_name_in_any_order(tmp_path: Path) -> None:
     table = read(tmp_path, "start, note ,client\n0.5,a,3\n1e2,b,0\n")
     assert table.values["client"].tolist() == [3, 0]
     assert table.values["start"].tolist() == [0.5, 100]
     assert list(table.values) == ["client", "start"]
 
 
-def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+def test_line_numbers_are_those_of_the_file(tmp_path: Path) -> None:
     table = read(tmp_path, 'client,start,note\n1,2,\n\n3,4,"two\nlines"\n5,6,\n')
     assert table.lines.tolist() == [2, 5, 6]
 
@@ -42,7 +42,7 @@ def test_whole_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("client", ["4", "-1", "1.5"])
-def test_a_client_that_cannot_be(tmp_path: Path, client: str) -> None:
+def test_an_impossible_client(tmp_path: Path, client: str) -> None:
     table = read(tmp_path, f"client,start\n3,0\n{client},0\n")
     expected = rf"trace\.csv, line 3: expected client to be a whole number from 0 to 3, got {client}$"
     with pytest.raises(DataError, match=expected):
@@ -68,13 +68,13 @@ def test_the_first_wrong_row_is_named(tmp_path: Path) -> None:
         ("client,start\n,1\n", r"line 2: expected client to be a finite number, got ''$"),
     ],
 )
-def test_what_is_wrong_with_a_file(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_of_a_file(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as raised:
         read(tmp_path, text)
     assert str(tmp_path / "trace.csv") in str(raised.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.csv cannot be read: No such file"):
         read_columns(tmp_path / "none.csv", ("client",))
     with pytest.raises(DataError, match="cannot be read: Is a directory"):

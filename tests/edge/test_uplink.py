@@ -1,4 +1,4 @@
-"""Sending by hand, and against a simulation that gives the link to one client after another for a moment."""
+"""Uploads derived by hand, and compared with a simulation in small time steps."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedge.edge.uplink import finish_times
 
 Client = tuple[float, float, int]
-"""When it is ready, how long it sends, and its cell."""
+"""A client: when it is ready, how long it sends, and its cell."""
 
 WHOLE = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 2)), max_size=12)
 SECONDS = st.floats(0, 1e4)
@@ -21,8 +21,8 @@ def arrays(clients: list[Client]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def moment_by_moment(clients: list[Client]) -> list[int]:
-    """Finish times of whole numbers; in each moment one client of a cell sends."""
-    finish = [ready for ready, _, _ in clients]  # of those that have nothing to send
+    """Simulate completion times of integer inputs; in each time step one client of a cell sends."""
+    finish = [ready for ready, _, _ in clients]  # of clients with nothing to send
     remaining = [transmission for _, transmission, _ in clients]
     now = 0
     while any(remaining):
@@ -37,7 +37,7 @@ def moment_by_moment(clients: list[Client]) -> list[int]:
 
 
 def last_in_order(clients: list[Client], cell: int) -> float:
-    """When a cell's last client has sent, if they send in the order in which they become ready."""
+    """Return when a cell's last client has sent, if clients send in the order in which they become ready."""
     now = 0.0
     for ready, transmission, _ in sorted(client for client in clients if client[2] == cell):
         now = max(now, ready) + transmission
@@ -45,7 +45,7 @@ def last_in_order(clients: list[Client], cell: int) -> float:
 
 
 def length_of_union(starts: np.ndarray, stops: np.ndarray) -> float:
-    """Seconds that lie in at least one of the intervals."""
+    """Return the length of the union of intervals."""
     length, covered = 0.0, -np.inf
     for i in np.argsort(starts):
         length += max(0.0, stops[i] - max(starts[i], covered))
@@ -55,13 +55,13 @@ def length_of_union(starts: np.ndarray, stops: np.ndarray) -> float:
 
 def test_by_hand() -> None:
     one = np.zeros(3, int)
-    # the first has 2 s left when the second comes with 2 s: the first goes on; the third finds an empty link
+    # the first has 2 s left when the second comes with 2 s, so it continues; the third finds an idle link
     assert finish_times(np.array([0.0, 1, 10]), np.array([3.0, 2, 1]), one).tolist() == [3, 5, 11]
     assert finish_times(np.zeros(3), np.array([1.0, 2, 3]), one).tolist() == [1, 3, 6]
 
 
-def test_who_has_less_to_send_interrupts() -> None:
-    # 0 sends until 1 and from 3 on: 1 + 4 s; 1 sends from 1 to 3; 2, longer than the rest of both, is last
+def test_a_client_with_less_to_send_interrupts() -> None:
+    # client 0 sends until 1 and from 3 on (1 + 4 s), client 1 from 1 to 3; client 2, the longest, is last
     finish = finish_times(np.array([0.0, 1, 2]), np.array([5.0, 2, 9]), np.zeros(3, int))
     assert finish.tolist() == [7, 3, 16]
 
@@ -71,24 +71,24 @@ def test_cells_do_not_disturb_each_other() -> None:
     assert finish_times(np.zeros(4), np.array([2.0, 3, 1, 4]), cells).tolist() == [3, 3, 1, 7]
 
 
-def test_of_equals_the_earlier_position_goes_first() -> None:
+def test_ties_go_to_the_earlier_position() -> None:
     assert finish_times(np.zeros(3), np.full(3, 2.0), np.zeros(3, int)).tolist() == [2, 4, 6]
-    # at 1 both have 2 s left, and the newcomer stands before the one that sends
+    # at 1 both have 2 s left, and the newcomer is listed before the sender
     assert finish_times(np.array([1.0, 0]), np.array([2.0, 3]), np.zeros(2, int)).tolist() == [3, 5]
 
 
-def test_who_cannot_send_at_all_holds_nobody_up() -> None:
+def test_a_client_that_cannot_send_delays_no_other() -> None:
     finish = finish_times(np.array([0.0, 1, 2]), np.array([np.inf, 2, 3]), np.zeros(3, int))
     assert finish.tolist() == [np.inf, 3, 6]
 
 
-def test_nobody() -> None:
+def test_no_clients() -> None:
     assert finish_times(np.zeros(0), np.zeros(0), np.zeros(0, int)).shape == (0,)
 
 
 @settings(max_examples=150, deadline=None)
 @given(WHOLE)
-def test_equals_a_simulation_moment_by_moment(clients: list[Client]) -> None:
+def test_equals_a_time_step_simulation(clients: list[Client]) -> None:
     assert finish_times(*arrays(clients)).tolist() == moment_by_moment(clients)
 
 
@@ -103,20 +103,20 @@ def test_the_last_one_finishes_as_early_as_in_any_order(clients: list[Client]) -
 
 @settings(max_examples=100, deadline=None)
 @given(ANY)
-def test_the_link_is_never_idle_while_somebody_is_ready(clients: list[Client]) -> None:
+def test_the_link_is_never_idle_while_a_client_is_ready(clients: list[Client]) -> None:
     ready, transmission, cells = arrays(clients)
     finish = finish_times(ready, transmission, cells)
     for cell in set(cells.tolist()):
         inside = cells == cell
-        # somebody is ready and not yet done for exactly as long as there is something to send: not longer, as with an
-        # idle link, and not shorter, as with two that send at once
-        somebody = length_of_union(ready[inside], finish[inside])
-        assert somebody == pytest.approx(transmission[inside].sum(), rel=1e-9, abs=1e-7)
+        # some client is ready and unfinished for exactly the total transmission time: not longer, as with an idle
+        # link, and not shorter, as with two concurrent senders
+        busy = length_of_union(ready[inside], finish[inside])
+        assert busy == pytest.approx(transmission[inside].sum(), rel=1e-9, abs=1e-7)
 
 
 @settings(max_examples=100, deadline=None)
 @given(ANY)
-def test_nobody_waits_less_than_nothing(clients: list[Client]) -> None:
+def test_waiting_times_are_not_negative(clients: list[Client]) -> None:
     ready, transmission, cells = arrays(clients)
     finish = finish_times(ready, transmission, cells)
     assert (finish >= ready + transmission).all()
@@ -125,7 +125,7 @@ def test_nobody_waits_less_than_nothing(clients: list[Client]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(WHOLE, st.integers(0, 1000))
-def test_all_later_means_all_finish_later(clients: list[Client], delay: int) -> None:
+def test_a_common_delay_delays_all_completions(clients: list[Client], delay: int) -> None:
     ready, transmission, cells = arrays(clients)
     later = finish_times(ready + delay, transmission, cells)
     assert later.tolist() == (finish_times(ready, transmission, cells) + delay).tolist()
@@ -133,7 +133,7 @@ def test_all_later_means_all_finish_later(clients: list[Client], delay: int) -> 
 
 @settings(max_examples=60, deadline=None)
 @given(WHOLE)
-def test_positions_decide_who_finishes_but_not_when_somebody_does(clients: list[Client]) -> None:
+def test_positions_permute_completion_times(clients: list[Client]) -> None:
     ready, transmission, cells = arrays(clients)
     finish = finish_times(ready, transmission, cells)
     reverse = finish_times(ready[::-1], transmission[::-1], cells[::-1])

@@ -1,4 +1,4 @@
-"""One round at a time: who is asked, who is in time, how long it takes. Times are made up by hand."""
+"""The simulated world, round by round: cohorts, deadlines and times. All durations are chosen by hand."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ ALL = Uniform(fraction=1.0)
 
 
 class Timed(CellClock, tag="timed", kw_only=True):
-    """Cells in which each client computes so many seconds for a minibatch, and sends in no time."""
+    """Cells in which each client has a fixed compute time per minibatch, and sends in no time."""
 
     seconds: list[float]
 
@@ -30,8 +30,8 @@ class Timed(CellClock, tag="timed", kw_only=True):
 
 
 class TimedCells(CellRadio):
-    def phases(self, crew: Participants) -> Phases:
-        compute = np.array(self._options.seconds)[crew.ids] * crew.costs.batches
+    def phases(self, participants: Participants) -> Phases:
+        compute = np.array(self._options.seconds)[participants.ids] * participants.costs.batches
         none = np.zeros(len(compute))
         return Phases(none, compute, none, compute)
 
@@ -57,13 +57,13 @@ def world_of(
 
 
 def at(world: SimulatedWorld, seconds: float) -> SimulatedWorld:
-    """The same at another time."""
+    """Set the simulated time of a world and return it."""
     state = world.state()
     world.restore({**state, "seconds": torch.full_like(state["seconds"], seconds)})
     return world
 
 
-# ---------------------------------------------------------------- who is asked
+# ---------------------------------------------------------------- cohorts
 
 
 def test_without_cells_all_are_asked_as_one() -> None:
@@ -71,7 +71,7 @@ def test_without_cells_all_are_asked_as_one() -> None:
     assert cohort == (0, (0, 1, 2, 3), (0, 1, 2, 3))
 
 
-def test_the_share_asked_is_that_of_each_cell_rounded_up() -> None:
+def test_each_cell_asks_its_own_share_rounded_up() -> None:
     edge = CellClock(cells=3, clients_per_cell=[7, 0, 3])
     cohorts = world_of(edge, 10, Uniform(fraction=0.5)).gather(1)
     assert [(cohort.cell, len(cohort.asked)) for cohort in cohorts] == [(0, 4), (2, 2)]
@@ -79,12 +79,12 @@ def test_the_share_asked_is_that_of_each_cell_rounded_up() -> None:
     assert set(cohorts[1].asked) < {7, 8, 9}
 
 
-def test_one_cell_asks_the_same_as_no_cells() -> None:
+def test_one_cell_asks_the_same_clients_as_no_cells() -> None:
     flat, cell = (world_of(edge, 50, Uniform(count=7)) for edge in (FixedClock(), CellClock(cells=1)))
     assert [flat.gather(round) for round in (1, 2)] == [cell.gather(round) for round in (1, 2)]
 
 
-def test_those_that_moved_are_asked_where_they_are() -> None:
+def test_moved_clients_are_asked_in_their_new_cell() -> None:
     world = world_of(CellClock(cells=2, mobility_rate=1.0))
     assert [cohort.asked for cohort in world.gather(1)] == [(0, 1), (2, 3)]
     world.move(1)
@@ -92,7 +92,7 @@ def test_those_that_moved_are_asked_where_they_are() -> None:
 
 
 def test_availability_follows_the_simulated_day() -> None:
-    """All have their noon a quarter into the day, when all can be asked, and their night three quarters into it."""
+    """A quarter into the day all clients are available, three quarters into it none is."""
     day = DiurnalAvailability(mean=0.5, amplitude=0.5, period_s=100.0, spread=0.0)
     world = world_of(FixedClock(availability=day), 1000)
     assert len(at(world, 25.0).gather(1)[0].asked) == 1000
@@ -100,7 +100,7 @@ def test_availability_follows_the_simulated_day() -> None:
     assert 400 < len(at(world, 50.0).gather(1)[0].asked) < 600
 
 
-def test_of_those_available_as_many_are_asked_as_of_all(tmp_path: Path) -> None:
+def test_the_cohort_size_does_not_depend_on_availability(tmp_path: Path) -> None:
     file = tmp_path / "on.csv"
     file.write_text("client,start,end\n2,0,10\n5,0,20\n")
     edge = FixedClock(availability=AvailabilityTrace(file=str(file)))
@@ -110,7 +110,7 @@ def test_of_those_available_as_many_are_asked_as_of_all(tmp_path: Path) -> None:
     assert at(world, 20.0).gather(3) == []
 
 
-def test_everyone_is_all_that_are_available(tmp_path: Path) -> None:
+def test_everyone_means_all_available_clients(tmp_path: Path) -> None:
     file = tmp_path / "on.csv"
     file.write_text("client,start,end\n2,0,10\n5,0,20\n7,0,20\n")
     world = world_of(FixedClock(availability=AvailabilityTrace(file=str(file))), 8, Uniform(count=1))
@@ -119,7 +119,7 @@ def test_everyone_is_all_that_are_available(tmp_path: Path) -> None:
     assert at(world, 10.0).gather(2, everyone=True)[0].asked == (5, 7)
 
 
-def test_who_drops_out_was_asked() -> None:
+def test_dropped_clients_count_as_asked() -> None:
     world = world_of(FixedClock(dropout=0.3), 1000)
     first, again, second = world.gather(1)[0], world.gather(1)[0], world.gather(2)[0]
     # 700 on average, with a standard deviation of sqrt(1000*0.3*0.7) = 14.5
@@ -134,7 +134,7 @@ def test_all_may_drop_out() -> None:
 
 
 def test_availability_and_dropout_are_independent() -> None:
-    """Half of them can be asked, of whom half drop out: a quarter is there."""
+    """Half of the clients are available and half of those drop out: a quarter is present."""
     world = world_of(FixedClock(availability=ConstantAvailability(rate=0.5), dropout=0.5), 1000)
     cohort = world.gather(1)[0]
     assert 420 < len(cohort.asked) < 580
@@ -144,13 +144,13 @@ def test_availability_and_dropout_are_independent() -> None:
 # ---------------------------------------------------------------- selection by time
 
 
-def test_as_many_as_fit_are_asked() -> None:
+def test_clients_that_fit_the_deadline_are_asked() -> None:
     edge = FixedClock(seconds_per_step=[3, 1, 2, 4], deadline_s=2.5)
     assert world_of(edge, selection=FedCS(fraction=1.0)).gather(1)[0].asked == (1, 2)
 
 
-def test_in_a_cell_those_fit_whose_turn_to_send_comes_in_time() -> None:
-    """All are a metre from their stations: in each cell uploads take the same time, one after the other."""
+def test_in_a_cell_the_wait_for_the_uplink_counts() -> None:
+    """All are one metre from their stations: in each cell uploads take the same time, one after another."""
     gain = channel.mean_gain(1.0)
     down = 8 * MB / channel.rate_bps(channel.BANDWIDTH_HZ, channel.CELL_POWER_W, gain, channel.NOISE_W_PER_HZ)
     up = 8 * MB / channel.rate_bps(channel.BANDWIDTH_HZ, channel.CLIENT_POWER_W, gain, channel.NOISE_W_PER_HZ)
@@ -165,7 +165,7 @@ def test_in_a_cell_those_fit_whose_turn_to_send_comes_in_time() -> None:
     assert [cohort.asked for cohort in cohorts] == [(0, 1, 2), (5, 6)]
 
 
-def test_messages_are_predicted_to_be_as_large_as_the_last_ones() -> None:
+def test_predicted_message_sizes_are_those_of_the_last_round() -> None:
     edge = FixedClock(up_mbps=8, seconds_per_step=1e-6, deadline_s=1.5)
     world = world_of(edge, selection=FedCS(fraction=1.0), model_bytes=100)
     assert len(world.gather(1)[0].asked) == 4
@@ -173,7 +173,7 @@ def test_messages_are_predicted_to_be_as_large_as_the_last_ones() -> None:
     assert world.gather(2) == []
 
 
-def test_if_nobody_fits_nobody_is_asked() -> None:
+def test_if_no_client_fits_none_is_asked() -> None:
     edge = FixedClock(seconds_per_step=[3, 1, 2, 4], deadline_s=0.5)
     assert world_of(edge, selection=FedCS(fraction=1.0)).gather(1) == []
 
@@ -190,7 +190,7 @@ def test_slow_devices_are_predicted_to_be_slow() -> None:
 # ---------------------------------------------------------------- deadlines
 
 
-def test_without_a_deadline_nobody_can_be_late() -> None:
+def test_without_a_deadline_no_client_is_late() -> None:
     assert world_of(FixedClock()).admit(1, [0]) is None
 
 
@@ -198,7 +198,7 @@ def test_who_is_in_time() -> None:
     admit = world_of(FixedClock(seconds_per_step=[1, 3, 2, 5], deadline_s=2)).admit(1, [0])
     assert admit is not None
     assert admit(0, (0, 1, 2), costs_of(3)).tolist() == [True, False, True]  # just in time is in time
-    assert admit(0, (3,), costs_of(1, batches=0)).tolist() == [True]  # the next exchange begins anew
+    assert admit(0, (3,), costs_of(1, batches=0)).tolist() == [True]  # the next exchange starts at zero
 
 
 def test_the_server_waits_for_late_ones_until_the_deadline() -> None:
@@ -206,13 +206,13 @@ def test_the_server_waits_for_late_ones_until_the_deadline() -> None:
     spent = world.spend(1, [0], [[reply(0, 2, late=(1,))]], 0)
     assert spent.total == 2.5
     assert spent.compute == pytest.approx(1.5)  # the mean over those in time
-    # all that computed used energy, for nothing or not
+    # all clients that computed used energy, late or not
     assert dict(zip(spent.ids.tolist(), spent.joules.tolist(), strict=True)) == pytest.approx({0: 1, 1: 3, 2: 2})
-    assert world.spend(2, [0], [[reply(0)]], 0).total == 1.0  # if nobody is late, it goes on at once
+    assert world.spend(2, [0], [[reply(0)]], 0).total == 1.0  # if no client is late, the server continues at once
 
 
-def test_a_deadline_decides_by_the_time_that_is_spent() -> None:
-    """With radio: that of this exchange, of which each has a fading of its own."""
+def test_the_deadline_uses_the_actual_times() -> None:
+    """With radio, each exchange has its own fading."""
     edge = CellClock(cells=2, deadline_s=0.5, radius_m=2000)
     world, ids = world_of(edge, 20), np.arange(20)
     admit, costs = world.admit(3, [0, 1]), costs_of(20, up=MB)
@@ -226,13 +226,13 @@ def test_a_deadline_decides_by_the_time_that_is_spent() -> None:
 
 
 def test_each_exchange_has_one_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Admission, time, energy and the description of a round read the same one."""
+    """Admission, time, energy and the description of a round use the same timeline."""
     computed: list[tuple[int, ...]] = []
     phases = CellRadio.phases
 
-    def count(self: CellRadio, crew: Participants) -> Phases:
-        computed.append((crew.exchange, *crew.ids.tolist()))
-        return phases(self, crew)
+    def count(self: CellRadio, participants: Participants) -> Phases:
+        computed.append((participants.exchange, *participants.ids.tolist()))
+        return phases(self, participants)
 
     monkeypatch.setattr(CellRadio, "phases", count)
     world = world_of(CellClock(cells=1, deadline_s=0.3, radius_m=2000), 20)
@@ -252,7 +252,7 @@ def test_each_exchange_has_one_timeline(monkeypatch: pytest.MonkeyPatch) -> None
     assert [client for client, was in zip(described["clients"], described["late"], strict=True) if was] == sorted(late)
 
 
-def test_an_exchange_that_nobody_answered_is_not_admitted_and_has_no_number() -> None:
+def test_an_unanswered_exchange_is_not_admitted_and_has_no_number() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], deadline_s=4))
     admit = world.admit(1, [1])
     assert admit is not None
@@ -263,28 +263,28 @@ def test_an_exchange_that_nobody_answered_is_not_admitted_and_has_no_number() ->
     assert world.describe(None)["compute_s"] == [6, 5]
 
 
-def test_the_timelines_of_a_round_are_not_those_of_the_next() -> None:
+def test_each_round_has_its_own_timelines() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], deadline_s=9))
     admit = world.admit(1, [0])
     assert admit is not None
     admit(0, (0,), costs_of(1))
     assert world.spend(1, [0], [[reply(0)]], 0).total == 1
-    assert world.spend(2, [0], [[reply(0, batches=4)]], 0).total == 4  # as in a forecast, which admits nobody
+    assert world.spend(2, [0], [[reply(0, batches=4)]], 0).total == 4  # as in a forecast, which has no admission
 
 
-def test_an_engine_that_asks_about_others_than_it_returns_is_refused() -> None:
+def test_admission_and_reply_must_have_the_same_clients() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], deadline_s=4))
     admit = world.admit(1, [0])
     assert admit is not None
     admit(0, (0,), costs_of(1))
     with pytest.raises(
-        ValueError, match=r"expected a reply of the clients \[0\] .*, got \[0, 1\]; an engine asks about"
+        ValueError, match=r"expected a reply of the clients \[0\] .*, got \[0, 1\]; an engine must ask about"
     ):
         world.spend(1, [0], [[reply(0, 1)]], 0)
 
 
 def test_rejected_clients_have_worked() -> None:
-    """The server waits for them, and they use energy; late is only who is late."""
+    """The server waits for them, and they use energy, but they do not count as late."""
     world = world_of(Timed(cells=1, seconds=[1, 2, 3, 5], compute_power_w=1))
     rejected = Rejected((1, 3), costs_of(2), ("not finite", "norm"))
     spent = world.spend(1, [0], [[reply(0, 2)._replace(missing=(1, 3), rejected=rejected)]], 0)
@@ -294,7 +294,7 @@ def test_rejected_clients_have_worked() -> None:
     assert world.describe(None)["late"] == [False] * 4
 
 
-def test_if_all_are_rejected_the_round_took_its_time() -> None:
+def test_a_round_with_only_rejected_answers_takes_time() -> None:
     world = world_of(Timed(cells=1, seconds=[1, 2, 3, 5], retry_s=60))
     rejected = Rejected((1, 2), costs_of(2), ("not finite", "norm"))
     assert world.spend(1, [0], [[reply()._replace(missing=(1, 2), rejected=rejected)]], 0).total == 3
@@ -303,7 +303,7 @@ def test_if_all_are_rejected_the_round_took_its_time() -> None:
 # ---------------------------------------------------------------- time
 
 
-def test_a_round_is_as_slow_as_its_slowest_cell() -> None:
+def test_a_round_takes_as_long_as_its_slowest_cell() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5]))
     spent = world.spend(1, [0, 1], [[reply(0, 1)], [reply(2, 3)]], 0)
     assert spent.total == world.seconds == 5
@@ -317,12 +317,12 @@ TWO_ROUNDS = ([[reply(0)], [reply(3)]], [[reply(1)], [reply(2)]])
 
 @pytest.mark.parametrize(("sync", "seconds"), [("round", [5, 6]), ("merge", [5, 2])])
 def test_when_cells_wait_for_each_other(sync: str, seconds: list[float]) -> None:
-    """In every round: 5 + 6. At the merge after the second only: 1 + 6 and 5 + 1, of which 7 is the longer."""
+    """In every round: 5 + 6. Only at the merge after the second round: the longer of 1 + 6 and 5 + 1, that is 7."""
     world = world_of(Timed(cells=2, seconds=[1, 6, 1, 5], sync=sync, global_every=2))
     spent = [world.spend(round, [0, 1], replies, 0).total for round, replies in enumerate(TWO_ROUNDS, 1)]
     assert spent == pytest.approx(seconds)
     assert world.seconds == pytest.approx(sum(seconds))
-    # after a merge all go on from the same time: a second each for the next round
+    # after a merge all cells continue from the same time: the next round takes one second
     assert world.spend(3, [0, 1], [[reply(0)], [reply(2)]], 0).total == pytest.approx(1)
 
 
@@ -333,7 +333,7 @@ def test_time_stands_still_if_a_cell_catches_up() -> None:
     assert world.spend(3, [0], [[reply(1)]], 0).total == pytest.approx(3)  # and now at 8
 
 
-def test_a_merge_takes_its_own_time() -> None:
+def test_a_merge_takes_time() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 1, 2, 2], backhaul_mbps=8))
     # 1 MB to the centre and back at 8 Mbit/s is a second each way
     assert world.spend(1, [0, 1], [[reply(0)], [reply(2)]], MB).total == pytest.approx(2 + 2)
@@ -350,7 +350,7 @@ def test_a_void_round_takes_the_deadline_or_a_pause(deadline_s: float | None, se
     assert late.joules == pytest.approx([5 * 9])
 
 
-def test_a_cell_without_anybody_waits_for_the_others() -> None:
+def test_an_empty_cell_waits_for_the_others() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], retry_s=60))
     assert world.spend(1, [1], [[reply(3)]], 0).total == 5
 
@@ -381,7 +381,7 @@ def test_only_some_devices_move() -> None:
 
 
 def rounds_of(edge: ClockOptions) -> Iterator[tuple[object, ...]]:
-    """What is seen of a world, round after round: who is asked, where all are, and what time it is."""
+    """Yield the observable state of a world after each round: cohorts, places and time."""
     world = world_of(edge, 6)
     for round in range(1, 5):
         cohorts = world.gather(round)
@@ -391,8 +391,8 @@ def rounds_of(edge: ClockOptions) -> Iterator[tuple[object, ...]]:
         yield [*cohorts], world.places.cells.tolist(), world.seconds, spent.joules.tolist()
 
 
-def test_worlds_in_turn_are_each_as_it_is_alone(tmp_path: Path) -> None:
-    """Two traces of movement and of availability, with the same names: each world has what its files said first."""
+def test_interleaved_worlds_do_not_interfere(tmp_path: Path) -> None:
+    """Two traces of mobility and availability with the same names: each world keeps what its files contained first."""
 
     def edge(number: int) -> CellClock:
         moves, on = tmp_path / "moves.csv", tmp_path / "on.csv"
@@ -405,7 +405,7 @@ def test_worlds_in_turn_are_each_as_it_is_alone(tmp_path: Path) -> None:
     alone = [list(rounds_of(edge(number))) for number in (0, 1)]
     assert alone[0] != alone[1]
     first = rounds_of(edge(0))
-    begun = [next(first)]  # a world reads its files when it is built, here before the next line rewrites them
+    begun = [next(first)]  # a world reads its files when it is built, before the next line rewrites them
     second = rounds_of(edge(1))
     in_turn = [(next(second), one) for one in first]
     assert [*begun, *(one for _, one in in_turn)] == alone[0]
@@ -415,9 +415,9 @@ def test_worlds_in_turn_are_each_as_it_is_alone(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- records and checkpoints
 
 
-def test_a_round_described() -> None:
+def test_description_of_a_round() -> None:
     world = world_of(Timed(grid=[1, 3], clients_per_cell=[2, 0, 2], seconds=[1, 2, 3, 5], deadline_s=4))
-    # in cell 2 client 3 is late, and client 2 has to wait a second for a second exchange, without work
+    # in cell 2, client 3 is late, and client 2 waits one second for a second exchange without work
     world.spend(1, [0, 2], [[reply(0, 1)], [reply(2, late=(3,)), reply(2, batches=0)]], 0)
     assert world.describe(None) == {
         "rows": 1,
@@ -436,7 +436,7 @@ def test_a_round_described() -> None:
     }
 
 
-def test_classes_are_counted_where_clients_are() -> None:
+def test_classes_are_counted_in_the_clients_current_cells() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], mobility_rate=1.0))
     counts = np.array([[1, 0], [2, 0], [0, 4], [8, 0]])
     world.spend(1, [0], [[reply(0)]], 0)
@@ -445,7 +445,7 @@ def test_classes_are_counted_where_clients_are() -> None:
     assert world.describe(counts)["classes"] == [[8, 4], [3, 0]]
 
 
-def test_a_void_round_described() -> None:
+def test_description_of_a_void_round() -> None:
     world = world_of(FixedClock(), 3)
     world.spend(1, [], [], 0)
     described = world.describe(None)
@@ -453,7 +453,7 @@ def test_a_void_round_described() -> None:
     assert described["occupancy"] == [3]
 
 
-def test_a_restored_world_goes_on_where_it_was() -> None:
+def test_a_restored_world_continues() -> None:
     edge = CellClock(cells=3, mobility_rate=0.5, sync="merge", global_every=4, deadline_s=10)
     selection = FedCS(fraction=0.5)
     before = world_of(edge, 30, selection)
@@ -472,15 +472,15 @@ def test_a_restored_world_goes_on_where_it_was() -> None:
     assert after.places.positions.tolist() == before.places.positions.tolist()
 
 
-def test_a_restored_world_remembers_how_large_messages_were() -> None:
+def test_a_restored_world_remembers_message_sizes() -> None:
     edge = FixedClock(up_mbps=8, seconds_per_step=1e-6, deadline_s=1.5)
     before, after = (world_of(edge, selection=FedCS(fraction=1.0), model_bytes=100) for _ in range(2))
-    before.spend(1, [0], [[reply(0, 1, up=2 * MB)]], 0)  # 2 s each: more than anybody has
+    before.spend(1, [0], [[reply(0, 1, up=2 * MB)]], 0)  # 2 s each, above the deadline
     after.restore(before.state())
     assert before.gather(2) == after.gather(2) == []
 
 
-def test_what_was_saved_does_not_change_later() -> None:
+def test_a_saved_state_is_a_copy() -> None:
     world = world_of(Timed(cells=2, seconds=[1, 2, 3, 5], mobility_rate=1.0))
     saved = world.state()
     world.restore(saved)
@@ -490,21 +490,21 @@ def test_what_was_saved_does_not_change_later() -> None:
     assert saved["cells"].tolist() == [0, 0, 1, 1]
 
 
-# ---------------------------------------------------------------- sizes for the clock only
+# ---------------------------------------------------------------- payload_bits
 
 
-def test_the_clock_may_count_by_a_size_of_its_own() -> None:
-    """1 Mbit takes a second up at 1 Mbit/s and half a second down at 2, whatever is really sent."""
+def test_the_clock_may_assume_a_fixed_message_size() -> None:
+    """1 Mbit takes one second up at 1 Mbit/s and half a second down at 2, whatever is actually sent."""
     world = world_of(FixedClock(payload_bits=1e6, down_mbps=2, up_mbps=1, seconds_per_step=0.25))
     sent = reply(0, 1, up=7)
     sent = sent._replace(costs=sent.costs._replace(bytes_down=np.array([9, 0]), bytes_up=np.array([7, 0])))
     spent = world.spend(1, [0], [[sent]], 0)
-    assert world.describe(None)["finish_s"] == [1.75, 0.25]  # who stays silent only computes
+    assert world.describe(None)["finish_s"] == [1.75, 0.25]  # a silent client only computes
     assert spent.total == 1.75
     assert Ledger().charge([sent], spent)["bytes_up"] == 7
 
 
-def test_a_merge_takes_the_time_of_that_size_and_counts_real_bytes() -> None:
+def test_a_merge_takes_the_assumed_time_and_counts_real_bytes() -> None:
     edge = CellClock(cells=2, backhaul_mbps=4.0, payload_bits=1e6, seconds_per_sample_param=1e-9)
     plain = CellClock(cells=2, payload_bits=1e6, seconds_per_sample_param=1e-9)
     cells, replies = [0, 1], [[reply(0)], [reply(2)]]

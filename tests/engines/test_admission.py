@@ -1,4 +1,4 @@
-"""What arrives too late is missing, in every engine."""
+"""Answers that arrive too late are missing, in every engine."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -29,7 +29,7 @@ SIZES = (6, 9, 9, 1, 5)
 
 
 def only(*clients: int) -> Admission:
-    """These are in time, in every exchange."""
+    """Admit only these clients, in every exchange."""
     return lambda number, ids, costs: np.isin(ids, clients)
 
 
@@ -38,7 +38,7 @@ def everybody(number: int, ids: tuple[int, ...], costs: Costs) -> np.ndarray:
 
 
 def play(federation: Federation, admit: Admission) -> Outcome:
-    """One round in which some may be late."""
+    """Run one round in which some clients may be late."""
     federation.info = federation.info._replace(round=federation.info.round + 1)
     job = federation.clients
     (outcome,) = drive(federation.engine, job.algorithm, [federation.state], [federation.info], admit)
@@ -47,7 +47,7 @@ def play(federation: Federation, admit: Admission) -> Outcome:
 
 
 def alternate(federation: Federation) -> list[Outcome]:
-    """Three rounds, with others late in each."""
+    """Run three rounds, with different late clients in each."""
     return [play(federation, only(*clients)) for clients in ((0, 1, 3, 4), (1, 2, 3), (0, 2, 4))]
 
 
@@ -83,7 +83,7 @@ def same(one: Tree, other: Tree) -> bool:
 
 
 def assert_same_costs(found: Costs, expected: Costs, which: Sequence[int] = ()) -> None:
-    """All of the expected ones, or those at some places; nothing is measured."""
+    """Check that costs equal all expected ones, or those at some positions, and that no times were measured."""
     assert found.measured is expected.measured is None
     for name in Costs._fields[:-1]:
         values = getattr(expected, name)
@@ -106,8 +106,8 @@ def test_if_all_are_in_time_nothing_changes(name: str) -> None:
 @given(
     st.sampled_from([name for name in SAMPLE if name != "clustered(fedavg)"]), st.sets(st.integers(0, 4), min_size=2)
 )
-def test_those_too_late_might_as_well_not_have_been_asked(name: str, in_time: set[int]) -> None:
-    """In the second round, when there is state to lose. (Who divides clients asks all of them, whoever is selected.)"""
+def test_late_clients_have_no_effect(name: str, in_time: set[int]) -> None:
+    """In the second round, when there is state to lose. (Clustering asks all clients, whatever the selection.)"""
     late, absent = (Federation(BUILDS[name], mixed(SIZES)).rounds(1) for _ in range(2))
     play(late, only(*in_time))
     absent.round(sorted(in_time))
@@ -120,7 +120,7 @@ def test_engines_agree(name: str, federate: Callable[..., Federation]) -> None:
     outcomes = {made: alternate(made) for made in (loop, wire, block, pool)}
     assert_same(wire.everything(), loop.everything())
     assert_same(pool.everything(), block.everything())
-    if "codec" not in name:  # a code may turn on rounding noise
+    if "codec" not in name:  # a code may depend on rounding noise
         for key, value in loop.everything().items():
             torch.testing.assert_close(block.everything()[key], value, rtol=1e-9, atol=1e-12, msg=key)
     for made in (wire, block, pool):
@@ -133,7 +133,7 @@ def test_engines_agree(name: str, federate: Callable[..., Federation]) -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "wire", "block", "pool"])
 @pytest.mark.parametrize("name", ["scaffold", "mtfl(fedavg_adam, bn)", "dynavg(0.02)"])
-def test_who_is_late_keeps_what_it_had(name: str, engine: str, federate: Callable[..., Federation]) -> None:
+def test_late_clients_keep_their_old_private_state(name: str, engine: str, federate: Callable[..., Federation]) -> None:
     made = federate(BUILDS[name], engine).rounds(1)
     before = [kept(made, client) for client in range(5)]
     play(made, only(0, 3, 4))
@@ -142,8 +142,8 @@ def test_who_is_late_keeps_what_it_had(name: str, engine: str, federate: Callabl
 
 
 @pytest.mark.parametrize("engine", ["loop", "wire", "block", "pool"])
-def test_work_that_came_too_late_has_its_costs(engine: str, federate: Callable[..., Federation]) -> None:
-    """Epochs, so that what clients do hangs on how many samples they have."""
+def test_late_work_is_charged(engine: str, federate: Callable[..., Federation]) -> None:
+    """In epochs, so that work depends on the number of samples."""
     asked: list[tuple[int, tuple[int, ...], Costs]] = []
 
     def admit(number: int, ids: tuple[int, ...], costs: Costs) -> np.ndarray:
@@ -163,7 +163,7 @@ def test_work_that_came_too_late_has_its_costs(engine: str, federate: Callable[.
     assert reply.late.costs.samples.tolist() == [
         16,
         8,
-    ]  # batches of 4, of which a last one of a single sample is dropped
+    ]  # batches of 4; a last batch of a single sample is dropped
     assert reply.samples.tolist() == [6, 9, 1]
     assert len(reply.losses) == 3
 
@@ -182,9 +182,9 @@ def test_a_round_in_which_all_are_late_is_void(name: str, engine: str, federate:
     assert_same(made.everything(), before)
 
 
-def test_a_round_of_several_exchanges_goes_on_with_those_in_time() -> None:
-    """Rate 1 takes each client to its target: 1 (where it is), 3, 5 and 7. Two of them speak up in time, 3 and 7; of
-    these, 7 is late with its model, so that 3 is the mean, within 5 of r = 1. Pushing it changes nothing for 3."""
+def test_a_round_of_several_exchanges_continues_with_clients_in_time() -> None:
+    """Rate 1 takes each client to its target: 1 (where it is), 3, 5 and 7. Two of them, 3 and 7, signal in time; 7 is
+    late with its model, so the mean is 3, within 5 of r = 1. Pushing it changes nothing for 3."""
     federation = Federation(DynAvg(delta=5.0).build, points(1, 3, 5, 7), make=slope, rate=1.0, steps=1)
     asked: list[tuple[int, ...]] = []
 
@@ -201,8 +201,8 @@ def test_a_round_of_several_exchanges_goes_on_with_those_in_time() -> None:
     assert [float(kept(federation, client)["y"]) for client in range(4)] == [1, 3, 1, 7]
 
 
-def test_the_distance_between_updates_is_that_of_those_in_time() -> None:
-    """From 1 two clients go up and one goes down. Of all the mean of 1 - u.v over pairs is (0 + 2 + 2)/3."""
+def test_the_distance_between_updates_covers_clients_in_time() -> None:
+    """From 1, two clients go up and one goes down. Over all pairs, the mean of 1 - u.v is (0 + 2 + 2)/3."""
     for engine in ("loop", "block"):
         federation = Federation(FedAvg().build, points(2, 3, -4), engine, make=slope, compare_updates=True)
         assert play(federation, everybody).replies[0].cosine_distance == pytest.approx(4 / 3)
@@ -211,8 +211,8 @@ def test_the_distance_between_updates_is_that_of_those_in_time() -> None:
 
 
 @pytest.mark.parametrize("engine", ["loop", "block", "pool"])
-def test_exchanges_of_one_call_are_admitted_each_on_its_own(engine: str, federate: Callable[..., Federation]) -> None:
-    """Also where a client is in both: that it was too late in the first is known before the second."""
+def test_exchanges_of_one_call_are_admitted_separately(engine: str, federate: Callable[..., Federation]) -> None:
+    """Even if a client is in both: its lateness in the first is known before the second."""
 
     def admit(number: int, ids: tuple[int, ...], costs: Costs) -> np.ndarray:
         return np.isin(ids, ((0, 1), (2, 3))[number])

@@ -1,4 +1,4 @@
-"""Trees in memory that processes share."""
+"""Trees in shared memory."""
 
 import os
 import resource
@@ -48,11 +48,11 @@ def assert_same(found: Tree, expected: Tree) -> None:
 
 @settings(max_examples=50)
 @given(trees(), trees())
-def test_trees_come_back_one_behind_another(first: Tree, second: Tree) -> None:
+def test_several_trees_one_after_another(first: Tree, second: Tree) -> None:
     arena = Arena()
     one = arena.put(first)
     other = arena.put(second, end_of(one))
-    # What another process is told is plain, and enough.
+    # Placements can be sent to another process as plain values.
     one, other = (msgspec.convert(msgspec.to_builtins(entries), Placements) for entries in (one, other))
     assert_same(arena.get(one), first)
     assert_same(arena.get(other), second)
@@ -73,7 +73,7 @@ def test_on_other_systems(
     tree = {"x": torch.arange(3 * MIB // 8)}
     assert_same(arena.get(arena.put(tree)), tree)
     assert arena.num_bytes == 3 * MIB
-    assert list(tmp_path.iterdir()) == []  # it has no name that could be left behind
+    assert list(tmp_path.iterdir()) == []  # it leaves no file behind
     arena.close()
 
 
@@ -84,14 +84,14 @@ def test_tensors_are_aligned_as_torch_aligns_them(arena: Arena) -> None:
     assert [value.data_ptr() % 64 for value in arena.get(entries).values()] == [0, 0, 0]
 
 
-def test_what_is_got_is_no_copy(arena: Arena) -> None:
+def test_get_returns_views(arena: Arena) -> None:
     entries = arena.put({"x": torch.zeros(2)})
     seen = arena.get(entries)["x"]
     arena.put({"x": torch.tensor([1.0, 2.0])})
     assert seen.tolist() == [1, 2]
 
 
-def test_rows_that_are_the_same_are_written_out(arena: Arena) -> None:
+def test_expanded_rows_are_written_in_full(arena: Arena) -> None:
     rows = torch.tensor([1.0, 2.0]).expand(3, 2)
     found = arena.get(arena.put({"rows": rows, "turned": rows.T}))
     assert found["rows"].tolist() == [[1, 2]] * 3
@@ -110,14 +110,14 @@ def test_an_arena_grows_only_when_it_must(arena: Arena) -> None:
         assert arena.num_bytes == room(end_of(arrange(large))) == 4 * MIB
 
 
-def test_what_was_got_stays_valid_when_the_arena_grows_and_when_it_is_closed(arena: Arena) -> None:
+def test_views_stay_valid_when_the_arena_grows_or_closes(arena: Arena) -> None:
     seen = arena.get(arena.put({"x": torch.arange(5)}))["x"]
     arena.put({"y": torch.zeros(MIB)}, start=64)
     arena.close()
     assert seen.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_another_process_may_let_it_grow(arena: Arena) -> None:
+def test_another_process_may_grow_it(arena: Arena) -> None:
     before = arena.put({"x": torch.ones(1)})
     tree = {"y": torch.arange(MIB)}
     process = get_context("fork").Process(target=arena.put, args=(tree, 64))
@@ -128,7 +128,7 @@ def test_another_process_may_let_it_grow(arena: Arena) -> None:
     assert arena.get(before)["x"].item() == 1
 
 
-def test_want_of_memory_is_an_error_that_says_so(arena: Arena) -> None:
+def test_running_out_of_memory_is_reported(arena: Arena) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     arena.put({"x": torch.zeros(1)})
     held = arena.num_bytes
@@ -142,7 +142,7 @@ def test_want_of_memory_is_an_error_that_says_so(arena: Arena) -> None:
     arena.put({"x": torch.zeros(MIB // 2)})
 
 
-def test_want_of_address_space_is_an_error_that_says_so(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_out_of_address_space_is_reported(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(file: int, length: int) -> None:
         raise OSError(12, "Cannot allocate memory")
 

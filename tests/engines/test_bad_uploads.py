@@ -1,4 +1,4 @@
-"""A hostile client costs only itself, in every engine and under every reducer."""
+"""A hostile client affects only itself, in every engine and with every reducer."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -48,15 +48,15 @@ FAULTS: dict[str, tuple[float | None, Limits, str]] = {
     "huge": (1e6, Limits(50.0, "reject"), "expected at most reduce.max_norm = 50"),
     "weight": (None, REJECT, "it claims 1000000000000 samples, expected 1 to the 9 that it registered"),
 }
-"""By name: the value of all uploads of the client (None: it lies about its samples), the limits, the reason."""
+"""By name: the value of all the client's uploads (None: it claims false samples), the limits, the reason."""
 
 Make = Callable[..., Federation]
 
 
 @pytest.fixture
 def federate() -> Iterator[Make]:
-    """Makes federations in any engine and closes them. A block takes all clients, so that leaving one out does not
-    change who is reduced with whom."""
+    """Makes federations in any engine and closes them. One block has all clients, so that omitting one does not change
+    which clients are reduced together."""
     opened: list[Pool] = []
 
     def make(build: Build, engine: str, limits: Limits, **options: Any) -> Federation:
@@ -77,7 +77,7 @@ def federate() -> Iterator[Make]:
 
 @pytest.fixture
 def boast(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From the call on the bad client claims 10**12 samples."""
+    """Make the bad client claim 10**12 samples from now on."""
 
     def claim(client: int, samples: int, effort: Effort, upload: Tree) -> Answer:
         return Answer(client, 10**12 if client == BAD else samples, effort, upload)
@@ -111,7 +111,7 @@ def assert_rejected(reply: Reply, reason: str) -> None:
 @pytest.mark.parametrize("reducer", REDUCERS)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_round_is_that_without_the_hostile_client(
+def test_the_round_equals_one_without_the_hostile_client(
     fault: str, engine: str, reducer: str, federate: Make, boast: Callable[[], None]
 ) -> None:
     value, limits, reason = FAULTS[fault]
@@ -123,7 +123,7 @@ def test_the_round_is_that_without_the_hostile_client(
     assert kept["c_i"].any()
     if value is None and engine != "pool":
         boast()
-    elif value is None:  # before its workers are forked
+    elif value is None:  # before workers are forked
         boast()
         made = federate(inner, engine, limits)
         made.state, made.info = expected.state, expected.info
@@ -137,14 +137,14 @@ def test_the_round_is_that_without_the_hostile_client(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_was_rejected_is_charged(engine: str, federate: Make) -> None:
-    """Three steps with batches of 4 are 12 samples. A gradient costs 100 FLOPs a sample here, a step of FedAvg 2 for
-    each of 75 weights: (8 + 1)*6 + (6 + 1)*3. The answers are equally long."""
+def test_rejected_work_is_charged(engine: str, federate: Make) -> None:
+    """Three steps with batches of 4 are 12 samples. A gradient costs 100 FLOPs per sample here, a step of FedAvg 2 per
+    weight, of which there are (8 + 1)*6 + (6 + 1)*3 = 75. The answers have equal lengths."""
     (reply,) = federate(poisoned(FedAvg().build, float("nan")), engine, REJECT).rounds(1).round().replies
     assert reply.rejected is not None
     costs = reply.rejected.costs
     assert costs.bytes_down.tolist() == [reply.costs.bytes_down[0]]
-    assert costs.bytes_up.tolist() == [reply.costs.bytes_up[1]]  # of client 1, which has 9 samples too
+    assert costs.bytes_up.tolist() == [reply.costs.bytes_up[1]]  # as for client 1, which also has 9 samples
     assert (costs.steps.tolist(), costs.batches.tolist(), costs.samples.tolist()) == ([3], [3], [12])
     assert costs.flops.tolist() == [12 * 100 + 3 * 2 * 75]
 
@@ -169,7 +169,7 @@ def test_with_a_codec_the_client_reports_the_problem(name: str, engine: str, fed
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("reducer", REDUCERS)
-def test_by_default_the_run_stops_and_says_whose_fault_it_is(reducer: str, engine: str, federate: Make) -> None:
+def test_by_default_the_run_stops_and_names_the_client(reducer: str, engine: str, federate: Make) -> None:
     made = federate(poisoned(reduced(FedAvg().build, REDUCERS[reducer]), float("nan")), engine, STOP).rounds(1)
     with pytest.raises(
         TrainingError,
@@ -200,7 +200,7 @@ def test_a_round_in_which_all_are_rejected_is_void(engine: str, federate: Make) 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_optional_exchange_without_accepted_answers_does_not_void_the_round(engine: str, federate: Make) -> None:
-    """With delta = 0 dynamic averaging asks all clients for their models, which are all bad. It continues without."""
+    """With delta = 0, dynamic averaging asks all clients for their models. All are bad, and it continues without."""
     made = federate(poisoned(DynAvg(delta=0).build, float("nan"), range(5), ["pull"]), engine, REJECT).rounds(1)
     before = made.state
     outcome = made.round()
@@ -218,8 +218,8 @@ def test_an_optional_exchange_without_accepted_answers_does_not_void_the_round(e
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("reducer", REDUCERS)
-def test_whoever_admits_is_told_of_rejected_clients(reducer: str, engine: str, federate: Make) -> None:
-    """Their uploads took their time on the air. Client 4 is late, so that 0, 1 and 3 are left."""
+def test_admission_includes_rejected_clients(reducer: str, engine: str, federate: Make) -> None:
+    """Their uploads used the channel. Client 4 is late, so 0, 1 and 3 remain."""
     inner = reduced(Scaffold().build, REDUCERS[reducer])
     made, expected = (federate(build, engine, REJECT).rounds(1) for build in (poisoned(inner, float("nan")), inner))
     asked: list[tuple[tuple[int, ...], Costs]] = []
@@ -249,7 +249,7 @@ def play(federation: Federation, admit: Callable[[int, tuple[int, ...], Costs], 
     return outcome
 
 
-# ---------------------------------------------------------------- forms, where clients answer one at a time
+# ---------------------------------------------------------------- names, shapes and dtypes
 
 FORMS: dict[str, tuple[Callable[[Tree], Tree], str]] = {
     "one missing": (lambda up: {"y": up["y"]}, "its upload has 'y', expected 'stats', 'y'"),
@@ -267,7 +267,7 @@ FORMS: dict[str, tuple[Callable[[Tree], Tree], str]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("engine", ["loop", "wire"])
-def test_an_upload_of_another_form_is_rejected(engine: str, form: str, federate: Make) -> None:
+def test_an_upload_with_wrong_names_or_shapes_is_rejected(engine: str, form: str, federate: Make) -> None:
     change, reason = FORMS[form]
     made, expected = (
         federate(build, engine, REJECT).rounds(1) for build in (forged(FedAvg().build, change), FedAvg().build)
@@ -279,7 +279,7 @@ def test_an_upload_of_another_form_is_rejected(engine: str, form: str, federate:
 
 
 @pytest.mark.parametrize("engine", ["loop", "wire"])
-def test_an_upload_of_another_form_stops_a_run_by_default(engine: str, federate: Make) -> None:
+def test_an_upload_with_wrong_names_or_shapes_stops_a_run_by_default(engine: str, federate: Make) -> None:
     made = federate(forged(FedAvg().build, FORMS["broadcast"][0]), engine, STOP).rounds(1)
     with pytest.raises(TrainingError, match=r"^round 2, client 2: the upload 'y' is float64\[1\].*on_bad"):
         made.round()
@@ -289,7 +289,7 @@ def test_an_upload_of_another_form_stops_a_run_by_default(engine: str, federate:
 
 
 def claiming(**changes: Any) -> Callable[[bytes], bytes]:
-    """An answer with another meta."""
+    """Return an answer with a changed meta."""
 
     def change(data: bytes) -> bytes:
         meta, tree = message.unpack(data, WorkAnswer)
@@ -314,14 +314,14 @@ LIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "samples seen": (claiming(grad_samples=13), "it claims 13 grad_samples, expected at most 12"),
     "loss": (claiming(loss=float("inf")), "the loss is not finite"),
     "large loss": (claiming(loss=1e300), "it claims the loss 1e+300"),
-    "loss of nothing": (claiming(batches=0, loss=1.0), "it claims the loss 1 of no gradient"),
+    "loss without samples": (claiming(batches=0, loss=1.0), "it claims the loss 1 of no gradient"),
     "problem": (claiming(problem="x" * 1000), "it reports that " + "x" * 200),
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
 def test_bytes_of_a_hostile_client(lie: str, monkeypatch: pytest.MonkeyPatch, federate: Make) -> None:
-    """Its claims of effort are charged as far as they can be true."""
+    """Its claimed effort is charged up to the maximum that is possible."""
     change, reason = LIES[lie]
 
     def served(side: ClientSide, client: int, request: bytes) -> Served:
@@ -346,7 +346,7 @@ def test_bytes_of_a_hostile_client(lie: str, monkeypatch: pytest.MonkeyPatch, fe
 @pytest.mark.parametrize("name", ["mtfl(fedavg_adam, bn)", "clustered(fedavg)", "per_fedavg"])
 @pytest.mark.parametrize("engine", ["loop", "wire", "block"])
 def test_norms_of_every_kind_of_upload(name: str, engine: str) -> None:
-    """Honest changes of a round are small; an algorithm's own counters are not measured."""
+    """Honest changes of a round are small; an algorithm's counters are not measured."""
     limits = Limits(1e3, "reject")
     made = Federation(poisoned(BUILDS[name], 1e6), mixed(SIZES), engine, limits=limits).rounds(1)
     rejected = {i for reply in made.round().replies if reply.rejected for i in reply.rejected.ids}

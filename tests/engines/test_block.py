@@ -1,4 +1,4 @@
-"""Blocks of clients as rows: what the contract suite does not look at."""
+"""Blocks of clients as rows: what the contract suite does not cover."""
 
 import gc
 
@@ -13,13 +13,13 @@ from fedge.core.layout import Layout, Tree
 from fedge.core.reduce import Collect
 from fedge.engines.block import Block
 
-SIZES = (5, 9, 12, 5, 1, 7)  # in steps, all but the single sample share a batch schedule; in epochs few do
+SIZES = (5, 9, 12, 5, 1, 7)  # in steps, all but the client with one sample share a batch schedule; in epochs, few do
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 4, 64])
 @pytest.mark.parametrize("amount", [{"steps": 3}, {"epochs": 2}], ids=["steps", "epochs"])
 def test_clients_of_different_sizes(num_rows: int, amount: dict[str, int]) -> None:
-    """Their gradients over ALL samples are of different shapes even where their batches are not."""
+    """Their gradients over ALL samples have different shapes, even if their batches have the same."""
     build = Scaffold(option="I").build
     loop = Federation(build, mixed(SIZES), "loop", make=normed, **amount)
     block = Federation(build, mixed(SIZES), "block", make=normed, **amount)
@@ -36,7 +36,7 @@ def test_clients_of_different_sizes(num_rows: int, amount: dict[str, int]) -> No
 
 
 def test_uploads_come_in_client_order_whatever_the_blocks() -> None:
-    """Two schedules take turns, so that blocks end out of order."""
+    """Two schedules alternate, so that blocks end out of order."""
     federation = Federation(FedAvg().build, mixed((6, 3, 6, 3, 6, 2)), "block", make=dense)
     seen = []
 
@@ -50,7 +50,7 @@ def test_uploads_come_in_client_order_whatever_the_blocks() -> None:
     assert seen == [6, 3, 6, 3, 6, 2]
 
 
-def test_the_weights_of_a_block_end_with_it() -> None:
+def test_the_weights_of_a_block_are_freed_with_it() -> None:
     federation = Federation(FedAvg().build, mixed(SIZES), "block", make=dense)
 
     def count_rows() -> int:
@@ -71,7 +71,7 @@ def test_the_context_has_one_row_for_each_client() -> None:
         work = algorithm.works["train"]
 
         def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-            if ctx.client.dim() == 2:  # not the rehearsal, which is of one client
+            if ctx.client.dim() == 2:  # not the rehearsal, which has one client
                 contexts.append(ctx)
             return work.final(down, local, kept, ctx)
 

@@ -1,4 +1,4 @@
-"""What the engines count, by hand, and the bytes against the messages themselves."""
+"""Costs counted by the engines, derived by hand, and bytes compared with real messages."""
 
 import pytest
 
@@ -13,13 +13,13 @@ from fedge.core.algorithm import Build, Costs
 from fedge.core.drive import Outcome
 from fedge.engines import wire
 
-F = 100  # FLOPs of one sample's gradient, as `make_sides` says
+F = 100  # FLOPs of one sample's gradient, as in `make_sides`
 P = 8 * 6 + 6 + 6 * 3 + 3  # parameters of `dense`
 B, K = 4, 3
 
 
 def costs_of(build: Build, engine: str, **amount: int) -> Costs:
-    """Of a round of clients with 6 and 9 samples."""
+    """Return the costs of a round of clients with 6 and 9 samples."""
     (reply,) = Federation(build, mixed((6, 9)), engine, make=dense, batch_size=B, **amount).round().replies
     return reply.costs
 
@@ -31,7 +31,7 @@ def costs_of(build: Build, engine: str, **amount: int) -> Costs:
         (FedAvg().build, [K, K], [K * (B * F + 2 * P)] * 2),
         (FedAvgAdam().build, [K, K], [K * (B * F + 11 * P)] * 2),
         (Scaffold().build, [K, K], [K * (B * F + 4 * P)] * 2),
-        # and the gradient over all samples: 6 are two minibatches, 9 are three
+        # plus the gradient over all samples: 6 are two minibatches, 9 are three
         (Scaffold(option="I").build, [K + 2, K + 3], [K * (B * F + 4 * P) + 6 * F, K * (B * F + 4 * P) + 9 * F]),
         (PerFedAvg().build, [2 * K] * 2, [K * (2 * B * F + 2 * P)] * 2),
         (PerFedAvg(hessian="free").build, [4 * K] * 2, [K * (4 * B * F + 2 * P)] * 2),
@@ -84,7 +84,7 @@ def test_bytes_are_the_lengths_of_the_messages(name: str, monkeypatch: pytest.Mo
 
     original = wire.serve
     monkeypatch.setattr(wire, "serve", serve)
-    # In a block, rounding may change what CE-FedAvg sends; the others send vectors of fixed length.
+    # In a block, rounding may change what CE-FedAvg sends; the other algorithms send vectors of fixed length.
     engines = [engine for engine in ENGINES if engine != "block" or "ce_fedavg" not in name]
     federations = {engine: Federation(BUILDS[name], mixed(), engine) for engine in engines}
     for _ in range(2):
@@ -104,6 +104,6 @@ def byte_counts(outcome: Outcome) -> list[tuple[int, int]]:
     [("fedavg", [True]), ("independent", [False]), ("ce_fedavg", [True]), ("dynavg(0.02)", [False, True, False])],
 )
 def test_what_counts_as_communication(name: str, communicated: list[bool]) -> None:
-    """An upload that carries model-sized vectors; a flag is none."""
+    """An upload with model-sized vectors counts; a flag does not."""
     replies = Federation(BUILDS[name], mixed(), steps=5).round().replies
     assert [reply.communicated for reply in replies] == communicated

@@ -1,4 +1,4 @@
-"""What an engine does around the client half; where both have code of their own, `loop` and `block` alike."""
+"""What an engine does around the client half, for `loop`, and for `block` where it has its own code."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,13 @@ ENGINES = ("loop", "block")
 
 
 def spoilt() -> Handmade:
-    """Four clients, the third with an input that is not a number."""
+    """Return four clients, the third with a NaN input."""
     samples = [mixed().train(client, 1) for client in range(4)]
     samples[2] = Samples(samples[2].x.clone().fill_(float("nan")), samples[2].y)
     return Handmade(samples, 3)
 
 
-# ---------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -40,7 +40,7 @@ def test_a_loss_that_is_not_finite_names_round_and_client(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_upload_that_is_not_finite_names_round_and_client(engine: str) -> None:
     federation = Federation(FedAvg().build, points(0, 4), engine, make=slope, rate=1e200, steps=3)
-    # the first loss is 0.5, but -1e200, 1e400, ... soon leaves the range
+    # the first loss is 0.5, but weights of -1e200, 1e400, ... soon leave the range
     with pytest.raises(TrainingError, match=r"^round 1, client 0: the upload 'y' is not finite.*first step: 0\.5"):
         federation.round()
 
@@ -93,7 +93,7 @@ def test_a_gradient_over_all_samples_leaves_the_statistics(engine: str) -> None:
     assert not torch.equal(federation.state["x"], before["x"])
 
 
-# ---------------------------------------------------------------- what is reported
+# ---------------------------------------------------------------- replies
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -155,7 +155,7 @@ def test_dropout_depends_on_client_and_round_only() -> None:
     first = loss_of_last(1, (0, 1, 2, 3))
     torch.manual_seed(4)
     assert loss_of_last(1, (3,)) == first
-    assert loss_of_last(2, (3,)) != first  # client 3 has one sample only: it is the dropout that differs
+    assert loss_of_last(2, (3,)) != first  # client 3 has only one sample, so only the dropout differs
 
 
 def test_the_global_generator_is_left_alone() -> None:

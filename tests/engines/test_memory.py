@@ -1,4 +1,4 @@
-"""What becomes of memory that was freed, each in a fresh interpreter: the settings are a process's own."""
+"""Freed memory, tested in a fresh interpreter because the settings are per process."""
 
 from benchmarks.measure import python
 
@@ -20,5 +20,5 @@ print(freed - before, mb() - before)
 
 def test_freed_memory_is_kept_until_it_is_returned() -> None:
     freed, returned = map(float, python(_FREE.format(setting="keep_freed_memory()")).split())
-    assert freed > 80  # of 100 MB, as one block in a hundred lies above the others
+    assert freed > 80  # of 100 MB: one block in a hundred is above the others
     assert returned < 20

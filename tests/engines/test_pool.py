@@ -1,4 +1,4 @@
-"""Blocks on worker processes: the bits of `block`, whatever happens to the workers."""
+"""Blocks on worker processes: bit-identical to `block`, whatever happens to the workers."""
 
 import gc
 import os
@@ -51,11 +51,11 @@ SAMPLE = (
     "krum(fedavg)",
     "codec(scaffold, sparse)",
 )
-LONG_S = 60.0  # nothing takes as long, unless something is wrong
+LONG_S = 60.0  # nothing takes this long unless something is wrong
 
 
 def federation(build: Build, clients: Handmade | None = None, **options: object) -> Federation:
-    """One that runs in blocks."""
+    """Return a federation that runs in blocks."""
     return Federation(build, clients or mixed(SIZES), "block", **options)  # type: ignore[arg-type]
 
 
@@ -112,12 +112,12 @@ def assert_same_replies(found: Sequence[Reply], expected: Sequence[Reply]) -> No
             np.testing.assert_array_equal(a, b)
 
 
-# The same bits
+# Bit equality
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) if "(" in n else n for n in BUILDS])
-def test_every_algorithm_gives_the_bits_of_block(name: str) -> None:
-    """In the second round, when there is state, kept and on the server."""
+def test_every_algorithm_is_bit_identical_to_block(name: str) -> None:
+    """In the second round, when there is private and server state."""
     made = federation(BUILDS[name], mixed((6, 9, 1)), steps=1).rounds(1)
     kept = [made.clients.kept.read(client) for client in range(3)]
     before, info = made.state, made.info
@@ -143,7 +143,7 @@ def test_any_number_of_workers(name: str, num_workers: int, pooled: Callable[...
 
 @pytest.mark.parametrize("cohorts", [((0, 2, 5), (1, 3, 4, 6)), ((0, 1, 2, 3), (2, 3, 4), (4, 5))])
 def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], pooled: Callable[..., Federation]) -> None:
-    """Where a client is in two of them, what it keeps of the first goes into the second."""
+    """If a client is in two of them, its private state from the first is used in the second."""
     outcomes = []
     for made in (federation(BUILDS["scaffold"]), pooled(BUILDS["scaffold"])):
         states = [{name: value + i for name, value in made.state.items()} for i in range(len(cohorts))]
@@ -160,7 +160,7 @@ def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], pooled: Cal
 
 
 def test_measured_updates_and_absent_clients() -> None:
-    """One worker has two slots: they are used again while the directions of the first blocks are still needed."""
+    """One worker has two slots, which are reused while the directions of the first blocks are still needed."""
     sides = make_sides(BUILDS["fedavg"], mixed((6, 0, 9, 4, 5, 7, 12, 3)), compare_updates=True)
     info = Info(1, 0.1, 3, None, 8, seed=7)
     exchange = Exchange("train", sides.server.algorithm.init(sides.server.variables), range(8))
@@ -172,13 +172,13 @@ def test_measured_updates_and_absent_clients() -> None:
     assert expected[0].missing == (1,)
 
 
-def test_nobody_is_asked(pooled: Callable[..., Federation]) -> None:
+def test_an_empty_cohort(pooled: Callable[..., Federation]) -> None:
     outcome = pooled(BUILDS["fedavg"]).round(cohort=())
     assert outcome.void
-    assert active_children() == []  # workers start when there is something to do
+    assert active_children() == []  # workers start only when needed
 
 
-def test_shared_memory_is_used_again(pooled: Callable[..., Federation]) -> None:
+def test_shared_memory_is_reused(pooled: Callable[..., Federation]) -> None:
     made = pooled(BUILDS["scaffold"])
     assert isinstance(made.engine, Pool)
     made.rounds(1)
@@ -191,7 +191,7 @@ def test_shared_memory_is_used_again(pooled: Callable[..., Federation]) -> None:
 
 
 class Trapped(Handmade):
-    """Clients at some of which something happens when a worker makes their data, a number of times."""
+    """Clients, some of which trigger an event when a worker loads their data, a number of times."""
 
     def __init__(self, trap: Callable[[], None], at: Sequence[int], folder: Path, times: int = 1) -> None:
         super().__init__([mixed(SIZES).train(client, 1) for client in range(len(SIZES))], 3)
@@ -236,11 +236,11 @@ def test_stopped_workers_are_reported_and_replaced(
 ) -> None:
     notices: list[str] = []
     made = pooled(BUILDS["scaffold"], Trapped(stop, at, tmp_path), notice=notices.append, stall_s=0.4)
-    with watched():  # a stopped worker would be waited for without an end
+    with watched():  # without replacement, the test would wait forever
         found = made.rounds(1)
     assert_same(found.everything(), federation(BUILDS["scaffold"]).rounds(1).everything())
-    # On a busy machine others may seem silent too.
-    assert sum("does not run at clients" in notice for notice in notices) >= len(at)
+    # On a busy machine other workers may seem silent too.
+    assert sum("is not running at clients" in notice for notice in notices) >= len(at)
     replaced = [notice for notice in notices if "a worker process did not run for 0.4 s at clients" in notice]
     assert len(replaced) >= len(at)
 
@@ -255,11 +255,11 @@ def test_a_worker_that_continues_in_time_is_not_replaced(tmp_path: Path, pooled:
     found = pooled(BUILDS["scaffold"], Trapped(stop, (0,), tmp_path), notice=hear, stall_s=LONG_S / 20).rounds(1)
     assert_same(found.everything(), federation(BUILDS["scaffold"]).rounds(1).everything())
     assert len(notices) == 1
-    assert notices[0].endswith(" at clients 0, 1; if it stays so for engine.stall_s = 3 s, it is replaced")
+    assert notices[0].endswith(" at clients 0, 1; it will be replaced after engine.stall_s = 3 s without progress")
 
 
 def test_a_worker_that_computes_for_long_is_not_replaced(tmp_path: Path, pooled: Callable[..., Federation]) -> None:
-    """It says nothing for twice as long as a worker may be silent."""
+    """It sends no message for twice the stall time."""
     notices: list[str] = []
 
     def compute() -> None:
@@ -274,7 +274,7 @@ def test_a_worker_that_computes_for_long_is_not_replaced(tmp_path: Path, pooled:
 def test_a_worker_killed_with_half_a_result(
     tmp_path: Path, pooled: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has written to shared memory is not used."""
+    """Its partial result in shared memory is not used."""
     home, whole = os.getpid(), Arena.put
 
     def put(arena: Arena, tree: Tree, start: int = 0) -> Placements:
@@ -308,12 +308,12 @@ def test_a_block_that_always_kills(tmp_path: Path, pooled: Callable[..., Federat
     made = pooled(BUILDS["fedavg"], clients)
     told = (
         r"^clients ([\d, ]+ )?3: expected a worker process to finish, but 3 in a row were lost; "
-        r"the last was killed by SIGKILL\. As a rule memory has run out: lower engine\.rows or engine\.workers$"
+        r"the last was killed by SIGKILL\. Most likely memory has run out: lower engine\.rows or engine\.workers$"
     )
     with pytest.raises(TrainingError, match=told):
         made.round()
     assert (tmp_path / "3 in 1").stat().st_size == 3
-    # The trap is worn out, and the pool as good as new.
+    # The trap is used up, and the pool works again.
     made.info = made.info._replace(round=0)
     assert_same(made.rounds(1).state, federation(BUILDS["fedavg"]).rounds(1).state)
 
@@ -329,7 +329,7 @@ def fail(error: Exception) -> Callable[[], None]:
 
 
 class TooManyError(DataError):
-    """Of a class that only its author knows."""
+    """An error class that the parent does not know."""
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ class TooManyError(DataError):
         (ConfigError("a: wrong", "b: wrong"), ConfigError, "a: wrong\nb: wrong"),
     ],
 )
-def test_an_error_that_people_can_act_on_is_raised_as_it_is(
+def test_a_fedge_error_is_raised_unchanged(
     error: FedgeError, kind: type[FedgeError], text: str, tmp_path: Path, pooled: Callable[..., Federation]
 ) -> None:
     made = pooled(BUILDS["fedavg"], Trapped(fail(error), [2], tmp_path))
@@ -356,7 +356,7 @@ def test_an_error_that_people_can_act_on_is_raised_as_it_is(
     ("error", "kind"),
     [(ZeroDivisionError("why"), RuntimeError), (SystemExit(3), RuntimeError), (MemoryError("why"), MemoryError)],
 )
-def test_of_any_other_error_all_is_said(
+def test_any_other_error_includes_its_traceback(
     error: Exception, kind: type[Exception], tmp_path: Path, pooled: Callable[..., Federation]
 ) -> None:
     made = pooled(BUILDS["fedavg"], Trapped(fail(error), [2], tmp_path))
@@ -367,7 +367,7 @@ def test_of_any_other_error_all_is_said(
     assert type(caught.value) is kind
 
 
-def test_divergence_is_told_as_block_tells_it(pooled: Callable[..., Federation]) -> None:
+def test_divergence_gives_the_same_error_as_block(pooled: Callable[..., Federation]) -> None:
     told = []
     for made in (federation(BUILDS["fedavg"], rate=1e200), pooled(BUILDS["fedavg"], rate=1e200)):
         with pytest.raises(TrainingError) as caught:
@@ -377,8 +377,8 @@ def test_divergence_is_told_as_block_tells_it(pooled: Callable[..., Federation])
     assert "is not finite" in told[0]
 
 
-def test_want_of_shared_memory_in_a_worker(pooled: Callable[..., Federation]) -> None:
-    """The parent has room for what goes in, the worker none for what comes out."""
+def test_running_out_of_shared_memory_in_a_worker(pooled: Callable[..., Federation]) -> None:
+    """The parent has room for the input, but the worker has none for the result."""
     made = pooled(BUILDS["median(fedavg)"], make=lambda: nn.Sequential(nn.Linear(8, 10_000), nn.Linear(10_000, 3)))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     # 120,003 weights in float64 are less than 1 MiB, two uploads are more.
@@ -395,7 +395,7 @@ def test_want_of_shared_memory_in_a_worker(pooled: Callable[..., Federation]) ->
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> Callable[[tasks.Task], None]:
-    """Makes a function the task "test"."""
+    """Register a function as the task "test"."""
     return lambda function: monkeypatch.setitem(tasks.TASKS, "test", function)
 
 
@@ -416,10 +416,10 @@ def test_results_come_in_order(make_pool: Callable[..., Pool], task: Callable[[t
     assert values == [(i, [2 * i + 1] * 3) for i in range(10)]
 
 
-def test_results_are_read_before_the_next_is_asked_for(
+def test_results_are_valid_until_the_next_is_requested(
     make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]
 ) -> None:
-    """The memory of a pool does not depend on how many tasks there are, nor on who is slow."""
+    """The memory of a pool depends neither on the number of tasks nor on slow workers."""
     task(double)
     pool = make_pool()
     sizes = []
@@ -430,9 +430,7 @@ def test_results_are_read_before_the_next_is_asked_for(
     assert sizes[0] == sizes[1]
 
 
-def test_items_are_made_when_they_are_needed(
-    make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]
-) -> None:
+def test_items_are_consumed_lazily(make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]) -> None:
     task(double)
     made = []
 
@@ -443,7 +441,7 @@ def test_items_are_made_when_they_are_needed(
 
     with closing(make_pool(num_workers=2).map("test", {"one": torch.ones(3)}, noted())) as results:
         next(results)
-        assert len(made) == 4  # two for each worker
+        assert len(made) == 4  # two per worker
 
 
 def test_leaving_early_ends_the_workers(make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]) -> None:
@@ -456,12 +454,12 @@ def test_leaving_early_ends_the_workers(make_pool: Callable[..., Pool], task: Ca
     assert len(list(pool.map("test", shared, items([0.0] * 3)))) == 3
 
 
-def test_one_thing_at_a_time(make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]) -> None:
+def test_one_map_at_a_time(make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]) -> None:
     task(double)
     pool, shared = make_pool(), {"one": torch.ones(3)}
     with closing(pool.map("test", shared, items([0.0] * 3))) as results:
         next(results)
-        with pytest.raises(RuntimeError, match="one thing at a time"):
+        with pytest.raises(RuntimeError, match="one `map` at a time"):
             next(pool.map("test", shared, items([0.0])))
         assert len(list(results)) == 2
 
@@ -476,9 +474,9 @@ def test_the_first_error_in_order_is_raised(make_pool: Callable[..., Pool], task
         list(make_pool().map("test", {}, items([0.1, 0.0, 0.0])))
 
 
-def test_private_state_is_not_for_workers(make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]) -> None:
+def test_workers_cannot_read_private_state(make_pool: Callable[..., Pool], task: Callable[[tasks.Task], None]) -> None:
     task(lambda sides, batched, shared, meta, tensors: ({}, sides.clients.kept.read(5)))
-    with pytest.raises(RuntimeError, match="cannot read what client 5 keeps: hand it over"):
+    with pytest.raises(RuntimeError, match="cannot read the private state of client 5: pass it"):
         list(make_pool().map("test", {}, items([0.0])))
 
 
@@ -510,8 +508,8 @@ def test_a_task_is_named_by_its_clients() -> None:
     assert tasks.describe("central", {}) == "the task 'central'"
 
 
-def test_a_part_outlives_the_memory_in_which_it_travelled() -> None:
-    """Of what it holds, merging copies the means alone."""
+def test_a_part_outlives_its_shared_memory() -> None:
+    """Merging copies only the means."""
     answers = [Answer(client, 5, Effort(steps=1, loss=0.5), {}) for client in (3, 1)]
     uploads = [{"x": torch.tensor([1.0, 2.0])}, {"x": torch.tensor([3.0, 4.0])}]
     part = PartialReply(
@@ -575,7 +573,7 @@ Life = Callable[[Pool, int], None]
 
 
 class Parent:
-    """A process with a pool, which lives a life of its own. As long as one of its family is alive, a pipe is open."""
+    """A separate process with a pool. A pipe stays open as long as it or one of its workers is alive."""
 
     def __init__(self, life: Life) -> None:
         self._heard, theirs = os.pipe()
@@ -584,11 +582,11 @@ class Parent:
         os.close(theirs)
 
     def await_workers(self) -> None:
-        """Return when both are at work."""
+        """Return when both workers are busy."""
         assert [self._read(1), self._read(1)] == [b"w", b"w"]
 
     def last_words(self) -> bytes:
-        """What was written to the pipe until the last process had closed it."""
+        """Return what was written to the pipe until the last process closed it."""
         self.process.join(LONG_S)
         found = b""
         while part := self._read(1000):
@@ -596,13 +594,13 @@ class Parent:
         return found
 
     def _read(self, most: int) -> bytes:
-        assert select.select([self._heard], [], [], LONG_S)[0], "somebody is alive, and silent"
+        assert select.select([self._heard], [], [], LONG_S)[0], "a process is alive and silent"
         return os.read(self._heard, most)
 
     def _live(self, life: Life, pipe: int) -> None:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for stream in (1, 2):  # whatever is printed is heard, too
+        for stream in (1, 2):  # captures printed output, too
             os.dup2(pipe, stream)
 
         def report(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
@@ -642,7 +640,7 @@ def test_workers_end_with_their_parent(number: signal.Signals, parent: Callable[
     assert started.last_words() == b""
 
 
-def test_workers_end_with_their_parent_where_the_system_does_not_see_to_it(
+def test_workers_end_with_their_parent_without_help_of_the_system(
     parent: Callable[[Life], Parent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "die_with_parent", lambda parent: None)
@@ -664,7 +662,7 @@ def test_workers_end_when_their_parent_exits(parent: Callable[[Life], Parent]) -
     assert started.process.exitcode == 0
 
 
-def test_ctrl_c_ends_the_workers_and_says_nothing(parent: Callable[[Life], Parent]) -> None:
+def test_ctrl_c_ends_the_workers_silently(parent: Callable[[Life], Parent]) -> None:
     def stop(pool: Pool, pipe: int) -> None:
         try:
             work_long(pool, pipe)

@@ -1,4 +1,4 @@
-"""Blocks on a Ray cluster: the bits of `block`, whatever happens to workers and nodes."""
+"""Blocks on a Ray cluster: bit-identical to `block`, whatever happens to workers and nodes."""
 
 import os
 import re
@@ -44,17 +44,17 @@ from own_parts import write_own
 
 SIZES = (6, 9, 9, 1, 5, 7, 12)
 NUM_ROWS = 2
-LONG_S = 60.0  # nothing takes as long, unless something is wrong
-LARGE = 300  # values of a sample of the clients below: more than Ray packs into a small object
+LONG_S = 60.0  # nothing takes this long unless something is wrong
+LARGE = 300  # values per sample of the clients below: more than Ray packs into a small object
 
 full = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    """The package, with a folder of its own: neither finds the other's clusters, nor others ours."""
+    """The ray package with its own folder, so that clusters of tests and of other processes do not find each other."""
     found = pytest.importorskip("ray", reason="needs the extra `ray`")
-    for module in (federation, hostile_clients, sys.modules[__name__]):  # no worker can import them
+    for module in (federation, hostile_clients, sys.modules[__name__]):  # workers cannot import them
         found.cloudpickle.register_pickle_by_value(module)
     with short_folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
@@ -62,16 +62,16 @@ def ray() -> Iterator[Any]:
 
 
 def short_folder() -> TemporaryDirectory[str]:
-    """The names of Ray's sockets are long, and may have 107 characters."""
+    """A short path: the names of Ray's sockets are long, and limited to 107 characters."""
     return TemporaryDirectory(prefix="ray", dir="/tmp")
 
 
 @pytest.fixture(scope="module")
 def cluster(ray: Any) -> Iterator[Any]:
-    """One node of two CPUs, which engines find by RAY_ADDRESS."""
+    """A cluster with one node of two CPUs, which engines find by RAY_ADDRESS."""
     from ray.cluster_utils import Cluster
 
-    # A node that is gone is missed after a second, not after half a minute.
+    # Detect a lost node after one second instead of half a minute.
     health = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 5}
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "_system_config": health})
     with pytest.MonkeyPatch.context() as patch:
@@ -81,9 +81,9 @@ def cluster(ray: Any) -> Iterator[Any]:
 
 
 class Haunted(Handmade):
-    """Clients to whom something happens, in the worker that trains them, when a file says so.
+    """Clients that trigger events in the worker that trains them, as files request.
 
-    With them a worker learns two tasks: to double a tensor, and to say where the clients' data lies.
+    They also add two tasks to a worker: to double a tensor, and to report where the clients' data is.
     """
 
     def __init__(self, folder: Path, like: Handmade) -> None:
@@ -95,7 +95,7 @@ class Haunted(Handmade):
         tasks.TASKS["double"], tasks.TASKS["locate"] = double, locate
 
     def bid(self, client: int, *events: str) -> None:
-        """What is to happen, the first thing the first time."""
+        """Request events, in order."""
         (self._folder / str(client)).write_text("\n".join(events))
 
     def train(self, client: int, round: int) -> Samples:
@@ -121,7 +121,7 @@ def linger(folder: Path) -> None:
 
 
 def linger_there(folder: Path) -> None:
-    """On one node."""
+    """Linger, but only on the node named in a file."""
     import ray
 
     if ray.get_runtime_context().get_node_id() == (folder / "node").read_text():
@@ -154,14 +154,14 @@ def double(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, t
 
 
 def locate(sides: BothSides, batched: Batched, shared: Tree, meta: tasks.Meta, tensors: Tree) -> tasks.Content:
-    time.sleep(0.2)  # so that every worker gets to do it
+    time.sleep(0.2)  # so that every worker gets a task
     places = {"x": sides.clients.data.train(0, 1).x, "shared": shared["one"], "model": sides.server.variables["x"]}
     found = {name: where(value) for name, value in places.items()}
     return {"pid": os.getpid(), "threads": torch.get_num_threads(), **found}, {}
 
 
 def where(value: Tensor) -> str:
-    """The file that a tensor lies in, and the place in it; empty for a process's own memory."""
+    """Return the file and offset of a tensor's memory; empty for private memory."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         places, _, offset, device, inode, *path = line.split()
         start, end = (int(place, 16) for place in places.split("-"))
@@ -171,7 +171,7 @@ def where(value: Tensor) -> str:
 
 
 def federate(build: Build, clients: Handmade | None = None, **options: object) -> Federation:
-    """A federation that runs in blocks."""
+    """Return a federation that runs in blocks."""
     return Federation(build, clients or mixed(SIZES), "block", **options)  # type: ignore[arg-type]
 
 
@@ -187,7 +187,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def only_one(cluster: Any, folder: Path) -> Iterator[tuple[Federation, list[str]]]:
-    """Workers take seconds to start: tests that do not need their own share these."""
+    """Workers shared by tests that do not need their own, as they take seconds to start."""
     notices: list[str] = []
     made = federate(BUILDS["scaffold"], Haunted(folder, mixed(SIZES, features=8)))
     made.engine = Ray(made.sides, NUM_ROWS, 2, notices.append)
@@ -197,8 +197,8 @@ def only_one(cluster: Any, folder: Path) -> Iterator[tuple[Federation, list[str]
 
 @pytest.fixture
 def distribute(only_one: tuple[Federation, list[str]], notices: list[str]) -> Iterator[Callable[..., Federation]]:
-    """Makes federations that run on workers of their own, and closes them."""
-    ray_of(only_one[0]).close()  # its CPUs are needed; it will start again
+    """Makes federations with their own workers, and closes them."""
+    ray_of(only_one[0]).close()  # frees its CPUs; it will start again
     opened: list[Ray] = []
 
     def make(
@@ -241,7 +241,7 @@ def bid(made: Federation, client: int, *events: str) -> None:
 
 
 def pids_of(made: Federation, num_workers: int = 2) -> list[int]:
-    """The processes of all workers, once they have started."""
+    """Return the process ids of all workers, once they have started."""
     found: set[int] = set()
     deadline = time.monotonic() + LONG_S
     while len(found) < num_workers:
@@ -280,7 +280,7 @@ def assert_gone(pids: Sequence[int]) -> None:
         time.sleep(0.05)
 
 
-# The same bits
+# Bit equality
 
 
 @full
@@ -294,7 +294,7 @@ def assert_gone(pids: Sequence[int]) -> None:
         ("krum(fedavg)", 1),
     ],
 )
-def test_the_bits_of_block(name: str, num_workers: int, distribute: Callable[..., Federation]) -> None:
+def test_bit_identical_to_block(name: str, num_workers: int, distribute: Callable[..., Federation]) -> None:
     expected, found = federate(BUILDS[name], epochs=2), distribute(BUILDS[name], num_workers=num_workers, epochs=2)
     for _ in range(3):
         assert_same_replies(found.round().replies, expected.round().replies)
@@ -319,7 +319,7 @@ def build():
 
 @full
 def test_a_model_of_a_users_file(tmp_path: Path, distribute: Callable[..., Federation]) -> None:
-    """The file is on no other machine, and there is no batched kernel for the model."""
+    """The file is on no other machine, and the model has no batched kernel."""
     path = tmp_path / "mine.py"
     path.write_text(MODEL)
     make = load_function(f"{path}:build", "model.name")
@@ -332,7 +332,7 @@ def test_a_model_of_a_users_file(tmp_path: Path, distribute: Callable[..., Feder
 
 @full
 def test_an_algorithm_of_a_users_file(tmp_path: Path, distribute: Callable[..., Federation]) -> None:
-    """Its options and what it imports travel too."""
+    """Its options and imports are sent too."""
     path = write_own(tmp_path / "code")
     options = choose(f"{path}:FedAvgM", ALGORITHMS, "algorithm.name")(beta=0.5)
     expected = federate(options.build).rounds(2)
@@ -356,7 +356,7 @@ def test_an_algorithm_of_a_users_file(tmp_path: Path, distribute: Callable[..., 
 def test_a_hostile_client_costs_only_itself(
     value: float | None, limits: Limits, reduce: Reduce, distribute: Callable[..., Federation]
 ) -> None:
-    """With no value it has more samples than it registered."""
+    """Without a value, it has more samples than it registered."""
     inner = reduced(BUILDS["scaffold"], reduce)
     build = inner if value is None else poisoned(inner, value)
     expected, found = (make(build, limits=limits) for make in (federate, distribute))
@@ -374,8 +374,8 @@ def test_a_hostile_client_costs_only_itself(
 
 @full
 @pytest.mark.parametrize("name", BUILDS)
-def test_every_algorithm_travels(name: str, ray: Any) -> None:
-    """Also what it knows by identity, such as ALL."""
+def test_every_algorithm_can_be_sent(name: str, ray: Any) -> None:
+    """Including objects compared by identity, such as ALL."""
     expected, found = (federate(BUILDS[name], mixed((4, 3)), steps=1) for _ in range(2))
     kept, bare = found.clients.kept, found.sides._replace(clients=found.clients._replace(kept=None))
     travelled = ray.cloudpickle.loads(ray.cloudpickle.dumps(bare))
@@ -387,7 +387,7 @@ def test_every_algorithm_travels(name: str, ray: Any) -> None:
 @full
 @pytest.mark.parametrize("cohorts", [((0, 2, 5), (1, 3, 4, 6)), ((0, 1, 2, 3), (2, 3, 4), (4, 5))])
 def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], haunted: Federation) -> None:
-    """Where a client is in two of them, what it keeps of the first goes into the second."""
+    """If a client is in two of them, its private state from the first is used in the second."""
     outcomes = []
     for made in (federate(BUILDS["scaffold"]), haunted):
         states = [{name: value + i for name, value in made.state.items()} for i in range(len(cohorts))]
@@ -403,12 +403,12 @@ def test_several_exchanges_at_once(cohorts: Sequence[Sequence[int]], haunted: Fe
         assert_same_replies(one.replies, other.replies)
 
 
-# Where things lie
+# Placement of data
 
 
 @full
-def test_data_lies_once_on_a_node(distribute: Callable[..., Federation], folder: Path) -> None:
-    """Two workers of a node see the clients' data, and what tasks share, at one place in a shared file."""
+def test_data_is_stored_once_per_node(distribute: Callable[..., Federation], folder: Path) -> None:
+    """Two workers of a node read the clients' data and shared trees from the same place in a shared file."""
     large = Haunted(folder, mixed(features=LARGE))
     made = distribute(BUILDS["fedavg"], large, make=lambda: torch.nn.Sequential(torch.nn.Linear(LARGE, 3)))
     pids = pids_of(made)
@@ -430,7 +430,7 @@ def test_tensors_are_aligned_as_torch_aligns_them(array: np.ndarray, recwarn: py
     assert list(recwarn) == []
 
 
-def test_rows_that_share_their_memory_travel_whole() -> None:
+def test_expanded_rows_are_sent_in_full() -> None:
     tree = {"rows": torch.arange(3.0).expand(2, -1), "part": torch.arange(6.0)[::2]}
     assert_same(engine._tree(engine._arrays(tree)), tree)
 
@@ -442,11 +442,11 @@ def test_rows_that_share_their_memory_travel_whole() -> None:
 def test_a_node_that_is_removed(
     cluster: Any, folder: Path, notices: list[str], distribute: Callable[..., Federation]
 ) -> None:
-    """In mid-round, while its only worker is at a client."""
+    """During a round, while its only worker is busy."""
     node = cluster.add_node(num_cpus=1)
     (folder / "node").write_text(node.node_id)
     made = distribute(BUILDS["scaffold"], Haunted(folder, mixed(SIZES)), num_workers=3)
-    pids_of(made, 3)  # each of them will be given a block at once
+    pids_of(made, 3)  # each of them will get a block at once
     for client in range(len(SIZES)):
         bid(made, client, "linger_there")
 
@@ -460,7 +460,7 @@ def test_a_node_that_is_removed(
     made.rounds(2)
     remover.join(LONG_S)
     (folder / "lingers").unlink()
-    made.round(cohort=(0,))  # for which none waits that has no CPU any more
+    made.round(cohort=(0,))  # which no worker without a CPU blocks
     expected = federate(BUILDS["scaffold"]).rounds(2)
     expected.round(cohort=(0,))
     assert_same(made.everything(), expected.everything())
@@ -477,12 +477,12 @@ def test_workers_that_cannot_start(
         TrainingError, match=r"3 in a row did not; the last: ModuleNotFoundError: .*'nowhere'\. Every node"
     ):
         made.round()
-    assert "engine: the Ray cluster has 2 CPUs for 3 workers; those that get one do all the work" in notices
+    assert "engine: the Ray cluster has 2 CPUs for 3 workers; only workers that get a CPU will run" in notices
     assert any(notice.startswith("engine: no worker has started for 0.01 s") for notice in notices)
 
 
 class Foreign(Handmade):
-    """Clients that need a package which the nodes do not have."""
+    """Clients that need a package that the nodes do not have."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         import nowhere  # noqa: F401
@@ -506,12 +506,12 @@ def test_a_stopped_worker_is_reported_and_replaced(
     bid(made, 1, "stop")
     made.rounds(1)
     assert_same(made.everything(), federate(BUILDS["scaffold"]).rounds(1).everything())
-    assert any("Ray worker process" in notice and "does not run at clients" in notice for notice in notices)
+    assert any("Ray worker process" in notice and "is not running at clients" in notice for notice in notices)
     assert any("was lost (did not run for 2 s) at clients" in notice for notice in notices)
 
 
 @full
-def test_workers_that_die_while_idle_are_no_block_s_fault(haunted: Federation, told: list[str]) -> None:
+def test_no_block_is_blamed_for_workers_that_die_while_idle(haunted: Federation, told: list[str]) -> None:
     haunted.rounds(1)
     pids = pids_of(haunted)
     for pid in pids:
@@ -545,7 +545,7 @@ def test_a_block_that_always_kills(haunted: Federation, told: list[str], folder:
         ("leave", RuntimeError, r"(?s)^in a worker process:\n.*SystemExit: 3"),
     ],
 )
-def test_errors_come_out_as_themselves(event: str, kind: type[Exception], text: str, haunted: Federation) -> None:
+def test_errors_are_raised_unchanged(event: str, kind: type[Exception], text: str, haunted: Federation) -> None:
     bid(haunted, 2, event)
     with pytest.raises(kind, match=text) as caught:
         haunted.round(cohort=(2,))
@@ -563,13 +563,13 @@ def items(pauses_s: Sequence[float], made: list[int] | None = None) -> Iterator[
 
 
 @full
-def test_results_come_in_order_and_items_when_they_are_needed(haunted: Federation) -> None:
+def test_results_are_in_order_and_items_consumed_lazily(haunted: Federation) -> None:
     asked: list[int] = []
     shared = {"one": torch.ones(3)}
     with closing(ray_of(haunted).map("double", shared, items([0.3] + [0.0] * 9, asked))) as results:
         first = next(results)
-        assert len(asked) == 4  # two for each worker
-        with pytest.raises(RuntimeError, match="one thing at a time"):
+        assert len(asked) == 4  # two per worker
+        with pytest.raises(RuntimeError, match="one `map` at a time"):
             next(ray_of(haunted).map("double", shared, items([0.0])))
         found = [(meta["number"], tensors["x"].tolist()) for meta, tensors in (first, *results)]
     assert found == [(i, [2.0 * i + 1] * 3) for i in range(10)]
@@ -615,7 +615,7 @@ print("connected" if ray.is_initialized() else "left")
 
 
 @full
-def test_ctrl_c_leaves_nothing_of_a_cluster_that_was_started_here(ray: Any, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_cluster_that_was_started_here(ray: Any, tmp_path: Path) -> None:
     tests = Path(__file__).parents[1]
     paths = {"PYTHONPATH": f"{tests}{os.pathsep}{tests / 'engines'}"}
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -636,7 +636,7 @@ def test_ctrl_c_leaves_nothing_of_a_cluster_that_was_started_here(ray: Any, tmp_
 
 
 @full
-def test_a_cluster_that_was_joined_goes_on(haunted: Federation, ray: Any) -> None:
+def test_a_joined_cluster_keeps_running(haunted: Federation, ray: Any) -> None:
     expected = federate(BUILDS["scaffold"])
     for made in (expected, haunted):
         made.round(cohort=(0, 1))
@@ -651,16 +651,16 @@ def test_a_cluster_that_was_joined_goes_on(haunted: Federation, ray: Any) -> Non
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
-        ("ray://127.0.0.1:10001", "this is another kind of address"),
+        ("ray://127.0.0.1:10001", "this is an address of Ray Client"),
         ("nonsense", "invalid literal"),
         ("127.0.0.1:1", "Connection refused"),
     ],
 )
-def test_an_address_where_no_cluster_is(address: str, problem: str) -> None:
+def test_an_address_without_a_cluster(address: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         engine._check_address(address)
     assert str(caught.value).startswith(
-        f"RAY_ADDRESS: expected host:port of a Ray cluster that this machine is a node of, got {address} ("
+        f"RAY_ADDRESS: expected host:port of a Ray cluster that includes this machine, got {address} ("
     )
     assert problem in str(caught.value)
 
@@ -671,7 +671,7 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         Ray(make_sides(BUILDS["fedavg"], mixed()), NUM_ROWS, 1)
 
 
-def test_nodes_with_other_versions() -> None:
+def test_nodes_with_different_versions() -> None:
     engine._check_versions(engine._versions())
     with pytest.raises(
         ConfigError, match=rf"same torch on every node, expected {torch.__version__[:4]}.* a node has 1\.0;"

@@ -1,4 +1,4 @@
-"""Runs with a hostile client: what they record, charge and save."""
+"""Runs with a hostile client: records, costs and checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HONEST = setup.algorithm_of
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, value: float = float("nan"), bad: Collection[int] = (BAD,)) -> None:
-    """From round 2 on, runs have hostile clients."""
+    """Add hostile clients to runs from round 2 on."""
 
     def algorithm_of(config: Config, network: Network) -> Algorithm:
         return poison(HONEST(config, network), value, bad)
@@ -71,7 +71,7 @@ def test_a_rejected_client_is_counted_and_charged(engine: str, tmp_path: Path, m
         assert "void" not in record
     accounts = rows(made)
     assert [accounts[client]["rounds"] for client in range(4)] == [3, 3, 3, 3]
-    assert [accounts[client]["communications"] for client in range(4)] == [3, 3, 1, 3]  # nothing of it counted
+    assert [accounts[client]["communications"] for client in range(4)] == [3, 3, 1, 3]  # none was accepted
     assert accounts[BAD]["bytes_up"] == accounts[0]["bytes_up"]
     assert all(value.isfinite().all() for value in made.model.state_dict().values())
 
@@ -93,7 +93,7 @@ def test_a_run_that_was_stopped_by_a_bad_upload_can_be_resumed(
         assert torch.equal(Run(stopped).model.state_dict()[name], value)
 
 
-def test_it_can_be_resumed_without_the_bad_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_can_be_resumed_without_the_bad_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch)
     expected = run(tmp_path / "one", **{"reduce.on_bad": "reject"})
     with pytest.raises(TrainingError):
@@ -115,8 +115,8 @@ def test_rounds_in_which_all_are_rejected_are_void(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("clock", ["fixed", "cells"])
 def test_rejected_clients_are_on_the_timeline(clock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deadline that all keep: the engine is told who is in time with the rejected client among them, so that the
-    round takes as long as if it had been honest, and its line of edge.jsonl names all clients."""
+    """All clients meet the deadline, the rejected one included, so the round takes as long as if it had been honest,
+    and its line of edge.jsonl names all clients."""
     changes: dict[str, Any] = {"edge.clock": clock, "edge.deadline_s": 1e6, "edge.record": True}
     changes |= {"edge.cells": 2, "edge.global_every": 1} if clock == "cells" else {}
     honest = run(tmp_path / "one", **changes)
@@ -132,7 +132,7 @@ def test_rejected_clients_are_on_the_timeline(clock: str, tmp_path: Path, monkey
     assert [sorted(line["clients"]) for line in lines] == [[0, 1, 2, 3]] * 3
 
 
-def test_a_large_norm_is_rejected_and_the_default_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_norm_is_rejected_but_accepted_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, value=1e3)
     limited = run(tmp_path / "one", **{"reduce.on_bad": "reject", "reduce.max_norm": 100.0})
     assert [record.get("rejected") for record in limited.rounds] == [None, 1, 1]

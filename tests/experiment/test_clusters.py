@@ -1,4 +1,4 @@
-"""Clusters where some clients are unavailable."""
+"""Clusters with unavailable clients."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ import fedge
 
 
 @pytest.mark.parametrize("engine", ["loop", "block"])
-def test_the_division_asks_all_that_are_available_and_nobody_else(engine: str, tmp_path: Path) -> None:
-    """Of twelve clients 0 to 7 can be asked from the start; 8 to 11 after ten simulated seconds."""
+def test_the_clustering_round_asks_exactly_the_available_clients(engine: str, tmp_path: Path) -> None:
+    """Of twelve clients, 0 to 7 are available from the start, and 8 to 11 after ten simulated seconds."""
     trace = tmp_path / "on.csv"
     early, late = range(8), range(8, 12)
     rows = [f"{client},0,1e9" for client in early] + [f"{client},10,1e9" for client in late]
@@ -31,9 +31,9 @@ def test_the_division_asks_all_that_are_available_and_nobody_else(engine: str, t
     assert isinstance(run, fedge.Run)
     assert [record["cohort"] for record in run.rounds] == [3, 8, 3, 3, 3, 3]
     assert [record["dropped"] for record in run.rounds] == [0] * 6
-    # all eight train and learn their clusters: a request and an answer each
+    # all eight train and are told their clusters: a request and an answer each
     assert run.rounds[1]["messages"] == 2 * (8 + 8)
-    # later each client trains once, and one that is asked for the first time trains once before and joins
+    # later each client trains once; one that is asked for the first time first trains once more to join a cluster
     newcomers = [(record["messages"] // 2 - 3) // 2 for record in run.rounds[2:]]
     assert sum(newcomers) > 0
     assert all(record["messages"] == 2 * (3 + 2 * new) for record, new in zip(run.rounds[2:], newcomers, strict=True))

@@ -1,4 +1,4 @@
-"""Which engine runs an experiment, and in blocks of which size."""
+"""Choice of the engine and of the block size."""
 
 import os
 import time
@@ -24,7 +24,7 @@ from fedge.experiment.engine_choice import Chosen, check_device, choose
 
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cores, and 8 MiB of cache for the weights of a block."""
+    """Pretend to have two cores, and 8 MiB of cache for the weights of a block."""
     monkeypatch.setenv("FEDGE_CORES", "2")
     monkeypatch.setattr(auto, "num_processors", lambda: 2)
     monkeypatch.setattr(auto, "_cache_bytes", lambda: 8 << 20)
@@ -42,7 +42,7 @@ def chosen(
 
 @pytest.mark.parametrize(
     ("width", "num_rows"),
-    # 64 rows at most, 13 of 8*20,000 float32 weights, one at least
+    # at most 64 rows, 13 of 8*20,000 float32 weights, at least one
     [(1, 64), (20_000, 13), (300_000, 1)],
 )
 def test_a_block_fits_into_the_cache(width: int, num_rows: int) -> None:
@@ -50,18 +50,18 @@ def test_a_block_fits_into_the_cache(width: int, num_rows: int) -> None:
 
 
 def test_heavy_work_gives_every_core_a_block() -> None:
-    sides = sides_of()  # 4 clients with 3 samples each, 100 FLOPs a sample: far from heavy
+    sides = sides_of()  # 4 clients with 3 samples each, 100 FLOPs per sample: light work
     assert suggest_rows(sides.server, 7) == 64
     assert suggest_rows(replace(sides.server, flops_per_sample=10**8), 7) == 4  # 2.1 GFLOPs on two cores
     assert suggest_rows(replace(sides.server, flops_per_sample=10**8), 1000) == 64
 
 
-def test_rows_do_not_hang_on_workers() -> None:
+def test_rows_do_not_depend_on_workers() -> None:
     facts = [chosen(EngineOptions(name="pool", workers=workers), sides_of()).facts["rows"] for workers in (1, 2, 5)]
     assert facts == [64, 64, 64]
 
 
-def test_rows_do_not_hang_on_the_share_of_a_run_in_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_do_not_depend_on_the_share_of_a_run_in_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = sides_of()
     heavy = plain._replace(server=replace(plain.server, flops_per_sample=10**8))
     found = []
@@ -72,12 +72,12 @@ def test_rows_do_not_hang_on_the_share_of_a_run_in_a_sweep(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("given", [None, 5])
-def test_rows_that_were_asked_for_come_before_those_of_a_resumed_run(given: int | None) -> None:
+def test_configured_rows_override_those_of_a_resumed_run(given: int | None) -> None:
     assert chosen(EngineOptions(name="block", rows=given), sides_of(), rows=7).facts["rows"] == (given or 7)
 
 
 @pytest.mark.parametrize("name", ["loop", "wire", "block", "pool"])
-def test_the_engine_that_was_asked_for(name: str) -> None:
+def test_the_configured_engine_is_chosen(name: str) -> None:
     found = chosen(EngineOptions(name=name), sides_of())  # type: ignore[arg-type]
     assert type(found.engine).__name__.lower() == name
     assert found.facts["engine"] == name
@@ -89,7 +89,7 @@ def test_one_core_needs_no_workers() -> None:
 
 
 class Undecided(nn.Module):
-    """What it computes hangs on its input, so that it has no batched form."""
+    """A model whose computation depends on its input, so that it has no batched form."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,14 +99,14 @@ class Undecided(nn.Module):
         return self.layer(x) if x.sum() > 0 else self.layer(-x)
 
 
-def test_a_model_without_a_batched_form_runs_in_the_loop_and_says_why() -> None:
+def test_a_model_without_a_batched_form_runs_in_loop_with_a_notice() -> None:
     notices: list[str] = []
     assert chosen(EngineOptions(name="auto"), sides_of(Undecided), notices).facts == {"engine": "loop"}
     assert len(notices) == 1
     assert notices[0].startswith("engine: clients run one at a time (loop), because Undecided")
 
 
-def test_a_model_without_kernels_runs_through_torch_func_and_says_why() -> None:
+def test_a_model_without_kernels_runs_through_torch_func_with_a_notice() -> None:
     notices: list[str] = []
     found = chosen(
         EngineOptions(name="block"), sides_of(lambda: nn.Sequential(nn.Linear(8, 3), nn.Softplus())), notices
@@ -115,14 +115,14 @@ def test_a_model_without_kernels_runs_through_torch_func_and_says_why() -> None:
     assert notices == ["engine: torch.func, because Softplus has no batched kernel"]
 
 
-def test_a_device_that_is_not_there() -> None:
+def test_a_missing_device() -> None:
     absent = "cuda" if not torch.cuda.is_available() else "mps"
-    with pytest.raises(ConfigError, match=f"engine.device: torch finds no {absent} on this machine; it has cpu"):
+    with pytest.raises(ConfigError, match=f"engine.device: torch finds no {absent} on this machine; available: cpu"):
         check_device(EngineOptions(device=absent))  # type: ignore[arg-type]
 
 
 class Slow(Handmade):
-    """Clients whose data takes its time, by the process that asks for it."""
+    """Clients whose data loads slowly, depending on the process."""
 
     def __init__(self, here_s: float, elsewhere_s: float) -> None:
         super().__init__([mixed((3,)).train(0, 1)] * 4, 3)
@@ -134,7 +134,7 @@ class Slow(Handmade):
 
 
 @pytest.mark.parametrize(("here_s", "elsewhere_s", "better"), [(0.05, 0.0, "pool"), (0.01, 0.1, "block")])
-def test_auto_takes_what_was_faster_and_says_so(here_s: float, elsewhere_s: float, better: str) -> None:
+def test_auto_chooses_the_faster_engine_with_a_notice(here_s: float, elsewhere_s: float, better: str) -> None:
     expected = Federation(FedAvg().build, Slow(0, 0), "block", make=dense).rounds(6).everything()
     federation = Federation(FedAvg().build, Slow(here_s, elsewhere_s), "block", make=dense)
     notices: list[str] = []
@@ -144,7 +144,7 @@ def test_auto_takes_what_was_faster_and_says_so(here_s: float, elsewhere_s: floa
     federation.rounds(6)
     found.close()
     assert [text.partition(";")[0] for text in notices] == [f"engine: {better}"]
-    for key, value in federation.everything().items():  # whichever ran which round
+    for key, value in federation.everything().items():  # independent of which engine ran which round
         assert torch.equal(value, expected[key]), key
 
 
@@ -156,7 +156,7 @@ def test_auto_takes_what_was_faster_and_says_so(here_s: float, elsewhere_s: floa
         ([2.0, 1.8], [1.7, 1.7], "block pool pool block"),  # never under 0.8
     ],
 )
-def test_auto_stops_its_trials_when_the_pool_has_clearly_won(
+def test_auto_stops_its_trials_when_the_pool_is_clearly_faster(
     block_s: list[float], pool_s: list[float], tried: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times, ran, now = {"block": iter(block_s), "pool": iter(pool_s)}, list[str](), [0.0]
@@ -178,8 +178,8 @@ def test_auto_stops_its_trials_when_the_pool_has_clearly_won(
     assert ran == tried.split() + ["pool"] * (6 - len(tried.split()))
 
 
-def test_auto_does_not_try_workers_on_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "_WORTH_TRYING_S", 1e6)  # so that this is quick on a busy machine too
+def test_auto_does_not_try_workers_on_short_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_WORTH_TRYING_S", 1e6)  # so that this also holds on a busy machine
     federation = Federation(FedAvg().build, mixed(), "block", make=dense)
     notices: list[str] = []
     found = chosen(EngineOptions(), federation.sides, notices)

@@ -1,4 +1,7 @@
-"""A model of one weight w says class 0 (logit w*x) or class 1 (logit -w*x): for w > 0, by the sign of x."""
+"""Evaluation of a model of one weight w with logits w*x for class 0 and -w*x for class 1.
+
+For w > 0 it predicts by the sign of x.
+"""
 
 from collections.abc import Iterator
 from math import exp, log
@@ -42,7 +45,7 @@ def federation_of(build: Build, *clients: Samples, **options: object) -> Federat
 
 @pytest.fixture(params=["one at a time", "blocks"], autouse=True)
 def _blocks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Everything is measured in both ways."""
+    """Run every test with both engines."""
     global by_blocks
     by_blocks = request.param == "blocks"
     yield
@@ -116,17 +119,17 @@ def identity(size: int) -> nn.Module:
 
 
 def labelled(scores: list[list[float]], labels: list[list[int]]) -> tuple[Federation, Samples]:
-    """A model whose outputs are its inputs, and samples of which each has several labels, or none."""
+    """Return a model whose outputs are its inputs, and samples with several labels or none."""
     size = len(scores[0])
     tests = Samples(torch.tensor(scores), torch.tensor([[float(i in own) for i in range(size)] for own in labels]))
     return Federation(FedAvg().build, Handmade([tests], size, "labels"), make=lambda: identity(size)), tests
 
 
-def test_of_several_labels_the_recall_at_five() -> None:
+def test_multi_label_accuracy_is_recall_at_five() -> None:
     scores = [[7.0, 6, 5, 4, 3, 2, 1], [1.0, 2, 3, 4, 5, 6, 7], [1.0, 2, 3, 4, 5, 6, 7]]
     federation, tests = labelled(scores, [[0, 5, 6], [2, 6], []])
     metrics = means(score(federation.clients.network, federation.clients.network.variables, tests))
-    # the likeliest five are 0..4, then 2..6: 1 of 3, 2 of 2, and nothing of nothing counts as 0
+    # the five most likely are 0..4, then 2..6: 1 of 3, 2 of 2, and no labels count as 0
     assert metrics["accuracy"] == pytest.approx((1 / 3 + 1 + 0) / 3, abs=1e-15)
     # the sum over labels of log(1 + e^s) - s*label
     expected = sum(sum(log(1 + exp(s)) for s in row) for row in scores) - (7 + 2 + 1) - (3 + 7)
@@ -134,7 +137,7 @@ def test_of_several_labels_the_recall_at_five() -> None:
     assert users(federation) == {0: metrics["accuracy"]}
 
 
-def test_of_fewer_than_five_labels_all_are_found() -> None:
+def test_with_fewer_than_five_outputs_all_labels_are_found() -> None:
     federation, tests = labelled([[1.0, 2, 3], [3.0, 2, 1]], [[0], [0, 2]])
     assert means(score(federation.clients.network, federation.clients.network.variables, tests))["accuracy"] == 1
 
@@ -143,7 +146,7 @@ def test_of_fewer_than_five_labels_all_are_found() -> None:
 
 
 class Apart(Handmade):
-    """Clients whose test sets are not what they train on."""
+    """Clients whose test sets differ from their training sets."""
 
     def test(self, client: int, round: int) -> Samples:  # type: ignore[override]
         return RIGHT
@@ -157,7 +160,7 @@ def test_on_the_training_data_by_hand() -> None:
     assert found["loss"] == pytest.approx(sum(log(1 + exp(-2 * m)) for m in margins) / 8, abs=1e-12)
 
 
-def test_a_regression_has_a_loss_only_there_too() -> None:
+def test_a_regression_has_only_a_loss_on_training_data() -> None:
     federation = Federation(FedAvg().build, points(0, 4), make=slope)
     assert training(federation) == {"loss": 2.5}
 
@@ -166,7 +169,7 @@ def test_a_regression_has_a_loss_only_there_too() -> None:
 
 
 class Split(Handmade):
-    """Clients that hold out other samples than they train and are tested on; client 1 has none."""
+    """Clients with separate validation samples; client 1 has none."""
 
     def validation(self, client: int, round: int) -> Samples:
         return (HALF, samples(), WRONG)[client]
@@ -177,7 +180,7 @@ def test_on_the_validation_split_by_hand() -> None:
     options = EvaluateOptions()
     measured = Evaluation(options, federation.sides.server, engine_of(federation), has_test=True, has_validation=True)
     found = measured.measure(federation.state, federation.info)
-    # 1 of 2 and 0 of 3; the test set is all right
+    # 1 of 2 and 0 of 3; all predictions on the test set are correct
     assert found["validation_accuracy"] == pytest.approx(1 / 5, abs=1e-15)
     margins = [1, -1, -1, -2, -1]
     assert found["validation_loss"] == pytest.approx(sum(log(1 + exp(-2 * m)) for m in margins) / 5, abs=1e-12)
@@ -201,11 +204,11 @@ def test_user_accuracy_is_each_clients_own() -> None:
     assert users(federation_of(FedAvg().build, RIGHT, HALF, WRONG)) == {0: 1, 1: 0.5, 2: 0}
 
 
-def test_only_those_asked_for() -> None:
+def test_only_selected_users_are_measured() -> None:
     assert users(federation_of(FedAvg().build, RIGHT, HALF, WRONG), range(1, 3)) == {1: 0.5, 2: 0}
 
 
-def test_clients_without_tests_are_left_out() -> None:
+def test_clients_without_test_samples_are_omitted() -> None:
     assert users(federation_of(FedAvg().build, WRONG, samples(), RIGHT)) == {0: 0, 2: 1}
 
 
@@ -214,7 +217,7 @@ def test_users_are_evaluated_with_their_private_state(build: Build) -> None:
     federation = federation_of(build, RIGHT, WRONG, rate=10.0, steps=1)
     assert users(federation) == {0: 1, 1: 0}
     federation.round(cohort=(1,))
-    # a large step on samples that are all wrong makes client 1's own weight negative: now they are all right
+    # a large step on misclassified samples makes client 1's own weight negative, which classifies all correctly
     assert users(federation) == {0: 1, 1: 1}
     model = federation.clients.algorithm.model(federation.state, federation.clients.network.variables)
     assert model["x"].item() == 1  # the global model still has the initial one
@@ -229,7 +232,7 @@ def test_evaluation_changes_no_private_state() -> None:
 
 
 def test_per_fedavg_adapts_before_it_is_tested() -> None:
-    # gradient of client 1 at w = 1: mean of 2|x|*sigmoid(2|x|) > 1; one step of size alpha turns the sign
+    # gradient of client 1 at w = 1: mean of 2|x|*sigmoid(2|x|) > 1; one step of size alpha flips the sign
     assert users(federation_of(PerFedAvg(alpha=1e-6).build, RIGHT, WRONG)) == {0: 1, 1: 0}
     assert users(federation_of(PerFedAvg(alpha=10.0).build, RIGHT, WRONG)) == {0: 1, 1: 1}
 
@@ -245,7 +248,7 @@ def test_the_step_is_alpha_times_the_gradient_of_one_batch() -> None:
 
 
 class Untrained(Handmade):
-    """A client that has samples for testing only."""
+    """A client with test samples only."""
 
     def __init__(self) -> None:
         super().__init__([samples((1.0, 0), (2.0, 0), (-1.0, 0))], 2)
@@ -258,7 +261,7 @@ class Untrained(Handmade):
         return samples()
 
 
-def test_a_client_that_cannot_adapt_is_tested_as_it_is() -> None:
+def test_a_client_that_cannot_adapt_is_tested_with_the_global_model() -> None:
     assert users(Federation(PerFedAvg().build, Untrained(), make=Sign)) == {0: pytest.approx(2 / 3)}
 
 
@@ -269,23 +272,23 @@ def test_a_client_that_cannot_adapt_is_tested_as_it_is() -> None:
 def test_users_after_a_round_of_training(build: Build) -> None:
     federation = federation_of(build, RIGHT, WRONG, rate=10.0, steps=1)
     before = federation.everything()
-    # one large step on client 1's own samples, from a model that is wrong about all, makes it right
+    # one large step on client 1's samples, all misclassified, makes all predictions correct
     assert trained_users(federation) == {0: 1, 1: 1}
     assert users(federation) == {0: 1, 1: 0}
     after = federation.everything()
-    assert all(torch.equal(before[key], after[key]) for key in before)  # nothing is kept of it
+    assert all(torch.equal(before[key], after[key]) for key in before)  # nothing is stored
 
 
-def test_the_model_reached_is_that_of_the_local_steps() -> None:
+def test_the_trained_model_is_the_result_of_local_steps() -> None:
     # client 0 alone: the gradient at w is mean of -2*sigmoid(-2w) and 2*sigmoid(2w), at w = 1 tanh(1) = 0.76;
-    # at rate 1 the weight stays positive, at rate 2 it turns, and x > 0 is then class 1
+    # at rate 1 the weight stays positive, at rate 2 it becomes negative, and x > 0 is then class 1
     clients = Apart([HALF], 2)
     kept, turned = (Federation(FedAvg().build, clients, make=Sign, rate=rate, steps=1) for rate in (1.0, 2.0))
     assert trained_users(kept) == {0: 1}
     assert trained_users(turned) == {0: 0}
 
 
-def test_those_who_cannot_train_are_left_out() -> None:
+def test_clients_that_cannot_train_are_omitted() -> None:
     assert trained_users(Federation(FedAvg().build, Untrained(), make=Sign)) == {}
     assert trained_users(federation_of(FedAvg().build, RIGHT, samples())) == {0: 1}
 

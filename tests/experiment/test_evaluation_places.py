@@ -1,6 +1,6 @@
 """Evaluation at the server or at the clients, with the same model of one weight w as in test_evaluation.py.
 
-It says class 0 (logit w*x) or class 1 (logit -w*x), so the loss of a sample is log(1 + exp(-2m)) with the margin
+Its logits are w*x for class 0 and -w*x for class 1, so the loss of a sample is log(1 + exp(-2m)) with the margin
 m = w*x for class 0 and -w*x for class 1.
 """
 
@@ -70,14 +70,14 @@ def evaluate(
     return evaluation.measure(made.state, made.info._replace(round=1))
 
 
-# ---------------------------------------------------------------- where
+# ---------------------------------------------------------------- server or clients
 
 
 @pytest.mark.parametrize(
     ("at", "has_test", "expected"),
     [(None, True, "server"), (None, False, "clients"), ("clients", True, "clients"), ("server", True, "server")],
 )
-def test_evaluation_is_at_the_server_where_it_has_a_test_set(at: Any, has_test: bool, expected: str) -> None:
+def test_evaluation_is_at_the_server_if_it_has_a_test_set(at: Any, has_test: bool, expected: str) -> None:
     asked: list[str] = []
 
     class Watched:
@@ -99,7 +99,7 @@ def test_evaluation_is_at_the_server_where_it_has_a_test_set(at: Any, has_test: 
 
 @pytest.mark.parametrize(("at", "expected"), [("server", ["test"]), ("clients", ["test"])])
 def test_clients_are_asked_once(at: Any, expected: list[str]) -> None:
-    """Their answers about the global model tell its accuracy and theirs; a bad one is not asked for again."""
+    """Their answers give both the accuracy of the global model and theirs; bad answers are not requested again."""
     asked: list[str] = []
 
     class Watched(Lying):
@@ -120,7 +120,7 @@ def test_a_server_without_a_test_set_cannot_evaluate() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sums_over_clients_by_hand(engine: str) -> None:
-    """3 of 3, 1 of 2 and 0 of 3 are right: by samples 4 of 8, and not (1 + 1/2 + 0)/3."""
+    """3 of 3, 1 of 2 and 0 of 3 are correct: by samples 4 of 8, not (1 + 1/2 + 0)/3."""
     found = evaluate(federate(engine), at="clients", train=True, user_accuracy=True)
     mean = loss(1, 1, 2, 1, -1, -1, -2, -1) / 8
     assert found == {
@@ -157,7 +157,7 @@ OWN_MODELS: dict[str, Build] = {
 
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_engines_agree_about_users(name: str) -> None:
-    """Before and after training, by clients with private state and by those that adapt."""
+    """Before and after training, for clients with private state and for those that adapt."""
     options = {"at": "clients", "train": True, "user_accuracy": True, "after_training": True}
     loop, over_wire, block = (
         evaluate(federate(engine, build=OWN_MODELS[name], rate=0.7).rounds(2), **options) for engine in ENGINES
@@ -172,15 +172,15 @@ def test_engines_agree_about_users(name: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_users_are_measured_with_their_own_models(engine: str) -> None:
-    """A step of rate 10 on samples that are all wrong turns client 2's own weight, and no other."""
+    """A step of rate 10 on misclassified samples flips the sign of client 2's own weight only."""
     made = federate(engine, build=mtfl(FedAvg().build, ["w"]), rate=10.0, steps=1)
     before = evaluate(made, at="clients", user_accuracy=True, after_training=True)
     assert (before["user_accuracy"], before["user_accuracy_min"]) == (0.5, 0)
-    assert before["user_accuracy_after"] > 0.5  # nothing of it is kept
+    assert before["user_accuracy_after"] > 0.5  # nothing is stored
     made.round((2,))
     after = evaluate(made, at="clients", user_accuracy=True)
     assert after["user_accuracy"] == pytest.approx((1 + 0.5 + 1) / 3)
-    assert after["accuracy"] == 0.5  # the global model has the first weight still
+    assert after["accuracy"] == 0.5  # the global model still has the initial weight
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -190,14 +190,14 @@ def test_users_adapt_before_they_are_tested(engine: str) -> None:
         for alpha in (1e-6, 10.0)
     )
     assert still["user_accuracy_min"] == 0
-    assert turned["user_accuracy_min"] == 0.5  # of client 1; client 2 gets all of its samples right now
+    assert turned["user_accuracy_min"] == 0.5  # client 1; client 2 now classifies all its samples correctly
 
 
 # ---------------------------------------------------------------- hostile answers
 
 
 class Lying:
-    """An engine in which one client changes its sums."""
+    """An engine in which one client reports changed sums."""
 
     def __init__(self, engine: Engine, change: Callable[[Sums], Any]) -> None:
         self._engine, self._change, self.run, self.test = engine, change, engine.run, engine.test
@@ -212,8 +212,8 @@ LIES: dict[str, tuple[Callable[[Sums], Any], str]] = {
     "no count": (lambda s: {**s, "count": 0.0, "correct": 0.0}, "expected a count from 1 to 2"),
     "half a sample": (lambda s: {**s, "count": 1.5}, "expected a count from 1 to 2"),
     "count": (lambda s: {**s, "count": 3.0}, "its sums cannot be: correct 1, count 3, .* a count from 1 to 2"),
-    "more than all are right": (lambda s: {**s, "correct": 2.5}, "expected 0 <= correct <= count"),
-    "fewer than none": (lambda s: {**s, "correct": -1.0}, "expected 0 <= correct <= count"),
+    "more correct than samples": (lambda s: {**s, "correct": 2.5}, "expected 0 <= correct <= count"),
+    "negative correct": (lambda s: {**s, "correct": -1.0}, "expected 0 <= correct <= count"),
     "negative loss": (lambda s: {**s, "loss": -1.0}, "a loss that is not negative"),
     "huge loss": (lambda s: {**s, "loss": 1e308}, "its sums cannot be"),
     "nan": (lambda s: {**s, "loss": nan}, "its sums are not finite: correct 1, count 2, loss nan"),
@@ -225,8 +225,8 @@ LIES: dict[str, tuple[Callable[[Sums], Any], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_hostile_answer_is_left_out(lie: str) -> None:
-    """Without client 1, 3 of 6 are right."""
+def test_a_hostile_answer_is_omitted(lie: str) -> None:
+    """Without client 1, 3 of 6 are correct."""
     made = federate()
     engine = Lying(made.engine, LIES[lie][0])
     found = evaluate(made, engine=engine, test_sizes=(3, 2, 3), at="clients", user_accuracy=True, train=True)
@@ -245,8 +245,8 @@ def test_by_default_a_hostile_answer_stops_the_run(lie: str) -> None:
         evaluate(made, engine=Lying(made.engine, change), test_sizes=(3, 2, 3), at="clients")
 
 
-def test_counts_are_those_of_the_data_that_was_asked_for() -> None:
-    """Client 1 registered 2 training samples and 5 for tests: 3 are too many of the former only."""
+def test_counts_are_checked_against_the_requested_data() -> None:
+    """Client 1 registered 2 training samples and 5 test samples: 3 are too many only for training."""
     made = federate()
     engine = Lying(made.engine, lambda sums: {**sums, "count": 3.0})
     found = evaluate(made, engine=engine, test_sizes=(3, 5, 3), at="clients", train=True)

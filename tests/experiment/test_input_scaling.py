@@ -1,4 +1,4 @@
-"""Normalisation by the sums of clients: when it is found, and that it stays."""
+"""Normalisation by the clients' sums: when it is computed, and that it stays the same."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from fedge.runs import files
 PART: Any = SimpleNamespace(shape=(1,), plan=SimpleNamespace(sums=True))
 
 
-def test_it_is_found_once_and_not_in_a_void_round(tmp_path: Path) -> None:
-    """Sums of fewer clients than a round needs would decide the inputs of the whole run."""
+def test_it_is_computed_once_and_not_in_a_void_round(tmp_path: Path) -> None:
+    """Otherwise the sums of too few clients would determine the inputs of the whole run."""
     (tmp_path / FILE).parent.mkdir()
     scaling = InputScaling(tmp_path, PART)
     assert not scaling.is_due(enough=False)
@@ -42,14 +42,14 @@ def test_a_server_scales_nothing_in_a_void_round(tmp_path: Path) -> None:
     net = {"min_clients": 1, "wait_s": 0.01}
     settings = changed(SMALL, data=data, rounds=2, net=net, evaluate={"at": "clients"}, engine={"name": "loop"})
     config = parse(settings)
-    with pytest.raises(VoidError, match="nobody answered"):
+    with pytest.raises(VoidError, match="no client answered"):
         serve(config, runs=tmp_path, listen="127.0.0.1:0", pki=None, progress=Silent())
     assert len((tmp_path / config.name / "rounds.jsonl").read_text().splitlines()) == 2
     assert not (tmp_path / config.name / FILE).exists()
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b'{"type": "scaled", "mean": "x", "std": []}'])
-def test_a_damaged_file_ends_a_server_that_leaves_nothing_open(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_ends_the_server_without_leaks(tmp_path: Path, content: bytes) -> None:
     config = parse(changed(SMALL, rounds=2))
     with create_run(tmp_path / config.name, config):
         pass
@@ -63,7 +63,7 @@ def test_a_damaged_file_ends_a_server_that_leaves_nothing_open(tmp_path: Path, c
     assert not {"network", "events"} & {thread.name for thread in threading.enumerate()}
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     (tmp_path / FILE).parent.mkdir()
     (tmp_path / FILE).write_bytes(files.encode_pretty(Scaled([1.0], [2.0])))
     assert InputScaling(tmp_path, PART).found == Scaled([1.0], [2.0])

@@ -1,6 +1,6 @@
-"""An experiment needs nothing of a world but the protocol: here is one without cells, places or a clock.
+"""An experiment uses only the World protocol: here with a world without cells, places or a clock.
 
-Seconds are measured by the engine, which is what a real network will do; here they are made up by hand.
+Seconds are measured by the engine, as on a real network; here they are chosen by hand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DEADLINE_S = 10.0
 
 
 class MeasuredWorld:
-    """Asks all clients in every round. Who is late was decided on arrival, by the engine."""
+    """Asks all clients in every round. The engine decides on arrival which answers are late."""
 
     clock: Literal["simulated", "measured"] = "measured"
 
@@ -135,7 +135,7 @@ def run(runs: Path, num_rounds: int = 4, progress: Silent | None = None) -> Run:
 
 def test_records_have_the_measured_seconds(tmp_path: Path) -> None:
     found = run(tmp_path)
-    # Means of four clients, and the slowest takes 4 + 4 s. In round 2 three are in time, and all wait to the deadline.
+    # Means of four clients; the slowest takes 4 + 4 s. In round 2 three are in time, and all wait for the deadline.
     usual = {"sim_seconds": 8.0, "sim_down_s": 1.0, "sim_compute_s": 2.5, "sim_up_s": 2.0, "sim_wait_s": 2.5}
     second = {"sim_seconds": 10.0, "sim_down_s": 1.0, "sim_compute_s": 2.0, "sim_up_s": 2.0, "sim_wait_s": 5.0}
     for record in found.rounds:
@@ -151,11 +151,11 @@ def test_records_have_the_measured_seconds(tmp_path: Path) -> None:
     assert found.summary["sim_seconds"] == pytest.approx(34.0)
 
 
-def test_what_the_world_describes_is_written(tmp_path: Path) -> None:
+def test_the_worlds_description_is_written(tmp_path: Path) -> None:
     lines = run(tmp_path).edge
     assert [line["late"] for line in lines] == [[False] * 4, [False] * 3 + [True], [False] * 4, [False] * 4]
     assert {tuple(line["clients"]) for line in lines} == {(0, 1, 2, 3)}
-    assert {line["samples"] for line in lines} == {1438}  # four of five digits of 1797 are for training
+    assert {line["samples"] for line in lines} == {1438}  # four fifths of the 1797 digits are for training
 
 
 def test_a_run_resumes_in_such_a_world(tmp_path: Path) -> None:

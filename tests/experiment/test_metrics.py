@@ -1,6 +1,6 @@
-"""Metrics of a run's own: at the server and at clients, in every engine, as a target, and from a user's file.
+"""Additional metrics: at the server and at clients, in every engine, as a target, and from a user file.
 
-The model of most tests has one weight w = 1, and gives the logits x and -x: it says class 0 of positive inputs.
+The model of most tests has one weight w = 1 and the logits x and -x: it predicts class 0 for positive inputs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def evaluate(made: Federation, engine: Engine | None = None, **options: Any) -> 
 @pytest.mark.parametrize("at", ["server", "clients"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_values_by_hand(engine: str, at: Any) -> None:
-    """Right are (1, 0), (-1, 1), (3, 0) and (2, 0); class 0 is said of 2.5 and class 1 of -2, both wrongly."""
+    """Correct are (1, 0), (-1, 1), (3, 0) and (2, 0); class 0 for 2.5 and class 1 for -2 are both wrong."""
     found = evaluate(federate(engine), at=at)
     margins = (1, 1, 3, 2, -2.5, -2)
     loss = sum(log(1 + exp(-2 * m)) for m in margins) / 6
@@ -80,7 +80,7 @@ def test_clients_answer_questions_about_other_data_without_metrics() -> None:
 
 
 def sums_of(made: Federation) -> list[dict[str, Any]]:
-    """The answers of all clients, and the sums over the server's test set."""
+    """Return the answers of all clients, and the sums over the server's test set."""
     variables = made.clients.network.variables
     answers = made.engine.evaluate(Question("test", variables, range(7)), made.info._replace(round=1))
     found = [*answers.values(), made.engine.test(variables)]
@@ -90,7 +90,7 @@ def sums_of(made: Federation) -> list[dict[str, Any]]:
 def test_engines_agree_about_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """`wire` and `loop` bit for bit, `pool` and `block` too; between the two groups, to rounding.
 
-    A task for each client, so that the results of many come to the same shared memory.
+    There is one task per client, so that many results use the same shared memory.
     """
     monkeypatch.setattr("fedge.engines.evaluate._CLIENTS", 1)
     metrics = MetricSet({"auc": Auc(), **CHOSEN}, "classes", 3, torch.float64)
@@ -115,7 +115,7 @@ def test_engines_agree_about_sums(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Lying:
-    """An engine in which one client changes its sums."""
+    """An engine in which one client reports changed sums."""
 
     def __init__(self, engine: Engine, change: Callable[[Sums], Any]) -> None:
         self._engine, self._change, self.run, self.test = engine, change, engine.run, engine.test
@@ -144,7 +144,7 @@ LIES: dict[str, tuple[Callable[[Sums], Any], str]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("engine", ["loop", "wire"])
-def test_a_hostile_answer_costs_only_itself(lie: str, engine: str) -> None:
+def test_only_a_hostile_answer_is_rejected(lie: str, engine: str) -> None:
     change, reason = LIES[lie]
     made = federate(engine)
     found = evaluate(made, Lying(made.engine, change), at="clients")
@@ -194,7 +194,7 @@ def configured(metrics: list[Any], **changes: Any) -> Config:
          r"target\.metric: 'f1' is not measured; to measure it set evaluate\.metrics = \[\"f1\"\]"),
         (["auc"], {"target": {"metric": "ac", "value": 0.5}}, r"target\.metric: 'ac' is not measured, did you mean"),
         (["top5"], {"data": {"name": "digits", "clients": 4}, "target": {"metric": "validation_top5", "value": 0.5}},
-         r"target\.metric looks at the validation split, and there is none"),
+         r"target\.metric needs a validation split, but there is none"),
     ],
 )  # fmt: skip
 def test_wrong_settings(metrics: list[Any], changes: dict[str, Any], message: str) -> None:
@@ -207,7 +207,11 @@ def test_wrong_settings(metrics: list[Any], changes: dict[str, Any], message: st
     [
         (["rmse"], {}, r"^evaluate\.metrics: rmse is a metric of values, but the data has classes to predict"),
         ([{"name": "top", "k": 10}], {}, r"^evaluate\.metrics: top10 looks at 10 of 10 classes"),
-        (["f1"], {"target": {"metric": "f1", "value": 90}}, r"^target\.value: f1 is a number from 0 to 1, got 90"),
+        (
+            ["f1"],
+            {"target": {"metric": "f1", "value": 90}},
+            r"^target\.value: expected a number from 0 to 1 for f1, got 90",
+        ),
     ],
 )
 def test_metrics_that_do_not_fit(metrics: list[Any], changes: dict[str, Any], message: str) -> None:
@@ -256,7 +260,7 @@ def measured(found: Run) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if name != "seconds"} for record in found.rounds]
 
 
-def test_a_metric_of_ones_own_is_recorded_and_may_be_the_target(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_a_user_metric_is_recorded_and_may_be_the_target(raw: dict[str, Any], tmp_path: Path) -> None:
     found = train(raw, tmp_path / "runs")
     for record in found.rounds:
         assert record["error"] == pytest.approx(1 - record["accuracy"])
@@ -282,8 +286,8 @@ def test_engines_record_the_same(raw: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("engine", ["pool", "ray"])
-def test_workers_count_metrics_of_ones_own(engine: str, raw: dict[str, Any], tmp_path: Path) -> None:
-    """`pool` and `ray` record what `block` does, bit for bit, at the server and at clients."""
+def test_workers_compute_user_metrics(engine: str, raw: dict[str, Any], tmp_path: Path) -> None:
+    """`pool` and `ray` record the same as `block`, bit for bit, at the server and at clients."""
     pytest.importorskip("ray", reason="needs the extra `ray`") if engine == "ray" else None
     for at in ("server", "clients"):
         block, workers = (
@@ -294,7 +298,7 @@ def test_workers_count_metrics_of_ones_own(engine: str, raw: dict[str, Any], tmp
         assert "half" in block[-1]
 
 
-def test_a_run_with_a_metric_of_ones_own_resumes(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_with_a_user_metric_resumes(raw: dict[str, Any], tmp_path: Path) -> None:
     whole = train(raw, tmp_path / "whole")
     part = train(raw, tmp_path / "part", rounds=2)
     resume(part.path, ["rounds=3"], Silent())
@@ -313,7 +317,7 @@ def test_metrics_may_be_added_on_resume(tmp_path: Path) -> None:
     assert set(again.own_fields) == {"f1", "validation_f1", "auc", "validation_auc"}
 
 
-def test_readers_do_not_run_a_users_file(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_readers_do_not_run_user_files(raw: dict[str, Any], tmp_path: Path) -> None:
     found = train(raw, tmp_path / "runs")
     (tmp_path / "mine.py").write_text("raise RuntimeError('this must not be run')")
     again = Run(found.path)
@@ -345,6 +349,6 @@ def test_files_that_define_no_metric(name: str, message: str, tmp_path: Path) ->
         Setup.of(configured([f"{tmp_path}/mine.py:{name}"]), 1)
 
 
-def test_metrics_by_the_names_that_they_are_recorded_under() -> None:
+def test_metrics_by_recorded_name() -> None:
     config = configured(["perplexity", {"name": "top", "k": 3}])
     assert load_metrics(config.evaluate.metrics) == {"perplexity": Perplexity(), "top3": TopK(k=3)}

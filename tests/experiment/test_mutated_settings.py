@@ -1,4 +1,4 @@
-"""Whatever an experiment file says, it is refused with an error for people, or an experiment can be set up from it."""
+"""Any experiment file is refused with a readable error, or an experiment can be set up from it."""
 
 import random
 from collections import Counter
@@ -38,7 +38,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def outcome(make: Any) -> str:
-    """The error that refuses the settings, or "accepted"; anything else fails, and so does a hang."""
+    """Return the error that refuses the settings, or "accepted"; any other exception fails, and so does a hang."""
     with watched():
         try:
             config = make()
@@ -56,7 +56,7 @@ def test_mutated_options(num_cases: int) -> None:
     for _ in range(num_cases):
         settings = mutate_settings(rng.choice(SETTINGS), rng)
         found[outcome(lambda raw=settings: parse(raw))] += 1
-    # some of the changes are harmless, most are not, and both kinds must have been tried
+    # some changes are harmless, most are not, and both kinds must have been tried
     assert found["accepted"] > num_cases / 50
     assert found["ConfigError"] > num_cases / 4
 
@@ -73,14 +73,14 @@ def test_mutated_files(num_cases: int, tmp_path: Path) -> None:
     assert found["ConfigError"] > num_cases / 4
 
 
-def test_the_settings_are_right_before_they_are_changed() -> None:
+def test_the_settings_are_valid_before_they_are_changed() -> None:
     for settings in SETTINGS:
         assert outcome(lambda raw=settings: parse(raw)) == "accepted"
 
 
 @pytest.mark.parametrize("num_cases", [30, pytest.param(600, marks=pytest.mark.full)])
 def test_extreme_numbers_in_training(num_cases: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of one round with options at the ends of their ranges train, or end with an error for people."""
+    """Runs of one round with options at the ends of their ranges train, or end with a readable error."""
     monkeypatch.chdir(tmp_path)  # trackers write to folders of any name
     rng = random.Random(15)
     found: Counter[str] = Counter()
@@ -110,7 +110,7 @@ def test_extreme_numbers_in_training(num_cases: int, tmp_path: Path, monkeypatch
         ({"algorithm": {"name": "fedavg", "batch_size": 2**63}}, "algorithm.batch_size: expected a whole number of at"),
         ({"seed": 2**64}, "seed: expected a whole number of at most 64 bits, got 18446744073709551616"),
         ({"engine": {"workers": 10**6}}, "engine.workers: expected int <= 1024, got 1000000"),
-        ({"target": {"value": 70}}, "target: value: accuracy is a share, expected a number from 0 to 1, got 70"),
+        ({"target": {"value": 70}}, "target: value: expected a number from 0 to 1 for accuracy, got 70"),
         ({"name": "x" * 201}, "name: expected at most 200 letters"),
         ({"name": "run\n"}, "name: expected at most 200 letters"),
         ({"data": {"name": "synthetic", "clients": 2**31}}, "data.clients: expected int <= 10000000"),

@@ -1,4 +1,4 @@
-"""What `fedge server` refuses and ignores in an experiment file."""
+"""Settings of an experiment file that `fedge server` refuses or ignores."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("setting", "changes"), REFUSED)
-def test_what_describes_a_simulation_is_refused_by_name(setting: str, changes: dict[str, object]) -> None:
+def test_simulation_settings_are_refused_by_name(setting: str, changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as raised:
         check(**changes)
     assert [problem.partition(":")[0] for problem in raised.value.problems if problem.startswith(f"{setting}:")]
@@ -89,7 +89,7 @@ def test_all_problems_are_named_at_once() -> None:
         {"net__over_selection": 1.3, "target__value": 0.9, "budget__bytes_up": 1e9},
     ],
 )
-def test_all_else_is_accepted_in_silence(changes: dict[str, object]) -> None:
+def test_other_settings_are_accepted_without_notice(changes: dict[str, object]) -> None:
     assert check(**changes) == []
 
 
@@ -102,7 +102,7 @@ def test_all_else_is_accepted_in_silence(changes: dict[str, object]) -> None:
             ["engine.name, engine.workers, engine.rows"],
         ),
         ({"checkpoint__every": 5}, ["checkpoint.every: ignored"]),
-        ({"engine__device": "cuda"}, ["engine.device: applies to the server's own test set"]),
+        ({"engine__device": "cuda"}, ["engine.device: applies only to the server's own test set"]),
         ({"budget__sim_seconds": 60.0}, ["budget.sim_seconds: counts measured seconds"]),
         (
             {"engine__name": "wire", "checkpoint__every": 1, "budget__energy_j": 5.0},
@@ -110,7 +110,7 @@ def test_all_else_is_accepted_in_silence(changes: dict[str, object]) -> None:
         ),
     ],
 )
-def test_what_is_ignored_is_said(changes: dict[str, object], notices: list[str]) -> None:
+def test_ignored_settings_cause_notices(changes: dict[str, object], notices: list[str]) -> None:
     found = check(**changes)
     assert len(found) == len(notices)
     assert all(said.startswith(start) for said, start in zip(found, notices, strict=True))
@@ -120,7 +120,7 @@ def test_what_is_ignored_is_said(changes: dict[str, object], notices: list[str])
     ("setting", "simulated", "networked"),
     [(None, "stop", "reject"), ("reject", "reject", "reject"), ("stop", "stop", "stop")],
 )
-def test_the_default_for_bad_uploads_depends_on_who_runs_it(
+def test_the_default_for_bad_uploads_differs_under_a_server(
     setting: str | None, simulated: str, networked: str
 ) -> None:
     raw = change(PLAIN, {"reduce.on_bad": setting} if setting else {})

@@ -1,4 +1,4 @@
-"""When a target ends a run, and what schedules may look at."""
+"""When a target ends a run, and what schedules may use."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ FREE = dict.fromkeys(COSTS_TO_TARGET, 0)
 
 
 def ends(values: list[dict[str, Any]], **target: Any) -> list[str | None]:
-    """What ends the run after each of these rounds."""
+    """Return what ends the run after each of these rounds."""
     results, found = Results(TargetOptions(**target)), []
     for number, value in enumerate(values, start=1):
         results.note({"round": number, **FREE, **value}, FREE)
@@ -19,12 +19,12 @@ def ends(values: list[dict[str, Any]], **target: Any) -> list[str | None]:
     return found
 
 
-def test_patience_counts_evaluations_without_a_better_one() -> None:
+def test_patience_counts_evaluations_without_improvement() -> None:
     accuracies = [0.5, 0.5, 0.6, 0.55, None, 0.6, 0.4]
     rounds = [
         {"accuracy": 0.1 * i} | ({} if v is None else {"validation_accuracy": v}) for i, v in enumerate(accuracies)
     ]
-    # a tie is no improvement; round 5 is not evaluated: after 0.6 in round 3 the third evaluation is round 7
+    # a tie is not an improvement; round 5 is not evaluated: after 0.6 in round 3, the third evaluation is round 7
     assert ends(rounds, patience=3) == [None] * 6 + ["patience"]
     assert ends(rounds, patience=2) == [None] * 5 + ["patience"] * 2
     assert ends(rounds, patience=4) == [None] * 7
@@ -41,7 +41,7 @@ def test_a_target_may_have_both() -> None:
     assert ends(rounds, value=0.9, patience=1) == [None, "patience", "patience"]
 
 
-def test_after_a_restore_the_records_tell_how_long_it_has_waited() -> None:
+def test_patience_is_restored_from_the_records() -> None:
     results = Results(TargetOptions(patience=2))
     results.review({"round": i, **FREE, "validation_accuracy": 0.5} for i in (1, 2))
     assert results.ended_by is None

@@ -17,7 +17,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "fixed": {},
     "unreliable": {"edge": {"dropout": 0.3, "availability": {"name": "diurnal", "period_s": 5.0}}},
     "cells": {"edge": CELLS, "selection": {"count": 2}},
-    "by time": {"edge": {"deadline_s": 60.0}, "selection": {"name": "fedcs", "count": 4}},
+    "fedcs": {"edge": {"deadline_s": 60.0}, "selection": {"name": "fedcs", "count": 4}},
 }
 ROUNDS = 4
 
@@ -42,7 +42,7 @@ def test_the_next_cohort_is_measured_and_nothing_else_changes(tmp_path: Path, wo
     accuracies = {row["client"]: row["user_accuracy"] for row in everybody.clients}
     found = {row["client"]: row["user_accuracy"] for row in selected.clients if "user_accuracy" in row}
     assert found.items() <= accuracies.items()
-    # the cohort that a fifth round would have
+    # the cohort of a hypothetical fifth round
     longer = Run(start(configuration.parse(everybody.config | {"rounds": ROUNDS + 1}), tmp_path / "longer", Silent()))
     assert len(found) == longer.rounds[ROUNDS]["reported"]
     assert selected.summary is not None
@@ -57,7 +57,7 @@ def test_the_cohort_is_that_of_the_next_round_and_not_of_the_last(tmp_path: Path
     assert tuple(row["client"] for row in selected.clients if "user_accuracy" in row) == following.present
 
 
-def test_gathering_a_round_to_come_has_no_side_effect() -> None:
+def test_gathering_a_future_round_has_no_side_effect() -> None:
     settings = changed(SMALL, edge=CELLS, selection={"count": 2})
     world, untouched = (Setup.of(configuration.parse(settings), 3).world() for _ in range(2))
     world.gather(7)
@@ -80,6 +80,6 @@ def test_clean_users_are_a_target_that_stops_a_run(tmp_path: Path) -> None:
     assert run.summary["best_user_accuracy_clean"] == goal
 
 
-def test_clean_users_need_noisy_ones(tmp_path: Path) -> None:
+def test_user_accuracy_clean_needs_noisy_clients(tmp_path: Path) -> None:
     with pytest.raises(configuration.ConfigError, match=r"user_accuracy_clean needs noisy clients.*set data\.noise"):
         train(tmp_path, "all", target={"metric": "user_accuracy_clean", "value": 0.5})

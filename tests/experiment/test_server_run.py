@@ -43,12 +43,12 @@ def test_an_unfinished_run(tmp_path: Path, rounds: int) -> None:
     assert server_run_status(tmp_path / "first", config_of()) == "unfinished"
 
 
-def test_a_run_that_was_killed_before_its_registry_was_there(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_before_its_registry_was_made(tmp_path: Path) -> None:
     make(tmp_path / "first", config_of(), registry=False)
     assert server_run_status(tmp_path / "first", config_of()) == "unfinished"
 
 
-def test_a_complete_run_is_complete_whatever_has_no_effect(tmp_path: Path) -> None:
+def test_settings_without_effect_keep_a_run_complete(tmp_path: Path) -> None:
     make(tmp_path / "first", config_of(), rounds=2, complete=True)
     assert server_run_status(tmp_path / "first", config_of()) == "complete"
     assert server_run_status(tmp_path / "first", config_of(net={"listen": "localhost:1", "lease_s": 5})) == "complete"
@@ -60,7 +60,7 @@ def test_a_complete_run_continues_with_more_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_settings_that_must_stay_are_named(tmp_path: Path, complete: bool) -> None:
+def test_settings_that_must_not_change_are_named(tmp_path: Path, complete: bool) -> None:
     make(tmp_path / "first", config_of(), rounds=1, complete=complete)
     other = config_of(seed=99, algorithm={"name": "scaffold", "local_steps": 2}, engine={"dtype": "float64"})
     with pytest.raises(ConfigError) as raised:

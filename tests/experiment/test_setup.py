@@ -1,4 +1,4 @@
-"""A run builds its data once, whatever reads them."""
+"""A run builds its data once, whatever reads it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def train(folder: Path, settings: Settings) -> Path:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The seeds for which data were built, in order."""
+    """The seeds for which data was built, in order."""
     seeds: list[int] = []
     build = Digits.build
 
@@ -48,7 +48,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("engine", ["loop", "wire", "block", "pool", "auto"])
 def test_a_run_builds_its_data_once(engine: str, built: list[int], tmp_path: Path) -> None:
-    """Evaluation by users, traces and records of the edge, which read data too, are all on."""
+    """User evaluation, traces and edge records, which also read data, are all enabled."""
     settings = changed(SMALL, rounds=2, engine={"name": engine}, trace={"clients": 1}, edge=CELLS)
     train(tmp_path, changed(settings, evaluate={"user_accuracy": True, "train": True}))
     assert built == [3]
@@ -63,7 +63,7 @@ def test_a_resumed_run_builds_its_data_once(built: list[int], tmp_path: Path) ->
     path = train(tmp_path, changed(SMALL, rounds=1))
     resume(path, ["rounds=2"], Silent())
     assert built == [3, 3]
-    resume(path, [], Silent())  # complete: there is nothing to do
+    resume(path, [], Silent())  # complete: nothing to do
     assert built == [3, 3]
 
 
@@ -73,10 +73,10 @@ def test_the_worker_of_a_sweep_builds_data_once(built: list[int], tmp_path: Path
             pass
 
     planned = PlannedRun("small", tmp_path / "small", plain(parse(changed(SMALL, rounds=2))), tmp_path)
-    telling = worker.Telling(Deaf(), os.getppid())
-    worker.train(planned.until(1), telling)
+    forwarder = worker.ProgressForwarder(Deaf(), os.getppid())
+    worker.train(planned.until(1), forwarder)
     assert built == [3]
-    worker.train(planned, telling)
+    worker.train(planned, forwarder)
     assert built == [3, 3]
 
 
@@ -109,7 +109,7 @@ def speeches(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("data", ["shakespeare", "digits", "synthetic"])
 @pytest.mark.parametrize("model", [tag(kind) for kind in MODELS if tag(kind)])
 def test_every_model_fits_the_data_or_is_refused(model: str, data: str, speeches: Path) -> None:
-    """Characters need an embedding, images two dimensions: each model takes some of them."""
+    """Characters need an embedding, images two dimensions: each model accepts some data sets."""
     table = {"name": data, "dir": str(speeches)} if data == "shakespeare" else {"name": data, "clients": 3}
     config = parse({"data": table, "model": {"name": model}, "algorithm": {"name": "fedavg"}, "seed": 1, "rounds": 1})
     fits = (model == "shakespeare_gru") == (data == "shakespeare") and (data != "synthetic" or model in DENSE)
@@ -124,11 +124,11 @@ def test_every_model_fits_the_data_or_is_refused(model: str, data: str, speeches
 DENSE = {"linear", "logistic", "bag_of_words", "nn", "mnist_2nn", "mtfl_2nn", "femnist_dnn"}
 
 
-def test_words_need_an_embedding_and_numbers_none(speeches: Path) -> None:
+def test_tokens_need_an_embedding_and_numbers_must_not_have_one(speeches: Path) -> None:
     words = {"name": "shakespeare", "dir": str(speeches)}
     raw = {"model": {"name": "logistic"}, "algorithm": {"name": "fedavg"}, "seed": 1, "rounds": 1}
     with pytest.raises(ModelError, match=r"indices of words or characters.*such as shakespeare_gru"):
         Setup.of(parse(raw | {"data": words}), 1)
     numbers = {"data": {"name": "synthetic", "clients": 3}, "model": {"name": "shakespeare_gru"}}
-    with pytest.raises(ModelError, match="expects indices of words, but the inputs are real numbers"):
+    with pytest.raises(ModelError, match="expects token indices, but the inputs are real numbers"):
         Setup.of(parse(raw | numbers), 1)

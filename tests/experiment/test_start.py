@@ -1,4 +1,4 @@
-"""What may change when a run is resumed, and what its directory says of it."""
+"""What may change when a run is resumed, and how its directory records it."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def assert_same_results(one: Run, other: Run) -> None:
     assert all(ours[name].equal(theirs[name]) for name in ours)
 
 
-def test_settings_without_effect_leave_results_as_they_are(tmp_path: Path) -> None:
+def test_settings_without_effect_do_not_change_results(tmp_path: Path) -> None:
     assert set(OTHERWISE) == set(paths_without_effect(parse(SMALL)))
     usual, otherwise = train(tmp_path), train(tmp_path, **OTHERWISE)
     assert [file.name for file in sorted(otherwise.path.glob("*.jsonl")) if not (usual.path / file.name).exists()] == [
@@ -81,17 +81,19 @@ def test_settings_without_effect_may_change_when_a_run_is_resumed(tmp_path: Path
     assert_same_results(after, through)
 
 
-def test_a_setting_that_no_round_is_left_to_use_cannot_change(tmp_path: Path) -> None:
-    """Else the configuration of a complete run would have a step size that it was not trained with."""
+def test_settings_cannot_change_after_the_last_round(tmp_path: Path) -> None:
+    """Otherwise the configuration of a complete run would have a learning rate that it was not trained with."""
     found = train(tmp_path, rounds=1)
-    with pytest.raises(ConfigError, match="algorithm: changes nothing, since all 1 rounds are done; set rounds above"):
+    with pytest.raises(
+        ConfigError, match="algorithm: has no effect, since all 1 rounds are done; also set rounds above"
+    ):
         resume(found.path, ["algorithm.learning_rate=0.7"], Silent())
     assert Run(found.path).config == found.config
     resume(found.path, ["algorithm.learning_rate=0.7", "rounds=2"], Silent())
     assert Run(found.path).config["algorithm"]["learning_rate"] == 0.7
 
 
-def test_a_changed_setting_reaches_the_unfinished_seeds_alone(tmp_path: Path) -> None:
+def test_a_changed_setting_affects_unfinished_seeds_only(tmp_path: Path) -> None:
     runs = run(SMALL, runs=tmp_path, rounds=1, seeds=[1, 2])
     assert isinstance(runs, list)
     shutil.rmtree(runs[1].path)
@@ -110,7 +112,7 @@ def test_a_data_folder_may_move(tmp_path: Path) -> None:
         resume(found.path, ["data.dir=/moved", "data.clients=11"], Silent())
 
 
-def test_a_run_from_before_is_told_what_has_no_effect_when_it_is_resumed(tmp_path: Path) -> None:
+def test_an_older_run_records_settings_without_effect_when_it_is_resumed(tmp_path: Path) -> None:
     found = train(tmp_path, rounds=1)
     file = found.path / "config.json"
     file.write_text(json.dumps(found.config | {"format": 1}))
@@ -129,17 +131,15 @@ def test_repeats_have_an_id_each(tmp_path: Path) -> None:
     ids = [one.id for one in found]
     assert None not in ids
     assert ids[0] != ids[1]
-    assert RunRecords(tmp_path / "small").id is None  # a folder of runs is no run
+    assert RunRecords(tmp_path / "small").id is None  # a folder of runs is not a run
 
 
 @pytest.mark.parametrize("engine", ["auto", "loop"])
 @pytest.mark.parametrize(
-    ("at", "problem"), [(None, "data: there is no test sample"), ("clients", "evaluate: no client")]
+    ("at", "problem"), [(None, "data: there are no test samples"), ("clients", "evaluate: no client")]
 )
-def test_without_a_test_sample_nothing_can_be_measured(
-    at: str | None, problem: str, engine: str, tmp_path: Path
-) -> None:
-    """Of the four rows of each key a fifth is none."""
+def test_test_samples_are_required(at: str | None, problem: str, engine: str, tmp_path: Path) -> None:
+    """A fifth of the four rows of each key is none."""
     rows = [f"{user},{row},{row % 2}" for user in "abc" for row in range(4)]
     (tmp_path / "t.csv").write_text("\n".join(["user,x,y", *rows]))
     table = {"name": "table", "file": str(tmp_path / "t.csv"), "target": "y"}
@@ -174,13 +174,13 @@ def test_python_objects_are_checked_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_in_which_nobody_answered_is_not_complete(tmp_path: Path) -> None:
+def test_a_run_without_any_answer_is_not_complete(tmp_path: Path) -> None:
     edge = {"clock": "fixed", "seconds_per_step": 9.0, "deadline_s": 1.0}
     settings = {**SMALL, "rounds": 2, "edge": edge, "engine": {"name": "loop"}}
     with pytest.raises(VoidError) as caught:
         run(settings, runs=tmp_path)
     assert str(caught.value).splitlines() == [
-        "nobody answered in any of the 2 rounds; no client can meet edge.deadline_s = 1: raise it",
+        "no client answered in any of the 2 rounds; no client can meet edge.deadline_s = 1: raise it",
         f"The run is kept: fedge resume {tmp_path}/small --set edge.deadline_s=10 --set rounds=4",
     ]
     found = Run(tmp_path / "small")
@@ -195,7 +195,7 @@ def test_void_rounds_are_announced(tmp_path: Path) -> None:
         run(settings, runs=tmp_path)
     told = Notices()
     resume(tmp_path / "small", {"edge.deadline_s": 100.0, "rounds": 3}, told)
-    assert told.texts == [f"{tmp_path}/small: nobody answered in 2 of 3 rounds"]
+    assert told.texts == [f"{tmp_path}/small: no client answered in 2 of 3 rounds"]
     summary = Run(tmp_path / "small").summary
     assert summary is not None
     assert summary["void"] == 2

@@ -30,14 +30,14 @@ Line = dict[str, Any]
 
 
 def traced(federation: Federation, trace: TraceOptions) -> list[Line]:
-    """One more round, and what is seen inside it."""
+    """Run one more round and return its trace."""
     replays = replay(federation, trace)
     federation.round()
     return list(Tracer(trace, federation.clients).lines(federation.state, federation.info, replays))
 
 
 def replay(federation: Federation, trace: TraceOptions) -> list[Replay]:
-    """What clients are about to do in the next round."""
+    """Replay the clients' work of the next round."""
     coming = federation.info._replace(round=federation.info.round + 1)
     return Tracer(trace, federation.clients).replay(federation.state, coming)
 
@@ -66,9 +66,9 @@ def test_a_round_by_hand() -> None:
         (1, 2, pytest.approx(3.645), pytest.approx(2.7)),
     ]
     for line, change in zip(lines[4:6], (0.38, 0.38), strict=True):
-        # the only input is 1, so that the weight is all that the layer ever puts out
+        # the only input is 1, so the layer's output is its weight
         assert line["activations"] == {"0": {"mean_change": pytest.approx(change), "variance_change": 0, "variance": 0}}
-    assert lines[6:] == [  # one weight went down, the other one up
+    assert lines[6:] == [  # one weight decreased, the other increased
         {"kind": "updates", "round": 1, "cosine_distance": pytest.approx(2), "layers": {"0": pytest.approx(2)}}
     ]
     headings = {(line["kind"], line["round"], line["client"], line["group"]) for line in lines[:6]}
@@ -78,8 +78,8 @@ def test_a_round_by_hand() -> None:
 def test_user_accuracy_rises_with_steps_and_falls_with_the_aggregation() -> None:
     federation = Federation(FedAvg().build, Handmade([RIGHT, WRONG], 2), make=Sign, rate=10.0, steps=1)
     lines = traced(federation, only("user_accuracy"))
-    # The gradient of client 1 at w = 1 is above 1: a step of size 10 turns its sign. Client 0's is tiny and negative,
-    # so that client 0 stays right; the mean of both weights is negative.
+    # The gradient of client 1 at w = 1 is above 1: a step of size 10 flips its sign. Client 0's is tiny and negative,
+    # so client 0 stays correct; the mean of both weights is negative.
     assert [(line["kind"], line["client"], line.get("step"), line["user_accuracy"]) for line in lines] == [
         ("step", 0, 0, 1),
         ("step", 0, 1, 1),
@@ -109,13 +109,13 @@ def test_clients_without_a_test_set_have_no_accuracy() -> None:
 
 
 def test_gradient_and_loss_are_those_of_the_step() -> None:
-    """Per-FedAvg takes its gradient elsewhere, at w = 1 - 0.1; the loss is still that of the model itself."""
+    """Per-FedAvg takes its gradient at another point, w = 1 - 0.1; the loss is still that of the model."""
     federation = Federation(PerFedAvg(alpha=0.1).build, points(0), make=slope, steps=1)
     (line,) = traced(federation, only("gradients"))
     assert (line["loss"], line["gradient"]) == (pytest.approx(0.5), {"0": pytest.approx(0.9)})
 
 
-def test_layers_of_a_gradient_make_up_all_of_it() -> None:
+def test_layer_norms_add_up_to_the_norm_of_the_gradient() -> None:
     federation = Federation(FedAvg().build, mixed(), make=dense, rate=0.5, steps=1)
     lines = traced(federation, only("gradients"))
     before = federation.clients.network.variables["x"]
@@ -127,17 +127,17 @@ def test_layers_of_a_gradient_make_up_all_of_it() -> None:
         assert line["gradient"].keys() == {"0", "2"}
 
 
-# ---------------------------------------------------------------- who, and when
+# ---------------------------------------------------------------- traced clients and rounds
 
 
-def test_only_every_so_many_rounds() -> None:
+def test_rounds_are_traced_at_the_interval() -> None:
     federation = Federation(FedAvg().build, points(0, 4), make=slope)
     trace = TraceOptions(every=2)
     found = [{line["round"] for line in traced(federation, trace)} for _ in range(4)]
     assert found == [set(), {2}, set(), {4}]
 
 
-def test_both_groups_are_seen() -> None:
+def test_both_groups_are_traced() -> None:
     clients = points(*range(10))
     clients.noisy = np.array([1, 3])
     federation = Federation(FedAvg().build, clients, make=slope)
@@ -163,7 +163,7 @@ def test_spread(cohort: set[int], count: int) -> None:
     assert len(found) == 1 or (places[-1] == len(ordered) - 1 and gaps.max() - gaps.min() <= 1)
 
 
-def test_nobody_is_compared_with_nobody() -> None:
+def test_a_single_client_has_no_distance() -> None:
     federation = Federation(FedAvg().build, points(0), make=slope)
     assert [line["kind"] for line in traced(federation, TraceOptions())] == ["step"] * 3 + ["aggregation"]
 
@@ -177,17 +177,17 @@ def test_nobody_is_compared_with_nobody() -> None:
         ("cosine_distance", {"updates"}),
     ],
 )
-def test_only_what_is_asked_for(switch: str, kinds: set[str]) -> None:
+def test_only_enabled_measurements_are_recorded(switch: str, kinds: set[str]) -> None:
     assert {line["kind"] for line in traced(Federation(FedAvg().build, mixed()), only(switch))} == kinds
 
 
 def test_a_trace_of_nothing_is_refused() -> None:
     off = dict.fromkeys(("user_accuracy", "gradients", "activations", "cosine_distance"), False)
-    with pytest.raises(ConfigError, match="trace: there is nothing to trace; set one of its switches to true"):
+    with pytest.raises(ConfigError, match="trace: nothing is traced; set one of the switches to true"):
         read(off, TraceOptions, "trace")
 
 
-# ---------------------------------------------------------------- nothing changes, and it is what happens
+# ---------------------------------------------------------------- no side effects, and correct replays
 
 
 EVERY_SORT = (
@@ -207,7 +207,7 @@ EVERY_SORT = (
 
 
 @pytest.mark.parametrize("name", EVERY_SORT)
-def test_the_run_does_not_notice(name: str) -> None:
+def test_the_run_is_unaffected(name: str) -> None:
     watched, alone = (Federation(BUILDS[name], mixed(), steps=2) for _ in range(2))
     for _ in range(2):
         assert traced(watched, TraceOptions())
@@ -218,7 +218,7 @@ def test_the_run_does_not_notice(name: str) -> None:
 
 
 @pytest.mark.parametrize("build", [FedAvg().build, mtfl(FedAvg().build, "bn")], ids=["fedavg", "mtfl"])
-def test_a_replay_is_what_the_client_then_does(build: Build) -> None:
+def test_a_replay_equals_the_clients_actual_work(build: Build) -> None:
     federation = Federation(build, mixed(), steps=3).rounds(2)
     federation.info = federation.info._replace(cohort=(1,))
     (found,) = replay(federation, TraceOptions())
@@ -230,7 +230,7 @@ def test_a_replay_is_what_the_client_then_does(build: Build) -> None:
     assert torch.equal(found.model["stats"], model["stats"])
 
 
-def test_clients_start_from_what_they_receive() -> None:
+def test_clients_start_from_the_decoded_download() -> None:
     build = compressed(FedAvg().build, None, None, parse_chain(["fp16"]))
     federation = Federation(build, points(0), make=slope)
     federation.state = {**federation.state, "x": torch.tensor([1 / 3], dtype=torch.float64)}
@@ -241,7 +241,7 @@ def test_clients_start_from_what_they_receive() -> None:
 # ---------------------------------------------------------------- private parts
 
 
-def test_private_layers_are_no_part_of_an_update() -> None:
+def test_private_layers_are_not_part_of_an_update() -> None:
     federation = Federation(mtfl(FedAvg().build, ["1.*"]), mixed())
     lines = traced(federation, TraceOptions())
     updates = lines[-1]
@@ -250,7 +250,7 @@ def test_private_layers_are_no_part_of_an_update() -> None:
 
 
 @pytest.mark.parametrize("build", [Independent().build, DynAvg(delta=1e9).build], ids=["independent", "dynavg"])
-def test_without_an_aggregation_nothing_moves(build: Build) -> None:
+def test_without_aggregation_nothing_changes(build: Build) -> None:
     lines = traced(Federation(build, mixed()), only("activations"))
     assert len(lines) == 4
     for line in lines:
@@ -258,8 +258,8 @@ def test_without_an_aggregation_nothing_moves(build: Build) -> None:
             assert (layer["mean_change"], layer["variance_change"]) == (0, 0)
 
 
-def test_private_layers_stay_where_they_are() -> None:
-    """The first layer is private, so only what follows it is moved."""
+def test_outputs_of_private_layers_do_not_change() -> None:
+    """The first layer is private, so only outputs of later layers change."""
     lines = traced(Federation(mtfl(FedAvg().build, ["1.*", "2.*"]), mixed()), only("activations"))
     for line in lines:
         moved = {name: layer["mean_change"] for name, layer in line["activations"].items()}
@@ -294,7 +294,7 @@ def test_cosine_distance_is_the_mean_over_pairs(vectors: list[list[int]]) -> Non
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 3))
 @settings(max_examples=25, deadline=None)
-def test_moments_do_not_hang_on_how_samples_come(first: int, second: int, neurons: int) -> None:
+def test_moments_do_not_depend_on_batching(first: int, second: int, neurons: int) -> None:
     rows = torch.randn(first + second, neurons, generator=torch.Generator().manual_seed(first * 10 + second))
     moments = Moments()
     moments.add(rows[:first])
@@ -337,7 +337,7 @@ def test_neurons_of_each_layer(make: Any, shape: tuple[int, ...], sizes: dict[st
     assert not any(part._forward_hooks for part in network.module.modules())
 
 
-def test_channels_have_moments_of_their_own() -> None:
+def test_each_channel_has_its_own_moments() -> None:
     network = Network(lambda: nn.Sequential(nn.Conv2d(1, 2, 1, bias=False)), 1, "classes", torch.float64)
     variables = {"x": torch.tensor([1.0, -3.0], dtype=torch.float64), "stats": torch.zeros(0, dtype=torch.float64)}
     (moments,) = activations(network, variables, torch.tensor([[[[0.0, 2.0]]], [[[0.0, 2.0]]]]).double()).values()

@@ -1,4 +1,4 @@
-"""Users' own files: copied and hashed with each run, and never changed behind its back."""
+"""User files: copied and hashed with each run, and never changed unnoticed."""
 
 import json
 from hashlib import sha256
@@ -24,7 +24,7 @@ HELPER = "WIDTH = 4\n"
 
 @pytest.fixture
 def raw(tmp_path: Path) -> dict[str, Any]:
-    """An experiment with a model in mine.py, which imports helper.py."""
+    """Return an experiment with a model in mine.py, which imports helper.py."""
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "helper.py").write_text(HELPER)
     return {
@@ -58,7 +58,7 @@ def test_a_run_keeps_hashes_and_copies(raw: dict[str, Any], tmp_path: Path) -> N
     assert "code" not in found.config
 
 
-def test_a_run_without_files_of_ones_own_has_none(tmp_path: Path, raw: dict[str, Any]) -> None:
+def test_a_run_without_user_files_has_none(tmp_path: Path, raw: dict[str, Any]) -> None:
     found = train(raw | {"model": "logistic"}, tmp_path)
     assert found.code == {}
     assert not (found.path / "code").exists()
@@ -94,11 +94,11 @@ def test_an_accepted_change_is_recorded(raw: dict[str, Any], tmp_path: Path) -> 
     assert config["code_changes"] == [{"round": 2, "before": before}]
     assert (found.path / "code" / f"helper-{hash_of(edited)[:12]}.py").read_text() == edited
     assert now.model is not None
-    resume(found.path, ["rounds=4"], Silent())  # which is from now on the code of the run
+    resume(found.path, ["rounds=4"], Silent())  # from now on, this is the code of the run
     assert len(json.loads((found.path / "config.json").read_text())["code_changes"]) == 1
 
 
-def test_a_run_from_before_takes_the_files_for_its_own(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_an_older_run_adopts_the_files(raw: dict[str, Any], tmp_path: Path) -> None:
     found = train(raw, tmp_path)
     code, config = found.code, json.loads((found.path / "config.json").read_text())
     del config["code"], config["code_changes"]
@@ -107,7 +107,7 @@ def test_a_run_from_before_takes_the_files_for_its_own(raw: dict[str, Any], tmp_
     assert Run(found.path).code == code
 
 
-def test_repeats_have_one_program(raw: dict[str, Any], tmp_path: Path) -> None:
+def test_all_repeats_use_the_same_user_files(raw: dict[str, Any], tmp_path: Path) -> None:
     """The file changes while the first seed trains."""
 
     class Editing(Silent):
@@ -125,7 +125,7 @@ def test_repeats_have_one_program(raw: dict[str, Any], tmp_path: Path) -> None:
     assert Run(seed_path(path, 1)).code != Run(seed_path(path, 2)).code
 
 
-def test_changes_from_python_start_at_the_working_directory(
+def test_changes_from_python_are_relative_to_the_working_directory(
     raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"

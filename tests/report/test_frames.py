@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_left_out_and_said(runs: Path) -> None:
     assert len(found) == 3
     reasons = " ".join(str(one.message) for one in said)
     assert "has format 7" in reasons
-    assert "is no run of fedge" in reasons
+    assert "is not a run of fedge" in reasons
     assert "expected config.json" in reasons
 
 

@@ -1,10 +1,10 @@
-"""Runs that end badly at every point where they touch the disk, a forked process for each point.
+"""Runs that crash at every call that touches the disk, one forked process per call.
 
-`crashing.py FOLDER` makes the runs FOLDER/MODE/0, 1, ..., each with a file such as 0.saved that has the
-rounds surely saved, and prints a line for each: its mode, and how its process ended. Modes:
+`crashing.py FOLDER` makes the runs FOLDER/MODE/0, 1, ..., each with a file such as 0.saved that lists the
+rounds known to be saved, and prints a line for each: its mode, and how its process ended. Modes:
 
 kill, fail              SIGKILL, or ENOSPC, at the 1st, 2nd, ... call
-kill-half, fail-half    the same after half of the data, at the calls that write some
+kill-half, fail-half    the same after half of the data, at calls that write
 kill-restore, fail-restore
                         SIGKILL, or ENOSPC, at the 1st, 2nd, ... call of a process that restores a run of 3 rounds
 race                    SIGKILL from outside, some time after a checkpoint
@@ -33,7 +33,7 @@ _RACE_S = (0.0, 0.004, 0.009, 0.015, 0.022, 0.03, 0.04, 0.055)
 
 
 def work(path: Path, rounds: range) -> None:
-    """Every second round is saved; in round r, clients r % 3 and (r + 1) % 3 keep 10 r + their number."""
+    """Save every second round; in round r, clients r % 3 and (r + 1) % 3 store 10 r + their number."""
     with RunDirectory.create(path, {"name": "crashing"}, {"fedge": "test"}) as run:
         kept = run.kept_store({"c": torch.zeros(2)})
         for r in rounds:
@@ -48,14 +48,14 @@ def work(path: Path, rounds: range) -> None:
 
 
 def restore(path: Path) -> None:
-    """Go back to round 2, and do round 3 again."""
+    """Go back to round 2 and repeat round 3."""
     with RunDirectory.open(path) as run:
         run.restore()
         run.append({"round": 3})
 
 
 def sabotage(fatal: int, mode: str) -> None:
-    """Let the call of that number end badly. Nothing is synced: a dead process loses nothing in the cache."""
+    """Make the call of this number fail. Nothing is synced: a dead process loses nothing in the cache."""
     calls = count()
 
     def end() -> None:

@@ -1,4 +1,4 @@
-"""The file of a checkpoint: what it holds, how it is read back, and what is refused."""
+"""The checkpoint file: its contents, reading it back, and what is refused."""
 
 import json
 import os
@@ -55,14 +55,14 @@ def framed(header: bytes, values: bytes) -> bytes:
 
 
 def changed(text: str = "", **places: Any) -> bytes:
-    """The example with another text `fedge`, or other places of tensors, under a right checksum."""
+    """Return the example with another text `fedge` or other tensor offsets, and a valid checksum."""
     header, values = parts(pack(example()))
     header |= places
     return sealed(header, values, text or header["__metadata__"]["fedge"])
 
 
 def sealed(header: dict[str, Any], values: bytes, text: str) -> bytes:
-    """A file whose checksum is right, if its places are of any use."""
+    """Return a file with a valid checksum, if its offsets are usable."""
     checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"))
     try:
         for name in json.loads(text)["names"]:
@@ -88,12 +88,12 @@ def check_example(found: Checkpoint | None) -> None:
     assert found.round_bytes == 123
 
 
-def test_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(pack(example()))
     check_example(load(tmp_path / "file"))
 
 
-def test_others_can_read_it(tmp_path: Path) -> None:
+def test_the_safetensors_library_can_read_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(pack(example()))
     with safe_open(tmp_path / "file", "pt") as file:
         assert set(file.keys()) == {
@@ -119,7 +119,7 @@ def test_others_can_read_it(tmp_path: Path) -> None:
     }
 
 
-def test_tensors_own_memory_that_is_aligned(tmp_path: Path) -> None:
+def test_tensors_own_aligned_memory(tmp_path: Path) -> None:
     state = {str(n): torch.arange(n) for n in range(1, 9)}
     (tmp_path / "file").write_bytes(pack(Checkpoint(state, {}, {}, 0)))
     found = load(tmp_path / "file")
@@ -129,7 +129,7 @@ def test_tensors_own_memory_that_is_aligned(tmp_path: Path) -> None:
     assert all(torch.equal(found.state[name], value) for name, value in state.items())
 
 
-def test_pieces_are_small_and_large_tensors_come_back(tmp_path: Path) -> None:
+def test_large_tensors_are_written_in_small_pieces(tmp_path: Path) -> None:
     state: Tree = {"turned": torch.randn(700, 900).t(), "plain": torch.randn(800_001), "few": torch.tensor([True])}
     found = [bytes(piece) for piece in chunks(Checkpoint(state, {}, {}, 0))]
     assert max(map(len, found)) == MIB
@@ -163,7 +163,7 @@ print(growth(save), growth(lambda: load(file)))
 
 
 def test_memory_to_write_and_to_read(tmp_path: Path) -> None:
-    """112 MiB, 48 of them shared and 16 not contiguous, are written in pieces and read in place."""
+    """112 MiB, of which 48 are shared and 16 not contiguous, are written in pieces and read in place."""
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "file")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     written, read = (int(number) / 1024 for number in done.stdout.split())
@@ -171,7 +171,7 @@ def test_memory_to_write_and_to_read(tmp_path: Path) -> None:
     assert 100 < read < 112 + 8
 
 
-def test_no_file_is_no_checkpoint(tmp_path: Path) -> None:
+def test_a_missing_file_is_no_checkpoint(tmp_path: Path) -> None:
     assert load(tmp_path / "file") is None
 
 
@@ -197,13 +197,13 @@ def test_a_run_with_a_checkpoint_of_layout_1_resumes(tmp_path: Path) -> None:
 def test_a_newer_layout_is_refused_with_the_version_to_use(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, {"name": "new"}, {"fedge": "9.8.7"}) as run:
         file = tmp_path / "checkpoint" / "state.safetensors"
-        file.write_bytes(changed('{"layout": 3, "sections": []}'))  # whatever else has changed
+        file.write_bytes(changed('{"layout": 3, "sections": []}'))  # whatever else differs
         with pytest.raises(RunError, match=rf"^{tmp_path}: .*layout 3, .* up to layout 2; .* fedge 9\.8\.7 or newer"):
             run.restore()
 
 
 @pytest.mark.parametrize("layout", ["0", "-1", '"2"', "null", "1.5"])
-def test_a_layout_that_is_no_number_of_one_is_damage(tmp_path: Path, layout: str) -> None:
+def test_an_invalid_layout_number_is_damage(tmp_path: Path, layout: str) -> None:
     text = '{"layout": %s, "meta": {}, "round_bytes": 0, "names": []}'
     (tmp_path / "file").write_bytes(sealed({}, b"", text % layout))
     with pytest.raises(RunError, match="is damaged"):
@@ -215,7 +215,7 @@ def test_a_layout_that_is_no_number_of_one_is_damage(tmp_path: Path, layout: str
 # ---------------------------------------------------------------- what is refused
 
 
-def test_every_cut_is_noticed(tmp_path: Path) -> None:
+def test_every_truncation_is_detected(tmp_path: Path) -> None:
     data = pack(example())
     for length in range(0, len(data), 7):
         (tmp_path / "file").write_bytes(data[:length])
@@ -223,7 +223,7 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
             load(tmp_path / "file")
 
 
-def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
     data = pack(example())
     start = 8 + int.from_bytes(data[:8], "little")
     places = range(start, len(data)), [data.index(b"round_bytes") + 15, data.index(b'\\"round\\":7') + 10]
@@ -246,30 +246,30 @@ Z = {"dtype": "F32", "shape": [2, 3], "data_offsets": [24, 48]}
 NONE = {"dtype": "F32", "shape": [0], "data_offsets": [72, 72]}
 TEXT = '{"layout": 2, "meta": %s, "round_bytes": %s, "names": []}'
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "no bytes": (b"", "not those of a safetensors file"),
-    "header as long as memory": (struct.pack("<Q", 2**63) + b"{}", "not those of a safetensors file"),
+    "no bytes": (b"", "not a safetensors file"),
+    "header as long as memory": (struct.pack("<Q", 2**63) + b"{}", "not a safetensors file"),
     "invalid UTF-8": (framed(b'{"\xff": 1}', b""), "utf-8"),
     "lone surrogate": (changed('{"meta": "\ud800"}'), "damaged"),
     "header nested 2,000 deep": (framed(b'{"x": ' + NESTED.encode() + b"}", b""), "damaged"),
     "meta nested 2,000 deep": (sealed({}, b"", TEXT % ('{"x": ' + NESTED + "}", 0)), "damaged"),
     "unknown field": (changed('{"layout": 2, "meta": {}, "round_bytes": 0, "names": [], "code": 1}'), "code"),
     "negative length": (sealed({}, b"", TEXT % ("{}", -1)), "round_bytes"),
-    "tensors that are not named": (changed(TEXT % ("{}", 0)), "not those that its metadata names"),
+    "unlisted tensors": (changed(TEXT % ("{}", 0)), "differ from those listed in its metadata"),
     "unknown dtype": (changed(**{"state.z": Z | {"dtype": "F32x"}}), "unknown dtype"),
-    "another size": (changed(**{"state.z": Z | {"shape": [2, 4]}}), "does not lie where"),
+    "another size": (changed(**{"state.z": Z | {"shape": [2, 4]}}), "contradict its shape"),
     "negative": (changed(**{"state.z": Z | {"shape": [-2, -3]}}), "shape of .* is not valid"),
-    "overlap": (changed(**{"state.z": Z | {"data_offsets": [20, 44]}}), "does not lie where"),
-    "beyond the end": (changed(**{"state.z": Z | {"data_offsets": [2**62, 2**62 + 24]}}), "does not lie where"),
-    "bytes of no tensor": (pack(example()) + b"1", "74 bytes, and 75 are there"),
-    "empty, 2**62 wide": (changed(**{"state.none": NONE | {"shape": [2**62, 0]}}), "does not lie where"),
-    "empty, overflowing": (changed(**{"state.none": NONE | {"shape": [0, 2**62, 2**62]}}), "does not lie where"),
+    "overlap": (changed(**{"state.z": Z | {"data_offsets": [20, 44]}}), "contradict its shape"),
+    "beyond the end": (changed(**{"state.z": Z | {"data_offsets": [2**62, 2**62 + 24]}}), "contradict its shape"),
+    "bytes outside tensors": (pack(example()) + b"1", "tensors take 74 of its 75 bytes"),
+    "empty, 2**62 wide": (changed(**{"state.none": NONE | {"shape": [2**62, 0]}}), "contradict its shape"),
+    "empty, overflowing": (changed(**{"state.none": NONE | {"shape": [0, 2**62, 2**62]}}), "contradict its shape"),
     "65 dimensions": (changed(**{"state.z": Z | {"shape": [1] * 63 + [2, 3]}}), "shape of .* is not valid"),
     "10**5000 wide": (framed(b'{"x": {"shape": [1' + b"0" * 5000 + b"]}}", b""), "damaged"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_was_not_written_is_refused(name: str, tmp_path: Path) -> None:
+def test_inconsistent_headers_are_refused(name: str, tmp_path: Path) -> None:
     data, complaint = REFUSED[name]
 
     def read(case: bytes) -> None:
@@ -279,11 +279,11 @@ def test_what_was_not_written_is_refused(name: str, tmp_path: Path) -> None:
     assert re.search(complaint, outcome(data, read, RunError, allowed))
 
 
-# ---------------------------------------------------------------- bytes that nobody wrote
+# ---------------------------------------------------------------- random bytes
 
 
 def allowed(case: bytes) -> int:
-    """Input and tensors, and what decoding the header takes: objects are larger than their bytes."""
+    """Return the memory allowed for input, tensors and the decoded header, whose objects exceed its bytes."""
     return 30 * len(case)
 
 
@@ -291,7 +291,7 @@ SAMPLES = [pack(example()), OLD.read_bytes(), pack(Checkpoint({"x": torch.arange
 
 
 def forge(rng: random.Random) -> bytes:
-    """A changed checkpoint: its bytes, its header, its text, or its places; in half the cases the checksum is right."""
+    """Return a mutated checkpoint: bytes, header, text or offsets; in half the cases with a valid checksum."""
     data = rng.choice(SAMPLES)
     header, values = parts(data)
     text = header["__metadata__"]["fedge"]
@@ -311,7 +311,7 @@ def forge(rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("num_cases", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
 def test_any_bytes_are_read_or_refused(num_cases: int) -> None:
-    with os.fdopen(os.memfd_create("checkpoint")) as memory:  # a disk takes most of the time
+    with os.fdopen(os.memfd_create("checkpoint")) as memory:  # a real disk would take most of the time
         file = Path(f"/proc/self/fd/{memory.fileno()}")
 
         def read(case: bytes) -> None:
@@ -320,6 +320,6 @@ def test_any_bytes_are_read_or_refused(num_cases: int) -> None:
 
         found = fuzz(forge, read, RunError, num_cases, allowed)
     checksums = sum(count for text, count in found.items() if "checksum" in text)
-    assert 0 < checksums < num_cases / 4  # most cases do not get by on the checksum alone
+    assert 0 < checksums < num_cases / 4  # most cases pass the checksum
     assert found[""] > num_cases / 100
-    assert sum("does not lie where" in text for text in found) >= 3
+    assert sum("contradict its shape" in text for text in found) >= 3

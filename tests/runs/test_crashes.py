@@ -1,4 +1,4 @@
-"""Runs that end at any moment go on from their last checkpoint, exactly."""
+"""Runs that end at any moment resume exactly from their last checkpoint."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ class Crashes(NamedTuple):
 
 @pytest.fixture(scope="module")
 def crashes(tmp_path_factory: pytest.TempPathFactory) -> Crashes:
-    """Everything that the script does; see there."""
+    """The runs of the script `crashing.py`."""
     folder = tmp_path_factory.mktemp("crashes")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -42,7 +42,7 @@ def crashes(tmp_path_factory: pytest.TempPathFactory) -> Crashes:
 
 
 def kept_after(last: int) -> dict[int, float]:
-    """What clients 0, 1 and 2 keep after a round of the script."""
+    """Return the private state of clients 0, 1 and 2 after a round of the script."""
     kept = dict.fromkeys(range(3), 0.0)
     for r in range(1, last + 1):
         for client in (r % 3, (r + 1) % 3):
@@ -51,7 +51,7 @@ def kept_after(last: int) -> dict[int, float]:
 
 
 def check_restored(path: Path) -> int:
-    """The round that a run goes on from; all that it has must be of that round."""
+    """Return the round from which a run resumes; everything in it must be of that round."""
     assert Run(path).status in ("unfinished", "complete")
     log = path.with_name(f"{path.name}.saved")
     saved = [int(line) for line in log.read_text().split()] if log.exists() else []
@@ -79,7 +79,7 @@ def check_restored(path: Path) -> int:
 )
 def test_ended_at_every_call(crashes: Crashes, mode: str, code: int) -> None:
     ends = crashes.ends[mode]
-    assert ends == [code] * (len(ends) - 1) + [0]  # the last one was not reached by the fault
+    assert ends == [code] * (len(ends) - 1) + [0]  # the fault did not reach the last one
     restored = set()
     for n in range(len(ends)):
         path = crashes.folder / mode / str(n)

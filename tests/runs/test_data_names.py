@@ -32,14 +32,14 @@ def test_names_are_written_and_read(tmp_path: Path) -> None:
     assert Run(tmp_path / "plain").names == NO_NAMES
 
 
-def test_more_names_than_charts_can_use_are_left_out() -> None:
+def test_too_many_names_for_charts_are_omitted() -> None:
     full = DataNames.of(data(["c"] * MOST_CLASSES, ["k"] * MOST_CLIENTS))
     assert (len(full.classes), len(full.clients)) == (MOST_CLASSES, MOST_CLIENTS)
     assert DataNames.of(data(["c"] * (MOST_CLASSES + 1), ["k"] * (MOST_CLIENTS + 1))) == NO_NAMES
 
 
 def test_long_and_hostile_names_are_cut_and_escaped(tmp_path: Path) -> None:
-    """A folder's name may hold anything but a slash, bytes that are no text included."""
+    """A folder's name may contain anything but a slash, even bytes that are not text."""
     names = DataNames.of(data([*LABELS, "caf\udce9", "x" * 1000]))
     assert all(len(name) <= LONGEST for name in names.classes)
     assert names.classes[-2:] == ("caf\\udce9", "x" * (LONGEST - 1) + "…")
@@ -69,7 +69,7 @@ def test_a_damaged_file_means_no_names(tmp_path: Path, content: bytes) -> None:
     assert read_names(tmp_path) == NO_NAMES
 
 
-def test_what_others_wrote_is_escaped(tmp_path: Path) -> None:
+def test_names_read_from_disk_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "names.json").write_text(json.dumps({"classes": ["\x1b[2Jcat"], "clients": ["\u202edog"], "more": 1}))
     assert read_names(tmp_path) == DataNames(("\\u001b[2Jcat",), ("\\u202edog",))
 

@@ -35,7 +35,7 @@ def saved_run(path: Path) -> RunDirectory:
 
 
 def check_usable(path: Path) -> None:
-    """The run goes on from round 2."""
+    """Check that the run resumes from round 2."""
     with RunDirectory.open(path) as run:
         restored = run.restore()
         assert restored is not None
@@ -44,12 +44,12 @@ def check_usable(path: Path) -> None:
         assert [record["round"] for record in Run(path).rounds] == [1, 2]
 
 
-def test_life_of_a_run(tmp_path: Path) -> None:
+def test_life_cycle_of_a_run(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "first"
     with RunDirectory.create(path, CONFIG) as run:
         assert run.config == CONFIG
         run.append({"round": 1, "loss": np.float32(0.5), "accuracy": float("nan")})
-        assert (path / "rounds.jsonl").read_bytes() == b'{"round":1,"loss":0.5,"accuracy":null}\n'  # at once
+        assert (path / "rounds.jsonl").read_bytes() == b'{"round":1,"loss":0.5,"accuracy":null}\n'  # visible at once
         run.write_clients({"client": np.int64(i), "rounds": 1} for i in range(2))
         run.write_summary({"rounds": 1, "accuracy": float("inf")})
     stored = msgspec.json.decode((path / "config.json").read_bytes())
@@ -85,7 +85,7 @@ def test_restore_without_a_checkpoint_goes_back_to_the_start(tmp_path: Path) -> 
     assert Run(tmp_path).rounds == [{"round": 1}]
 
 
-def test_every_run_has_an_id_for_ever(tmp_path: Path) -> None:
+def test_every_run_has_a_permanent_id(tmp_path: Path) -> None:
     for name in ("a", "b"):
         saved_run(tmp_path / name).close()
     ids = [Run(tmp_path / name).id or "" for name in ("a", "b")]
@@ -104,7 +104,7 @@ def test_a_run_from_before_ids_gets_one_when_it_is_restored(tmp_path: Path) -> N
     old = msgspec.json.encode({**CONFIG, "format": 1})
     (tmp_path / "config.json").write_bytes(old)
     RunDirectory.open(tmp_path).close()
-    assert (tmp_path / "config.json").read_bytes() == old  # until it is written to
+    assert (tmp_path / "config.json").read_bytes() == old  # unchanged until it is written to
     assert Run(tmp_path).id is None
     check_usable(tmp_path)
     found = Run(tmp_path).id
@@ -114,7 +114,7 @@ def test_a_run_from_before_ids_gets_one_when_it_is_restored(tmp_path: Path) -> N
     assert Run(tmp_path).config == CONFIG
 
 
-def test_every_restore_begins_a_generation_before_and_after_the_cut(
+def test_every_restore_begins_a_generation_before_and_after_truncating(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -131,7 +131,7 @@ def test_every_restore_begins_a_generation_before_and_after_the_cut(
         monkeypatch.setattr(os, "replace", note)
         run.restore()
         assert seen == [(1, 3), (2, 2)]
-        run.restore()  # cuts nothing, and counts all the same
+        run.restore()  # truncates nothing, but still counts
         assert seen[2:] == [(3, 2), (4, 2)]
 
 
@@ -186,7 +186,7 @@ def test_saving_frees_rows(tmp_path: Path) -> None:
     assert rows == [0, 1, 0, 1, 0, 1]
 
 
-def test_complete_run_goes_on(tmp_path: Path) -> None:
+def test_complete_run_can_be_continued(tmp_path: Path) -> None:
     with saved_run(tmp_path) as run:
         run.append({"round": 3})
         run.write_clients([{"client": 0}])
@@ -249,7 +249,7 @@ def test_record_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_refuses_to_create_twice(tmp_path: Path) -> None:
     saved_run(tmp_path).close()
-    with pytest.raises(RunError, match=rf"there is a run at {tmp_path} already; .* `fedge resume {tmp_path}`"):
+    with pytest.raises(RunError, match=rf"there is already a run at {tmp_path}; .* `fedge resume {tmp_path}`"):
         RunDirectory.create(tmp_path, {"name": "second"})
     check_usable(tmp_path)
     assert Run(tmp_path).config == CONFIG
@@ -271,12 +271,12 @@ def test_refuses_two_writers(tmp_path: Path) -> None:
 
 
 def test_failed_creation_leaves_no_lock(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="expected a value that JSON knows"):
+    with pytest.raises(TypeError, match="expected a JSON value"):
         RunDirectory.create(tmp_path, {"bad": object()}, {})
     RunDirectory.create(tmp_path, CONFIG, {}).close()
 
 
-def test_open_refuses_what_is_no_run(tmp_path: Path) -> None:
+def test_open_refuses_other_directories(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run at"):
         RunDirectory.open(tmp_path / "absent")
     assert not (tmp_path / "absent").exists()
@@ -295,7 +295,7 @@ def test_repeats(tmp_path: Path) -> None:
     assert seed_path(tmp_path / "many", 9) == tmp_path / "many" / "seed-9"
     with pytest.raises(RunError, match=r"holds repeats, not one run; open one of them, such as .*/many/seed-4"):
         RunDirectory.open(tmp_path / "many")
-    with pytest.raises(RunError, match="there is a run at"):
+    with pytest.raises(RunError, match="there is already a run at"):
         create_repeats(tmp_path / "many", {"seeds": [1]})
 
 
@@ -320,7 +320,7 @@ def test_lost_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "ENOTDIR", "EIO"])
-def test_every_refusal_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def test_every_refusal_names_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     number = getattr(errno, code)
 
     def refuse(*_: object) -> None:
@@ -342,12 +342,12 @@ def test_every_refusal_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monke
                     action()
             message = str(caught.value)
             assert message.startswith(f"cannot write {tmp_path / name}: {os.strerror(number)}; ")
-            assert message.endswith(f", then continue with `fedge resume {tmp_path}`")
+            assert message.endswith(f", then resume with `fedge resume {tmp_path}`")
         assert not list(tmp_path.rglob("*.part"))
     check_usable(tmp_path)
 
 
-def test_creation_where_a_file_stands(tmp_path: Path) -> None:
+def test_creation_at_the_path_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(StorageError, match=rf"cannot write {path}: Not a directory; move away .* `--runs`"):
@@ -355,7 +355,7 @@ def test_creation_where_a_file_stands(tmp_path: Path) -> None:
 
 
 def test_limit_on_file_sizes(tmp_path: Path) -> None:
-    """A limit stands for a full disk where none can be made: here too, a write may be cut in the middle."""
+    """A file size limit replaces a full disk where none can be mounted: writes may also be cut in the middle."""
     run = saved_run(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, hard))
@@ -376,7 +376,7 @@ def test_limit_on_file_sizes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 512 KiB of its own."""
+    """A separate disk of 512 KiB."""
     path = tmp_path / "disk"
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(path)]
@@ -403,7 +403,7 @@ def test_full_disk(small_disk: Path) -> None:
             run.write_summary({"text": "x" * 200_000})
         assert [record["round"] for record in Run(path).rounds] == [1, 2]
         (small_disk / "ballast").unlink()
-        run.append({"round": 3, "text": "x" * 200_000})  # goes on once there is space
+        run.append({"round": 3, "text": "x" * 200_000})  # continues once there is space
         assert len(Run(path).rounds) == 3
     check_usable(path)
 

@@ -11,7 +11,7 @@ import torch
 from fedge.runs.environment import environment
 
 
-def test_says_what_ran() -> None:
+def test_versions_and_hardware_are_recorded() -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     found = environment()
     assert found["python"] == platform.python_version()

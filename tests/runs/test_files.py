@@ -29,8 +29,8 @@ def test_json_takes_numpy_scalars() -> None:
     assert msgspec.json.decode(files.encode(values)) == {"a": 0.5, "b": 3, "c": True, "d": 0.1, "e": "x"}
 
 
-def test_json_refuses_the_rest() -> None:
-    with pytest.raises(TypeError, match="expected a value that JSON knows, or a numpy scalar; got complex"):
+def test_json_refuses_other_types() -> None:
+    with pytest.raises(TypeError, match="expected a JSON value or a numpy scalar, got complex"):
         files.encode({"a": 1j})
 
 
@@ -38,7 +38,7 @@ def test_lines() -> None:
     assert files.encode_lines({"client": i} for i in range(2)) == b'{"client":0}\n{"client":1}\n'
 
 
-def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_config_round_trip(tmp_path: Path) -> None:
     config = {"seed": 3, "data": {"name": "digits", "shape": (1, 2)}, "codec": None}
     (tmp_path / "config.json").write_bytes(files.encode_config(config))
     assert msgspec.json.decode((tmp_path / "config.json").read_bytes())["format"] == 2
@@ -59,10 +59,10 @@ def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
         (b"[1, 2]", r"config\.json is damaged: expected a JSON object"),
         (
             b'{"model_type": "bert"}',
-            r"is no run of fedge: expected a format number in config\.json, got None",
+            r"is not a run of fedge: expected a format number in config\.json, got None",
         ),
-        (b'{"format": "1"}', r"is no run of fedge: .* got '1'"),
-        (b'{"format": true}', r"is no run of fedge: .* got True"),
+        (b'{"format": "1"}', r"is not a run of fedge: .* got '1'"),
+        (b'{"format": true}', r"is not a run of fedge: .* got True"),
         (b'{"format": 1, "id": 7}', r"config\.json is damaged: id: .*put back a copy"),
         (b'{"format": 1, "generation": -1}', r"config\.json is damaged: generation: "),
         (b'{"format": 1, "without_effect": "trace"}', r"config\.json is damaged: without_effect: "),
@@ -72,14 +72,14 @@ def test_config_comes_back_as_it_was(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_config_that_is_none(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_invalid_config(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(RunError, match=message):
         files.read_config(tmp_path)
 
 
-def test_newer_format_names_the_fedge_that_is_needed(tmp_path: Path) -> None:
+def test_newer_format_names_the_required_version(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"format": 3}')
     (tmp_path / "environment.json").write_text('{"fedge": "9.1.0"}')
     with pytest.raises(RunError, match=r"use fedge 9\.1\.0 or newer"):

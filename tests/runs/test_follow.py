@@ -1,4 +1,4 @@
-"""Followers see each record once, and notice when records that they have seen are gone."""
+"""Followers see each record once, and detect when records that they have seen are gone."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Record = dict[str, Any]
 
 
 class Follower:
-    """Keeps the records of a run as `follow` tells of them."""
+    """Collects the records of a run returned by `follow`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.records = path, list[Record]()
@@ -36,12 +36,12 @@ class Follower:
 
 
 def record(r: int, attempt: int = 0) -> Record:
-    """All are of the same length, so that a cut log that has grown again ends where it had ended."""
+    """Return a record. All have the same length, so a truncated log that grows again ends where it did."""
     return {"round": r, "attempt": attempt}
 
 
 def make(path: Path, saved: int, last: int) -> None:
-    """A run that was stopped after its last round, with a checkpoint of an earlier one."""
+    """Make a run that was stopped after its last round, with a checkpoint of an earlier one."""
     with RunDirectory.create(path, {"name": "followed"}, {}) as run:
         for r in range(1, last + 1):
             run.append(record(r))
@@ -96,8 +96,8 @@ def test_another_run_in_the_same_place_is_read_from_its_start(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("offset", [-1, 5, 10**6])
-def test_a_cursor_that_no_line_starts_at(tmp_path: Path, offset: int) -> None:
-    """Such as after a power failure, which may take back what was appended since the last checkpoint."""
+def test_a_cursor_inside_a_line(tmp_path: Path, offset: int) -> None:
+    """As after a power failure, which may undo appends since the last checkpoint."""
     make(tmp_path, saved=1, last=2)
     found = follow(tmp_path, Cursor(Run(tmp_path).id, 0, offset))
     assert found == ([record(1), record(2)], follow(tmp_path).cursor, True)
@@ -117,7 +117,7 @@ def test_a_run_from_before_ids_can_be_followed(tmp_path: Path) -> None:
 
 
 def resume(path: Path) -> None:
-    """Rounds 3 and 4 once more."""
+    """Train rounds 3 and 4 again."""
     with RunDirectory.open(path) as run:
         run.restore()
         run.append(record(3, attempt=1))
@@ -145,7 +145,7 @@ def test_restored_while_a_follower_reads(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_followers_at_every_moment_of_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that looks all the time, and for every moment one that looks then and at the end."""
+    """One follower that reads all the time, and for every moment one that reads then and at the end."""
     make(tmp_path, saved=2, last=4)
     eager, lazy = Follower(tmp_path), list[Follower]()
 
@@ -167,7 +167,11 @@ def test_followers_at_every_moment_of_a_restore(tmp_path: Path, monkeypatch: pyt
         for name in ("open", "write", "replace", "fsync", "close"):
             patch.setattr(os, name, observed(getattr(os, name)))
         resume(tmp_path)
-    assert {len(follower.records) for follower in lazy} == {2, 3, 4}  # before and after the cut, and as it grew again
+    assert {len(follower.records) for follower in lazy} == {
+        2,
+        3,
+        4,
+    }  # before and after truncation, and as it grew again
     for follower in (eager, *lazy):
         follower.poll()
         assert follower.records == Run(tmp_path).rounds == [record(1), record(2), record(3, 1), record(4, 1)]

@@ -31,12 +31,12 @@ def run(tmp_path: Path) -> Path:
 
 
 def made(**changes: dict[str, Any]) -> dict[str, Any]:
-    """The real configuration, with changes."""
+    """Return the stored configuration, with changes."""
     config = json.loads((MADE / "config.json").read_text())
     return config | {name: (config[name] or {}) | table for name, table in changes.items()}
 
 
-def test_it_resumes_as_it_was_made(run: Path) -> None:
+def test_it_resumes_with_the_original_settings(run: Path) -> None:
     assert json.loads((run / "config.json").read_text())["format"] == 1
     resume(run, ["rounds=6"], Silent())
     found = Run(run)
@@ -53,7 +53,7 @@ def test_it_resumes_as_it_was_made(run: Path) -> None:
         ({}, "down"),
         ({"edge": {"clock": "cells"}}, "up"),
         ({"selection": {"fraction": None, "count": 2}}, None),
-        ({"selection": {"rounding": "up"}}, "up"),  # as it says
+        ({"selection": {"rounding": "up"}}, "up"),  # as configured
     ],
 )
 def test_how_a_fraction_was_rounded(tmp_path: Path, changes: dict[str, Any], rounding: str | None) -> None:
@@ -61,14 +61,14 @@ def test_how_a_fraction_was_rounded(tmp_path: Path, changes: dict[str, Any], rou
     assert read_config(tmp_path)[0]["selection"].get("rounding") == rounding
 
 
-def test_the_present_format_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_the_current_format_is_unchanged(tmp_path: Path) -> None:
     config = made() | {"format": 2}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert "rounding" not in read_config(tmp_path)[0]["selection"]
 
 
 @pytest.mark.parametrize("config", [{}, {"selection": 3}, {"selection": None, "edge": [1], "schedule": "x"}])
-def test_strange_settings_are_left_to_those_who_read_them(config: dict[str, Any]) -> None:
+def test_unknown_settings_are_left_to_the_parser(config: dict[str, Any]) -> None:
     assert upgrade(config, 1) == config
 
 
@@ -88,17 +88,19 @@ STEP = {"name": "step", "factor": 10.0, "patience": 10, "tol": 0.0}
     ],
 )
 @pytest.mark.parametrize("more", [[], ["rounds=6"]])
-def test_what_has_another_meaning_is_refused(run: Path, changes: Any, setting: str, more: list[str]) -> None:
+def test_changed_meanings_are_refused(run: Path, changes: Any, setting: str, more: list[str]) -> None:
     (run / "config.json").write_text(json.dumps(made(**changes)))
     (run / "environment.json").write_text('{"fedge": "0.0.9"}')
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match=rf"has format 1.*: {setting} has another meaning now.* with fedge 0\.0\.9$"):
+    with pytest.raises(
+        RunError, match=rf"has format 1.*: the meaning of {setting} has changed since.* with fedge 0\.0\.9$"
+    ):
         resume(run, more, Silent())
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_nobody_is_sent_to_the_version_in_use(run: Path) -> None:
-    """Format 1 and format 2 were both written by a fedge that calls itself 0.1.0."""
+def test_the_version_in_use_is_never_recommended(run: Path) -> None:
+    """Format 1 and format 2 were both written by version 0.1.0."""
     (run / "config.json").write_text(json.dumps(made(cluster={"count": 2})))
     (run / "environment.json").write_text(json.dumps({"fedge": fedge.__version__}))
     with pytest.raises(RunError, match=r"resume it with fedge of the version that wrote it$") as caught:
@@ -114,13 +116,13 @@ def test_repeats_are_refused_before_a_seed_is_started(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_users_that_were_not_measured_do_not_matter(run: Path) -> None:
+def test_unmeasured_users_do_not_matter(run: Path) -> None:
     (run / "config.json").write_text(json.dumps(made(evaluate={"users": "selected"})))
     resume(run, ["rounds=4"], Silent())
     assert len(Run(run).rounds) == 4
 
 
-def test_a_tables_inputs_stay_as_they_were() -> None:
+def test_inputs_of_tables_stay_unnormalised() -> None:
     table = {"data": {"name": "table", "file": "t.csv", "target": "y"}}
     assert upgrade(table, 1)["data"]["normalise"] is False
     assert upgrade({"data": {**table["data"], "normalise": True}}, 1)["data"]["normalise"] is True
@@ -131,7 +133,7 @@ def test_a_tables_inputs_stay_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "setting", "value"), [("dynavg_loss", "loss", "first"), ("pfedme", "start", "w")]
 )
-def test_what_an_algorithm_did_is_written_out(algorithm: str, setting: str, value: str) -> None:
+def test_implied_algorithm_options_are_filled_in(algorithm: str, setting: str, value: str) -> None:
     assert upgrade({"algorithm": {"name": algorithm}}, 1)["algorithm"][setting] == value
     assert setting not in upgrade({"algorithm": {"name": algorithm}}, 2)["algorithm"]
     assert setting not in upgrade({"algorithm": {"name": "fedavg"}}, 1)["algorithm"]
@@ -145,8 +147,8 @@ def test_what_an_algorithm_did_is_written_out(algorithm: str, setting: str, valu
         ({"codec": {"up": ["qsgd(8)"], "moments": None}}, "codec"),
     ],
 )
-def test_a_meaning_that_changed_matters_to_older_formats_only(config: dict[str, Any], setting: str) -> None:
-    with pytest.raises(RunError, match=rf"^runs/x has format 1.*: {setting} has another meaning"):
+def test_changed_meanings_affect_older_formats_only(config: dict[str, Any], setting: str) -> None:
+    with pytest.raises(RunError, match=rf"^runs/x has format 1.*: the meaning of {setting} has changed"):
         check_meanings("runs/x", config, 1, "0.1.0")
     check_meanings("runs/x", config, 2, "0.1.0")
 
@@ -155,10 +157,8 @@ def test_a_meaning_that_changed_matters_to_older_formats_only(config: dict[str, 
     ("algorithm", "setting", "value"),
     [({"name": "pfedme", "personal_steps": 2}, "start", "w"), ({"name": "dynavg_loss", "epochs": 4}, "loss", "first")],
 )
-def test_it_resumes_with_the_value_that_it_was_made_with(
-    tmp_path: Path, algorithm: dict[str, Any], setting: str, value: str
-) -> None:
-    """Format 1 knew no such setting: a run of today with that value, its mark removed, is one of then."""
+def test_it_resumes_with_the_implied_value(tmp_path: Path, algorithm: dict[str, Any], setting: str, value: str) -> None:
+    """Format 1 had no such setting: a current run with that value, its mark removed, equals an old one."""
     raw = {
         "name": "then",
         "seed": 3,

@@ -51,7 +51,7 @@ def test_starts_from_the_template() -> None:
     assert store.read(3)["c"].tolist() == [1.0, 2.0]
 
 
-def test_what_was_read_stays() -> None:
+def test_a_read_returns_a_copy() -> None:
     store = KeptStore(TEMPLATE, None)
     store.write(3, tree(5))
     before = store.read(3)
@@ -60,7 +60,7 @@ def test_what_was_read_stays() -> None:
     assert value(store.read(3)) == 6
 
 
-def test_what_was_written_is_a_copy() -> None:
+def test_a_write_stores_a_copy() -> None:
     store = KeptStore(TEMPLATE, None)
     mine = tree(5)
     store.write(3, mine)
@@ -96,9 +96,9 @@ def test_any_dtype_and_shape(dtype: torch.dtype) -> None:
         {"c": torch.zeros(2, dtype=torch.float64), "n": torch.tensor([1])},
     ],
 )
-def test_refuses_another_form(wrong: Tree) -> None:
+def test_refuses_other_names_shapes_and_dtypes(wrong: Tree) -> None:
     store = KeptStore(TEMPLATE, None)
-    with pytest.raises(TrainingError, match=r"client 4 .*expected .*float32\[2\].*, got "):
+    with pytest.raises(TrainingError, match=r"client 4: .*expected .*float32\[2\].*, got "):
         store.write(4, wrong)
     assert store.read(4)["c"].tolist() == [1.0, 2.0]
 
@@ -113,7 +113,7 @@ def test_empty_template_touches_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "kept.bin").exists()
 
 
-def test_only_who_took_part_costs_space(tmp_path: Path) -> None:
+def test_only_participants_use_space(tmp_path: Path) -> None:
     path = tmp_path / "kept.bin"
     store = KeptStore(TEMPLATE, path)
     assert num_rows(path) == 0
@@ -124,7 +124,7 @@ def test_only_who_took_part_costs_space(tmp_path: Path) -> None:
     assert value(store.read(10**12)) == 10**12 % 97
 
 
-def test_rows_are_used_again(tmp_path: Path) -> None:
+def test_rows_are_reused(tmp_path: Path) -> None:
     # Rows of 64 KiB are allocated 16 at a time: two versions of 10 rows need 32, and never more.
     path = tmp_path / "kept.bin"
     store = KeptStore({"c": torch.zeros(16 << 10)}, path)
@@ -174,7 +174,7 @@ def test_failed_checkpoint_frees_nothing(tmp_path: Path) -> None:
     store.write(1, tree(10))
     first = save(store)
     store.write(1, tree(11))
-    second = store.index()  # which one is on the disk nobody knows: both must stay
+    second = store.index()  # it is unknown which one is on disk: both must stay
     for round in range(12, 20):
         store.write(1, tree(round))
     for index, expected in ((first, 10), (second, 11)):
@@ -184,11 +184,11 @@ def test_failed_checkpoint_frees_nothing(tmp_path: Path) -> None:
     assert value(store.read(1)) == 19
 
 
-def test_written_while_the_checkpoint_is(tmp_path: Path) -> None:
+def test_writes_during_a_checkpoint(tmp_path: Path) -> None:
     store = KeptStore(TEMPLATE, tmp_path / "kept.bin")
     store.write(1, tree(10))
     index = store.index()
-    store.write(1, tree(11))  # the row that the checkpoint refers to has no client any more, but is not free
+    store.write(1, tree(11))  # the row in the checkpoint has no client any more, but is not free
     store.committed()
     store.write(2, tree(20))
     again = KeptStore(TEMPLATE, tmp_path / "kept.bin")
@@ -209,21 +209,21 @@ def test_restore_refuses_other_rows(tmp_path: Path) -> None:
         store.restore({})
 
 
-def test_says_that_the_file_was_cut(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "kept.bin"
     store = KeptStore(TEMPLATE, path)
     store.write(1, tree(10))
     store.write(2, tree(20))
     index = save(store)
     os.truncate(path, ROW_BYTES)
-    with pytest.raises(RunError, match=r"kept\.bin is damaged: it was cut short"):
+    with pytest.raises(RunError, match=r"kept\.bin is damaged: it ends before the end of row"):
         store.read(2)
     with pytest.raises(RunError, match=r"kept\.bin is damaged: expected at least 2 rows .* got 1"):
         KeptStore(TEMPLATE, path).restore(index)
 
 
-def test_full_disk_leaves_all_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = KeptStore(TEMPLATE, tmp_path / "kept.bin", "continue with `fedge resume here`")
+def test_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = KeptStore(TEMPLATE, tmp_path / "kept.bin", "resume with `fedge resume here`")
     store.write(1, tree(10))
     index = save(store)
 
@@ -245,7 +245,7 @@ def test_full_disk_leaves_all_as_it_was(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 class Checkpointed:
-    """A store beside what it should hold: a dictionary, and a copy for each checkpoint that may be on it."""
+    """A store with its expected contents: a dictionary, and a copy for each checkpoint that may be on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -259,7 +259,7 @@ class Checkpointed:
         self.now[client] = number
 
     def checkpoint(self, succeeds: bool, between: int | None) -> None:
-        """`between`: a client that writes while the checkpoint is being written."""
+        """Write a checkpoint; client `between` writes meanwhile."""
         self.doubtful = (self.store.index(), dict(self.now))
         if between is not None:
             self.write(between, 1000 + between)
@@ -300,7 +300,7 @@ actions = st.one_of(
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(actions, min_size=3, max_size=20))
-def test_checkpoints_stay_whole(steps: list[tuple[Any, ...]]) -> None:
+def test_checkpoints_stay_consistent(steps: list[tuple[Any, ...]]) -> None:
     with TemporaryDirectory() as folder:
         model = Checkpointed(Path(folder) / "kept.bin")
         for action, *arguments in steps:

@@ -54,14 +54,14 @@ def test_there_is_no_file_without_lines(tmp_path: Path, log: Log) -> None:
     assert log.read(Run(tmp_path)) == []
 
 
-def test_a_line_is_there_at_once(tmp_path: Path, log: Log) -> None:
+def test_a_line_is_visible_at_once(tmp_path: Path, log: Log) -> None:
     with RunDirectory.create(tmp_path, {}, {}) as run:
         log.append(run, {"round": 1, "loss": float("nan")})
         assert (tmp_path / log.name).read_bytes() == b'{"round":1,"loss":null}\n'
 
 
 def test_restore_goes_back_to_the_checkpoint(tmp_path: Path, log: Log) -> None:
-    """Each file by its own length: the other one has more lines."""
+    """Each file goes back to its own length: the other one has more lines."""
     (other,) = (each for each in LOGS if each is not log)
     with RunDirectory.create(tmp_path, {}, {}) as run:
         work(run, log, 1, 2)
@@ -114,7 +114,7 @@ def test_lost_lines(tmp_path: Path, log: Log, left: int | None) -> None:
     assert len(Run(tmp_path).rounds) == 1  # nothing was lost by trying
 
 
-def test_half_a_line_is_taken_back(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_line_is_removed(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     def write_half(file: int, data: bytes) -> None:
         real(file, data[: len(data) // 2])
         raise OSError(28, "No space left on device")
@@ -131,7 +131,7 @@ def test_half_a_line_is_taken_back(tmp_path: Path, log: Log, monkeypatch: pytest
     assert (tmp_path / log.name).read_bytes() == before
 
 
-def test_half_a_line_is_not_there_yet(tmp_path: Path, log: Log) -> None:
+def test_a_partial_line_is_not_read(tmp_path: Path, log: Log) -> None:
     with RunDirectory.create(tmp_path, {}, {}) as run:
         work(run, log, 1)
         with (tmp_path / log.name).open("ab") as file:

@@ -47,7 +47,7 @@ def test_identity_and_effect(tmp_path: Path) -> None:
     assert first.digest == second.digest == digest(first.effective)
     assert first.id != second.id
 
-    old = Run(tmp_path / "old")  # from before there were ids
+    old = Run(tmp_path / "old")  # made before runs had ids
     old.path.mkdir()
     (old.path / "config.json").write_text(json.dumps(config | {"format": 1}))
     assert (old.id, old.config, old.effective) == (None, config, config | {"clock": "simulated"})
@@ -74,7 +74,7 @@ def test_running(tmp_path: Path) -> None:
     assert Run(tmp_path).status == "complete"
 
 
-def test_half_a_line_is_not_there_yet(tmp_path: Path) -> None:
+def test_a_partial_line_is_not_read(tmp_path: Path) -> None:
     make(tmp_path, complete=False)
     with (tmp_path / "rounds.jsonl").open("ab") as file:
         file.write(b'{"round": 2, "lo')
@@ -108,12 +108,12 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == before
 
 
-def test_finds_one(tmp_path: Path) -> None:
+def test_finds_one_run(tmp_path: Path) -> None:
     make(tmp_path / "a")
     assert [run.path for run in find_runs(tmp_path / "a")] == [tmp_path / "a"]
 
 
-def test_finds_all_below(tmp_path: Path) -> None:
+def test_finds_all_runs_below(tmp_path: Path) -> None:
     make(tmp_path / "b")
     make(tmp_path / "a" / "deep" / "er", complete=False)
     create_repeats(tmp_path / "c", {"seeds": [1, 2]})
@@ -131,7 +131,7 @@ def test_finds_all_below(tmp_path: Path) -> None:
     ]
 
 
-def test_says_why_some_are_no_runs(tmp_path: Path) -> None:
+def test_reports_why_some_directories_are_not_runs(tmp_path: Path) -> None:
     make(tmp_path / "good")
     for name, file, content in (
         ("foreign", "config.json", '{"model_type": "bert"}'),
@@ -143,7 +143,7 @@ def test_says_why_some_are_no_runs(tmp_path: Path) -> None:
     make(tmp_path / "foreign" / "inner")
     found = {str(run.path.relative_to(tmp_path)): run for run in find_runs(tmp_path)}
     assert [name for name, run in found.items() if run.problem is None] == ["foreign/inner", "good"]
-    assert "is no run of fedge" in (found["foreign"].problem or "")
+    assert "is not a run of fedge" in (found["foreign"].problem or "")
     assert "expected config.json" in (found["half"].problem or "")
     assert "has format 3" in (found["newer"].problem or "")
     assert len(found) == 5

@@ -1,4 +1,4 @@
-"""From a file to the points of its grid, worked out by hand."""
+"""From a file to the points of its grid, derived by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LR, BATCH, NAME, OPTION = "algorithm.learning_rate", "algorithm.batch_size", "al
 
 
 def experiment(**tables: Any) -> dict[str, Any]:
-    """An experiment with other settings on top."""
+    """Return an experiment with some settings changed."""
     plain: dict[str, Any] = {
         "name": "grid",
         "rounds": 3,
@@ -39,7 +39,7 @@ def test_no_axis_is_one_point():
     assert points() == [{}]
 
 
-def test_lists_cross_in_the_order_of_the_file_the_last_one_fastest():
+def test_axes_cross_in_file_order_and_the_last_varies_fastest():
     assert points(algorithm={"learning_rate": [0.1, 1.0], "batch_size": [5, 10]}) == [
         {LR: 0.1, BATCH: 5},
         {LR: 0.1, BATCH: 10},
@@ -59,14 +59,14 @@ def test_an_axis_may_be_at_any_depth_and_have_tables_for_values():
     assert points(rounds=[1, 2]) == [{"rounds": 1}, {"rounds": 2}]
 
 
-def test_lists_stay_values_where_the_setting_takes_one():
+def test_a_list_is_a_value_if_the_setting_accepts_lists():
     assert points(seeds=[1, 2]) == [{}]
     assert points(personal={"private": ["fc1.*", "fc2.*"]}) == [{}]
     assert points(edge={"up_mbps": [1.0] * 10}) == [{}]
     assert points(model={"name": "my.py:build", "options": {"widths": [8, 16]}}) == [{}]
 
 
-def test_what_takes_a_list_is_varied_by_its_path():
+def test_a_list_setting_is_varied_by_its_path():
     found = points(
         {"axes": {"personal.private": [["fc1.*"], "bn"], "model.options.width": [8, 16]}}, model={"name": "my.py:build"}
     )
@@ -77,7 +77,7 @@ def test_what_takes_a_list_is_varied_by_its_path():
     ]
 
 
-def test_an_axis_by_its_path_takes_the_place_of_the_value_in_the_file():
+def test_an_axis_by_path_replaces_the_value_in_the_file():
     assert points({"axes": {LR: {"start": 1, "stop": 2, "num": 2}}}, algorithm={"learning_rate": 0.5}) == [
         {LR: 1.0},
         {LR: 2.0},
@@ -91,9 +91,9 @@ def test_ranges():
     assert points(algorithm={"learning_rate": by_ratio}) == [{LR: 0.001}, {LR: 0.01}, {LR: 0.1}]
 
 
-def test_a_range_of_a_whole_number_has_whole_numbers_once_each():
+def test_a_range_of_an_integer_setting_has_unique_integers():
     (values,) = {tuple(point[BATCH] for point in points(algorithm={"batch_size": {"start": 1, "stop": 3, "num": 5}}))}
-    assert values == (1, 2, 3)  # of 1, 1.5, 2, 2.5, 3; halves go to the even neighbour
+    assert values == (1, 2, 3)  # 1, 1.5, 2, 2.5, 3, rounded half to even
     assert {type(value) for value in values} == {int}
 
 
@@ -119,7 +119,7 @@ def test_zipped_axes_advance_together():
     ]
 
 
-def test_conditional_axes_exist_where_the_condition_holds():
+def test_conditional_axes_apply_if_the_condition_holds():
     when = [{"if": "algorithm.name=scaffold", "key": OPTION, "values": ["I", "II"]}]
     assert points({"when": when}, algorithm={"name": ["fedavg", "scaffold"]}) == [
         {NAME: "fedavg"},
@@ -128,7 +128,7 @@ def test_conditional_axes_exist_where_the_condition_holds():
     ]
 
 
-def test_a_condition_sees_what_the_file_says_and_what_is_the_default():
+def test_a_condition_sees_values_of_the_file_and_defaults():
     rates = {"start": 1, "stop": 2, "step": 1}
     fixed = [{"if": ["algorithm.name=fedavg", "rounds=3"], "key": LR, "values": rates}]
     assert points({"when": fixed}) == [{LR: 1.0}, {LR: 2.0}]
@@ -140,7 +140,7 @@ def test_a_condition_sees_what_the_file_says_and_what_is_the_default():
     assert points({"when": not_so}) == [{}]
 
 
-def test_conditions_may_look_at_conditional_axes():
+def test_conditions_may_use_conditional_axes():
     when = [
         {"if": "algorithm.name=scaffold", "key": OPTION, "values": ["I", "II"]},
         {"if": "algorithm.option=II", "key": LR, "values": [0.1, 1.0]},
@@ -167,14 +167,14 @@ def test_exclusions_need_all_their_conditions():
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 40), st.floats(0.01, 1.0), st.integers(0, 5))
-def test_a_fraction_is_so_many_points_in_their_order(count, fraction, seed):
+def test_a_fraction_of_the_points_keeps_their_order(count, fraction, seed):
     every = points(algorithm={"batch_size": list(range(1, count + 1))})
     some = points({"fraction": fraction, "seed": seed}, algorithm={"batch_size": list(range(1, count + 1))})
     assert len(some) == max(1, round(fraction * count))
     assert some == [point for point in every if point in some]
 
 
-def test_a_fraction_is_drawn_by_the_points_own_values():
+def test_the_draw_of_a_point_depends_on_its_values_only():
     def drawn(values: list[int], seed: int = 1) -> set[int]:
         return {point[BATCH] for point in points({"fraction": 0.5, "seed": seed}, algorithm={"batch_size": values})}
 
@@ -210,7 +210,7 @@ def test_several_values_of_the_seed_are_repeats():
         (
             {"zip": [[LR, "algorithm.batch"]]},
             {"algorithm": {"learning_rate": [1.0, 2.0]}},
-            "algorithm.batch is no axis",
+            "algorithm.batch is not an axis",
         ),
         (
             {"zip": [[LR, BATCH]]},
@@ -231,7 +231,7 @@ def test_several_values_of_the_seed_are_repeats():
             "is an axis of the same points already",
         ),
         ({"exclude": ["round=3"]}, {}, "sweep.exclude: round: unknown key, did you mean 'rounds'"),
-        ({"exclude": ["rounds=3"]}, {}, "leaves no point"),
+        ({"exclude": ["rounds=3"]}, {}, "excludes all points"),
         ({}, {"rounds": []}, "rounds: expected at least one value"),
         ({}, {"rounds": [1, 2, 1]}, "rounds: the values of an axis must differ, got 1 more than once"),
         ({}, {"rounds": {"start": 1, "stop": 3}}, "expected one of step and num"),
@@ -248,7 +248,7 @@ def test_several_values_of_the_seed_are_repeats():
         ),
     ],
 )
-def test_what_is_wrong_is_said(sweep, tables, said):
+def test_error_messages(sweep, tables, said):
     with pytest.raises(ConfigError) as error:
         points(sweep, **tables)
     assert said in str(error.value)

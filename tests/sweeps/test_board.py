@@ -1,4 +1,4 @@
-"""How far a sweep is, with a clock of the test's own."""
+"""Progress of a sweep, with a fake clock."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_best_is_the_highest_accuracy_and_the_lowest_loss(board):
     assert losses.best.name == "a"
 
 
-def test_the_test_set_announces_no_best(clock):
+def test_a_metric_of_the_test_set_ranks_no_run(clock):
     board = Board("accuracy", clock)
     board.place(["a"], 10)
     board.hear("a", 1, {"accuracy": 0.5})
@@ -65,13 +65,13 @@ def test_a_run_that_failed_is_not_the_best(board):
     assert board.best is None
 
 
-def test_time_left_by_the_rounds_done_here(board, clock):
+def test_time_left_from_the_rounds_done_here(board, clock):
     assert board.left_s is None
-    board.complete("a", 10, 0.5)  # before, so it says nothing about the speed
+    board.complete("a", 10, 0.5)  # completed before, so it does not count for the speed
     assert board.left_s is None
     board.hear("b", 4, {}, begins=True)
     board.hear("b", 9, {})
-    clock.now += 20.0  # 5 rounds took 20 s; 1 + 10 are to come
+    clock.now += 20.0  # 5 rounds took 20 s; 1 + 10 remain
     assert board.left_s == pytest.approx(44.0)
     board.later_rounds = 4
     assert board.left_s == pytest.approx(60.0)

@@ -1,4 +1,4 @@
-"""Sweeps that really train, on data that comes with the package."""
+"""Sweeps that train for real, on embedded data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sweep(raw: dict[str, Any], runs: Path, listener: Any = None, workers: int = 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """The grid, one run after the other."""
+    """The grid, one run at a time."""
     outcome = sweep(GRID, tmp_path_factory.mktemp("undisturbed"), workers=1)
     assert outcome.failures == {}
     return outcome.folder
@@ -70,7 +70,7 @@ def test_each_point_is_an_ordinary_run(undisturbed, tmp_path):
     assert_same(undisturbed / "learning_rate-0.5" / "seed-2", path)
 
 
-def test_the_plan_is_written_down(undisturbed):
+def test_the_plan_is_written_to_disk(undisturbed):
     plan = json.loads((undisturbed / "sweep.json").read_text())
     assert plan["points"] == [
         {"name": "learning_rate-0.1", "values": {"algorithm.learning_rate": 0.1}},
@@ -80,7 +80,7 @@ def test_the_plan_is_written_down(undisturbed):
     assert (plan["format"], plan["failures"]) == (1, {})
 
 
-def test_several_at_a_time_come_to_the_same(undisturbed, tmp_path):
+def test_concurrent_runs_give_the_same_results(undisturbed, tmp_path):
     assert sweep(GRID, tmp_path, workers=3).failures == {}
     assert_all_same(tmp_path / "grid", undisturbed)
 
@@ -93,12 +93,12 @@ class Notices(Unwatched):
         self.notices.append(text)
 
 
-def test_what_is_complete_is_skipped_and_said_and_the_rest_is_run(undisturbed, tmp_path):
+def test_complete_runs_are_skipped_and_reported(undisturbed, tmp_path):
     first = sweep(changed(algorithm={"learning_rate": [0.1]}), tmp_path)
     before = {run.path: (run.path / "summary.json").stat().st_mtime_ns for run in find_runs(first.folder)}
     heard = Notices()
     second = sweep(GRID, tmp_path, heard)
-    assert heard.notices[0] == "2 of 4 runs are complete already"
+    assert heard.notices[0] == "2 of 4 runs are already complete"
     assert {path: (path / "summary.json").stat().st_mtime_ns for path in before} == before
     assert second.runs == [second.folder / name for name in NAMES]
     assert_all_same(second.folder, undisturbed)
@@ -109,7 +109,7 @@ LONG = changed(rounds=25)
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory):
-    """A sweep long enough to be killed, and that was not."""
+    """An undisturbed sweep, long enough to be killed in other tests."""
     return sweep(LONG, tmp_path_factory.mktemp("calm")).folder
 
 
@@ -135,7 +135,7 @@ def test_a_worker_that_is_killed_costs_nothing(tmp_path, calm):
     killer = Killer()
     outcome = sweep(LONG, tmp_path, killer)
     assert killer.killed is not None
-    assert [text for text in killer.notices if "was killed by SIGKILL; tried again" in text]
+    assert [text for text in killer.notices if "was killed by SIGKILL; retrying" in text]
     assert outcome.failures == {}
     assert_all_same(outcome.folder, calm)
 
@@ -143,7 +143,7 @@ def test_a_worker_that_is_killed_costs_nothing(tmp_path, calm):
 @pytest.mark.parametrize(
     "after", ["learning_rate-0.1/seed-1/rounds.jsonl", "learning_rate-0.5/seed-1/checkpoint/state.safetensors"]
 )
-def test_a_sweep_that_is_killed_goes_on(tmp_path, calm, after):
+def test_a_killed_sweep_resumes(tmp_path, calm, after):
     process = multiprocessing.get_context("fork").Process(target=sweep, args=(LONG, tmp_path))
     process.start()
     file = tmp_path / "grid" / after
@@ -156,7 +156,7 @@ def test_a_sweep_that_is_killed_goes_on(tmp_path, calm, after):
     assert_all_same(tmp_path / "grid", calm)
 
 
-def test_two_at_once_are_refused(tmp_path):
+def test_a_second_process_is_refused(tmp_path):
     class Second(Unwatched):
         said = ""
 
@@ -182,7 +182,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
     assert json.loads((outcome.folder / "sweep.json").read_text())["failures"].keys() == reasons.keys()
 
 
-def test_a_partition_that_cannot_be_leaves_nothing_behind(tmp_path):
+def test_an_impossible_partition_leaves_nothing_behind(tmp_path):
     shards = {"name": "shards", "per_client": 1000}
     outcome = sweep(changed(data={"partition": ["iid", shards]}, algorithm={"learning_rate": 0.1}, seeds=[1]), tmp_path)
     (name,) = outcome.failures
@@ -190,7 +190,7 @@ def test_a_partition_that_cannot_be_leaves_nothing_behind(tmp_path):
     assert not (outcome.folder / name / "config.json").exists()
 
 
-def test_if_nothing_can_be_run_nothing_is_written(tmp_path):
+def test_nothing_is_written_if_all_points_are_invalid(tmp_path):
     with pytest.raises(ConfigError, match=r"algorithm\.option: unknown key"):
         sweep(changed(algorithm={"option": ["I", "II"]}), tmp_path)
     with pytest.raises(ConfigError, match="rounds: expected int >= 1"):
@@ -198,13 +198,13 @@ def test_if_nothing_can_be_run_nothing_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_with_other_settings_are_not_taken_for_results(tmp_path):
+def test_runs_with_other_settings_are_not_reused(tmp_path):
     sweep(changed(seeds=[1]), tmp_path)
     with pytest.raises(RunError, match=r"was run with other settings \(rounds\)"):
         sweep(changed(seeds=[1], rounds=5), tmp_path)
 
 
-def test_a_sweep_continues_with_other_settings_that_do_not_affect_results(tmp_path):
+def test_a_sweep_resumes_with_changed_settings_without_effect(tmp_path):
     first = sweep(changed(seeds=[1]), tmp_path)
     before = {path: records(path) for path in first.runs}
     done, stopped = first.runs
@@ -230,7 +230,7 @@ def test_a_damaged_run_is_reported_and_the_others_are_run(tmp_path):
 def test_a_folder_of_something_else_is_refused(tmp_path, remains):
     (tmp_path / "grid").mkdir()
     (tmp_path / "grid" / remains).write_text("{}")
-    with pytest.raises(RunError, match=r"is no sweep: expected sweep.json"):
+    with pytest.raises(RunError, match=r"is not a sweep: expected sweep.json"):
         sweep(GRID, tmp_path)
 
 
@@ -250,11 +250,11 @@ HALVED = {
 }
 
 
-def test_halving_lets_the_better_half_go_on(tmp_path):
+def test_halving_continues_with_the_better_half(tmp_path):
     outcome = sweep(changed(**HALVED), tmp_path)
     assert outcome.failures == {}
     rounds = {run.path.parent.name: run.rounds[-1]["round"] for run in find_runs(outcome.folder)}
-    # steps so small teach nothing, so those points end first; of the other two the better at round 4 goes on
+    # points with tiny steps learn nothing and end first; of the other two, the better one at round 4 continues
     fourth = {
         rate: sum(
             records(outcome.folder / f"learning_rate-{rate}" / f"seed-{seed}")[3]["validation_accuracy"]
@@ -285,10 +285,10 @@ def test_halving_again_changes_nothing(tmp_path):
     ("changes", "message"),
     [
         ({"data": {"validation": None}}, r"sweep\.halving: .*set data\.validation"),
-        ({"sweep": {"metric": "accuracy"}}, r"sweep\.halving: looks at the validation split and never at the test set"),
+        ({"sweep": {"metric": "accuracy"}}, r"sweep\.halving: uses the validation split and never the test set"),
     ],
 )
-def test_halving_never_looks_at_the_test_set(changes, message):
+def test_halving_never_uses_the_test_set(changes, message):
     raw = changed(**HALVED)
     for name, table in changes.items():
         raw[name] = raw[name] | table
@@ -314,11 +314,11 @@ def test_halving_never_looks_at_the_test_set(changes, message):
         ),
     ],
 )
-def test_points_are_compared_on_the_validation_split_where_there_is_one(changes, metric):
+def test_points_are_compared_on_the_validation_split_if_there_is_one(changes, metric):
     assert work_out(parse(changed(**changes))).metric == metric
 
 
-def test_points_are_ranked_by_a_metric_of_their_own():
+def test_points_are_ranked_by_a_user_metric():
     plan = work_out(parse(changed(evaluate={"metrics": ["perplexity"]}, sweep={"metric": "perplexity"})))
     board = Board(plan.metric, own=plan.own)
     assert board.rank(2.0) < board.rank(3.0)
@@ -327,11 +327,11 @@ def test_points_are_ranked_by_a_metric_of_their_own():
 
 
 def test_a_metric_of_the_validation_split_needs_one():
-    with pytest.raises(ConfigError, match=r"sweep\.metric: looks at the validation split.*set data\.validation"):
+    with pytest.raises(ConfigError, match=r"sweep\.metric: needs a validation split.*set data\.validation"):
         work_out(parse(changed(sweep={"metric": "validation_loss"})))
 
 
-def test_a_file_without_lists_is_the_run_that_it_is_without_a_sweep(tmp_path):
+def test_a_file_without_axes_gives_the_same_run_as_without_a_sweep(tmp_path):
     single = changed(algorithm={"learning_rate": 0.5}, seeds=None, seed=2, data={"validation": 0.2})
     single["target"] = {"patience": 2}
     outcome = sweep(single, tmp_path / "swept")
@@ -352,7 +352,7 @@ def test_rounds_cannot_be_an_axis_of_halving():
         parse(changed(**HALVED | {"rounds": [4, 8]}))
 
 
-def test_limits_are_the_files_or_the_machines():
+def test_limits_come_from_the_file_or_the_machine():
     said = limits_of(work_out(parse(changed(sweep={"workers": 3, "memory_mb": 500, "retries": 1}))))
     assert said == PoolLimits(workers=3, memory_mb=500, retries=1)
     found = limits_of(work_out(parse(GRID)))
@@ -361,8 +361,8 @@ def test_limits_are_the_files_or_the_machines():
     assert 0 < found.memory_mb < 0.8 * total_mb
 
 
-def test_a_sweep_has_one_program(tmp_path: Path) -> None:
-    """A file that changes between two runs, and between two calls, is refused; runs that are complete stay."""
+def test_all_runs_of_a_sweep_use_the_same_user_files(tmp_path: Path) -> None:
+    """A file that changes between two runs or two calls is refused; complete runs are kept."""
     (tmp_path / "mine.py").write_text(
         "from pathlib import Path\nfrom torch import nn\n\ndef build(shape, num_outputs):\n"
         "    with Path(__file__).open('a') as file:\n"

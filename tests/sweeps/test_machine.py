@@ -1,4 +1,4 @@
-"""What a sweep knows of the machine."""
+"""Memory of the machine and of processes."""
 
 import sys
 from multiprocessing import get_context
@@ -11,7 +11,7 @@ MB = 2**20
 
 
 def hold(connection) -> None:
-    """A worker that needs 64 MB of its own, until it is told to end."""
+    """A worker with 64 MB of private memory, until it is told to end."""
     held = bytearray(b"x") * (64 * MB)
     connection.send(len(held))
     connection.recv()
@@ -20,7 +20,7 @@ def hold(connection) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
 def test_the_memory_of_workers_is_counted() -> None:
     fork = get_context("fork")
-    shared = bytearray(b"y") * (128 * MB)  # a worker has it from its parent, at no cost
+    shared = bytearray(b"y") * (128 * MB)  # a worker inherits it at no cost
     before = peak_memory_mb()
     ours, theirs = fork.Pipe()
     worker = fork.Process(target=hold, args=(theirs,))

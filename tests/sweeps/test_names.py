@@ -1,4 +1,4 @@
-"""What points are called."""
+"""Names of points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VALUES = st.one_of(
 )
 
 
-def test_names_say_what_was_chosen():
+def test_names_contain_the_chosen_values():
     points = [
         {"algorithm.name": "fedavg", "algorithm.learning_rate": 0.1},
         {"algorithm.name": "scaffold", "algorithm.learning_rate": 0.1, "algorithm.option": "II"},
@@ -27,12 +27,12 @@ def test_names_say_what_was_chosen():
     ]
 
 
-def test_settings_that_end_alike_are_told_apart():
+def test_settings_with_the_same_last_part_are_distinguished():
     points = [{"edge.up.mean": 1, "edge.down.mean": 2}, {"edge.up.mean": 3, "edge.down.mean": 4}]
     assert name_points(points, "grid") == ["edge.up.mean-1+edge.down.mean-2", "edge.up.mean-3+edge.down.mean-4"]
 
 
-def test_tables_lists_and_files_can_be_read():
+def test_names_of_tables_lists_and_files():
     points = [
         {"data.partition": {"name": "shards", "per_client": 2}},
         {"data.partition": "iid"},
@@ -55,7 +55,7 @@ def test_values_that_look_alike_get_a_number():
     assert name_points([{"x": 0.10001}, {"x": 0.10002}, {"x": 0.2}], "grid") == ["x-0.1", "x-0.1+2", "x-0.2"]
 
 
-def test_a_long_name_is_cut_and_stays_its_own():
+def test_a_long_name_is_cut_and_stays_unique():
     names = name_points([{"x": "a" * 300}, {"x": "a" * 299 + "b"}], "grid")
     assert len(set(names)) == 2
     assert all(len(name) < 200 for name in names)
@@ -63,7 +63,7 @@ def test_a_long_name_is_cut_and_stays_its_own():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["a.x", "b.x", "c.name"]), VALUES), min_size=1, max_size=8))
-def test_names_are_all_different_and_fit_for_directories(points):
+def test_names_are_unique_and_valid_for_directories(points):
     names = name_points(points, "grid")
     assert len(set(names)) == len(names) == len(points)
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name) for name in names)

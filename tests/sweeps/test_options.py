@@ -27,7 +27,7 @@ def test_ranges(range_, values):
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.integers(2, 20), st.booleans())
-def test_a_range_has_its_ends_and_so_many_values(start, stop, num, log):
+def test_a_range_has_both_ends_and_the_given_number_of_values(start, stop, num, log):
     if start == stop:
         return
     values = Range(start=start, stop=stop, num=num, log=log).values()

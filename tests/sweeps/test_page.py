@@ -1,4 +1,4 @@
-"""What the page and the recipe say is so."""
+"""Examples and statements of the docs page and the recipe hold."""
 
 from __future__ import annotations
 

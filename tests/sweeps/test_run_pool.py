@@ -1,4 +1,4 @@
-"""Runs in processes, with work that trains nothing."""
+"""Runs in processes, with fake work."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from fedge.sweeps.board import Board, Unwatched
 from fedge.sweeps.plan import PlannedRun
 from fedge.sweeps.run_pool import PoolLimits, RunPool
-from fedge.sweeps.worker import Ended, Heard, Told
+from fedge.sweeps.worker import Ended, NoticeMessage, ProgressMessage
 
 
 class Ear(Unwatched):
-    """Remembers what it was told, and how many ran at a time."""
+    """Records notices, and how many runs were concurrent."""
 
     def __init__(self):
         self.notices = []
@@ -40,7 +40,7 @@ def ear():
 
 @pytest.fixture
 def work_off(tmp_path, ear, monkeypatch):
-    """Have runs of these names worked off by a function of (run, connection)."""
+    """Execute runs of these names with a function of (run, connection)."""
 
     def run(names, work, **limits):
         monkeypatch.setattr("fedge.sweeps.run_pool.work", lambda run, connection, *_: work(run, connection))
@@ -55,19 +55,19 @@ def work_off(tmp_path, ear, monkeypatch):
 
 
 def succeed(run, connection, peak_mb=100.0):
-    connection.send(Heard(1, {"accuracy": 0.5}, peak_mb))
+    connection.send(ProgressMessage(1, {"accuracy": 0.5}, peak_mb))
     time.sleep(0.2)
     connection.send(Ended())
 
 
 def count(path: Path) -> int:
-    """How often this was called for a path."""
+    """Return how often this was called for a path."""
     with path.open("a") as file:
         file.write("x")
     return path.stat().st_size
 
 
-def test_all_are_worked_off(work_off, ear):
+def test_all_runs_are_executed(work_off, ear):
     assert work_off(["a", "b", "c"], succeed) == {}
     assert ear.statuses == dict.fromkeys("abc", "complete")
     assert ear.most == 2
@@ -78,30 +78,30 @@ def test_all_are_worked_off(work_off, ear):
     [
         ({"workers": 3}, 100.0, 3),
         ({"workers": 1}, 100.0, 1),
-        ({"workers": 3}, 400.0, 2),  # of 1000 MB
-        ({"workers": 3}, 2000.0, 1),  # not even one fits; it is tried
+        ({"workers": 3}, 400.0, 2),  # 1000 MB available
+        ({"workers": 3}, 2000.0, 1),  # not even one fits; one is tried anyway
     ],
 )
-def test_as_many_at_a_time_as_the_limits_allow(work_off, ear, limits, peak_mb, most):
+def test_concurrency_follows_the_limits(work_off, ear, limits, peak_mb, most):
     assert work_off(list("abcdef"), lambda run, connection: succeed(run, connection, peak_mb), **limits) == {}
     assert ear.most == most
 
 
-def test_the_first_goes_alone_until_its_memory_is_known(work_off, ear, tmp_path):
+def test_the_first_run_is_alone_until_its_memory_is_known(work_off, ear, tmp_path):
     def work(run, connection):
         if run.name == "a":
             time.sleep(0.5)
         else:
             (tmp_path / "other").touch()
-        connection.send(Heard(1, {}, 100.0))
-        connection.send(Told(str((tmp_path / "other").exists())))
+        connection.send(ProgressMessage(1, {}, 100.0))
+        connection.send(NoticeMessage(str((tmp_path / "other").exists())))
         connection.send(Ended())
 
     work_off(["a", "b"], work)
     assert ear.notices == ["a: False", "b: True"]
 
 
-def test_a_failure_stops_nobody_and_is_not_tried_again(work_off, ear, tmp_path):
+def test_a_failure_stops_no_other_run_and_is_not_retried(work_off, ear, tmp_path):
     def work(run, connection):
         count(tmp_path / f"{run.name}.count")
         connection.send(Ended("it is not finite", 5) if run.name == "b" else Ended())
@@ -112,7 +112,7 @@ def test_a_failure_stops_nobody_and_is_not_tried_again(work_off, ear, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["killed", "said"])
-def test_out_of_memory_is_tried_again(work_off, ear, tmp_path, how):
+def test_out_of_memory_is_retried(work_off, ear, tmp_path, how):
     def work(run, connection):
         if run.name == "b" and count(tmp_path / "b.count") < 3:
             if how == "killed":
@@ -124,16 +124,16 @@ def test_out_of_memory_is_tried_again(work_off, ear, tmp_path, how):
     assert work_off(["a", "b", "c"], work) == {}
     assert ear.statuses == dict.fromkeys("abc", "complete")
     reason = {"killed": "was killed by SIGKILL", "said": "ran out of memory"}[how]
-    assert ear.notices == [f"b: {reason}; tried again in {pause:g} s" for pause in (0.01, 0.02)]
+    assert ear.notices == [f"b: {reason}; retrying in {pause:g} s" for pause in (0.01, 0.02)]
 
 
-def test_after_so_many_tries_it_has_failed(work_off):
+def test_a_run_fails_after_the_last_retry(work_off):
     failed = work_off(["a"], lambda run, connection: os.kill(os.getpid(), signal.SIGKILL), retries=1)
     assert failed["a"].reason == "was killed by SIGKILL (2 tries)"
     assert failed["a"].exit_code == 1
 
 
-def test_fewer_run_beside_one_that_died_and_then_more_again(work_off, ear, tmp_path):
+def test_concurrency_drops_after_a_death_and_recovers(work_off, ear, tmp_path):
     beside = []
 
     def work(run, connection):
@@ -152,32 +152,32 @@ def test_fewer_run_beside_one_that_died_and_then_more_again(work_off, ear, tmp_p
     assert max(beside) == 2
 
 
-def test_a_process_that_ends_without_a_word_has_failed(work_off):
+def test_a_process_that_ends_without_a_message_has_failed(work_off):
     failed = work_off(["a"], lambda run, connection: os._exit(3))
     assert failed["a"] == Ended("ended with code 3", 1)
 
 
-def test_what_a_process_says_at_the_very_end_is_heard(work_off, ear, monkeypatch):
-    monkeypatch.setattr(RunPool, "_listen", lambda self: time.sleep(0.2))  # nothing is heard while it runs
+def test_the_last_message_of_a_process_is_received(work_off, ear, monkeypatch):
+    monkeypatch.setattr(RunPool, "_listen", lambda self: time.sleep(0.2))  # no message is received while it runs
     assert work_off(["a"], lambda run, connection: connection.send(Ended())) == {}
     assert ear.statuses == {"a": "complete"}
 
 
-def test_a_run_in_use_is_waited_for(work_off, ear, tmp_path):
+def test_a_run_in_use_is_retried(work_off, ear, tmp_path):
     from fedge.core.lock import Lock
 
     (tmp_path / "a").mkdir()
     lock = Lock(tmp_path / "a" / "lock")
     failed = work_off(["a"], succeed)
-    assert failed["a"].reason == f"{tmp_path / 'a'} is in use by process {os.getpid()}; end that (3 tries)"
+    assert failed["a"].reason == f"{tmp_path / 'a'} is in use by process {os.getpid()}; end that process (3 tries)"
     lock.release()
     assert work_off(["a"], succeed) == {}
 
 
-def test_no_process_is_left_when_it_is_interrupted(work_off, ear, tmp_path):
+def test_an_interrupt_leaves_no_process(work_off, ear, tmp_path):
     def work(run, connection):
         (tmp_path / "pid").write_text(str(os.getpid()))
-        connection.send(Heard(1, {}, 1.0))
+        connection.send(ProgressMessage(1, {}, 1.0))
         time.sleep(60)
 
     class Interrupting(Ear):

@@ -1,4 +1,4 @@
-"""What a run tells its parent."""
+"""Messages of a run to its parent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from fedge.core.errors import TrainingError
 from fedge.sweeps import machine, worker
 from fedge.sweeps.machine import peak_memory_mb, usable_memory_mb
-from fedge.sweeps.worker import Ended, Heard, Telling, Told
+from fedge.sweeps.worker import Ended, NoticeMessage, ProgressForwarder, ProgressMessage
 
 
 class Wire:
-    """Remembers what was sent."""
+    """Records what was sent."""
 
     def __init__(self):
         self.sent = []
@@ -29,25 +29,28 @@ def wire(monkeypatch):
     return Wire()
 
 
-def test_what_happens_is_passed_on(wire):
-    telling = Telling(wire, os.getppid())
-    telling.begin("runs/a", 4, 9)
-    telling.notice("be careful")
-    telling.round({"round": 4, "accuracy": 0.5, "train_loss": 2.0})
+def test_events_are_forwarded(wire):
+    forwarder = ProgressForwarder(wire, os.getppid())
+    forwarder.begin("runs/a", 4, 9)
+    forwarder.notice("be careful")
+    forwarder.round({"round": 4, "accuracy": 0.5, "train_loss": 2.0})
     assert wire.sent == [
-        Heard(3, {}, 7.0, begins=True),
-        Told("be careful"),
-        Heard(4, {"accuracy": 0.5, "train_loss": 2.0}, 7.0),
+        ProgressMessage(3, {}, 7.0, begins=True),
+        NoticeMessage("be careful"),
+        ProgressMessage(4, {"accuracy": 0.5, "train_loss": 2.0}, 7.0),
     ]
 
 
-def test_rounds_that_follow_at_once_are_told_together(wire):
-    telling = Telling(wire, os.getppid())
-    telling.round({"round": 1, "accuracy": 0.5})
-    telling.round({"round": 2, "accuracy": 0.6})
-    telling.round({"round": 3, "loss": 1.0})
-    telling.end({"rounds": 3})
-    assert wire.sent == [Heard(1, {"accuracy": 0.5}, 7.0), Heard(3, {"accuracy": 0.6, "loss": 1.0}, 7.0)]
+def test_fast_rounds_are_reported_together(wire):
+    forwarder = ProgressForwarder(wire, os.getppid())
+    forwarder.round({"round": 1, "accuracy": 0.5})
+    forwarder.round({"round": 2, "accuracy": 0.6})
+    forwarder.round({"round": 3, "loss": 1.0})
+    forwarder.end({"rounds": 3})
+    assert wire.sent == [
+        ProgressMessage(1, {"accuracy": 0.5}, 7.0),
+        ProgressMessage(3, {"accuracy": 0.6, "loss": 1.0}, 7.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,17 +64,17 @@ def test_rounds_that_follow_at_once_are_told_together(wire):
     ],
 )
 def test_how_a_run_ends(monkeypatch, wire, error, ended):
-    def fail(run, telling):
+    def fail(run, forwarder):
         raise error
 
     monkeypatch.setattr(worker, "train", fail)
-    assert worker._train(None, Telling(wire, os.getppid())) == ended
+    assert worker._train(None, ProgressForwarder(wire, os.getppid())) == ended
 
 
 def test_a_run_without_a_parent_ends(wire):
     child = os.fork()
     if child == 0:
-        Telling(wire, parent=-1).round({"round": 1})
+        ProgressForwarder(wire, parent=-1).round({"round": 1})
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
@@ -79,12 +82,12 @@ def test_a_run_without_a_parent_ends(wire):
 @pytest.mark.parametrize(
     ("free", "container", "usable"), [(1000.0, None, 800.0), (1000.0, 500.0, 400.0), (None, 500.0, 400.0)]
 )
-def test_memory_is_what_the_tighter_limit_leaves(monkeypatch, free, container, usable):
+def test_usable_memory_follows_the_tighter_limit(monkeypatch, free, container, usable):
     monkeypatch.setattr(machine, "_free_mb", lambda: free)
     monkeypatch.setattr(machine, "_free_in_container_mb", lambda: container)
     assert usable_memory_mb() == pytest.approx(usable)
 
 
-def test_peak_memory_is_at_least_what_is_used_now():
+def test_peak_memory_is_at_least_current_memory():
     used_mb = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
     assert 0.99 * used_mb < peak_memory_mb() < 100 * used_mb

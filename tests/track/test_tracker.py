@@ -1,4 +1,4 @@
-"""Live tracking: what the tools get to know, and that nothing of theirs stops a run."""
+"""Live tracking: what is reported to the tools, and that no failure of a tool stops a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATIENCE_S = 120.0
 
 
 class Notices(Silent):
-    """Remembers what a person is told; may end the run after a round."""
+    """Records notices for the user; may end the run after a round."""
 
     def __init__(self, last: int | None = None) -> None:
         self.texts: list[str] = []
@@ -56,7 +56,7 @@ def train(folder: Path, track: dict[str, Any], **changes: Any) -> list[str]:
 
 
 def scalars(folder: Path, name: str = "loss") -> list[int]:
-    """The rounds of which TensorBoard shows a field."""
+    """Return the rounds for which TensorBoard shows a field."""
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="needs the extra")
     found = reader.EventAccumulator(str(folder))
     found.Reload()
@@ -66,24 +66,24 @@ def scalars(folder: Path, name: str = "loss") -> list[int]:
 def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < deadline, "it never happened"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.05)
 
 
 def fake(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    """Put a tool of a test's making in the place of TensorBoard."""
+    """Replace TensorBoard by a fake tool."""
     (folder / "fake").mkdir()
     (folder / "fake" / "tensorboard.py").write_text(body)
     monkeypatch.syspath_prepend(str(folder / "fake"))
 
 
-def test_tensorboard_is_told_of_every_round(tmp_path: Path) -> None:
+def test_every_round_is_reported_to_tensorboard(tmp_path: Path) -> None:
     assert train(tmp_path, {"name": "tensorboard"}) == []
     assert scalars(tmp_path / "runs" / "first" / "track") == [1, 2, 3, 4]
 
 
 @pytest.mark.full
-def test_mlflow_is_told_of_every_round_once(tmp_path: Path, monkeypatch) -> None:
+def test_every_round_is_reported_to_mlflow_once(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     tracking = pytest.importorskip("mlflow.tracking", reason="needs the extra `mlflow`")
     uri = f"sqlite:///{tmp_path / 'm.db'}"
@@ -97,7 +97,7 @@ def test_mlflow_is_told_of_every_round_once(tmp_path: Path, monkeypatch) -> None
 
 
 @pytest.mark.full
-def test_wandb_is_told_of_every_round_once(tmp_path: Path) -> None:
+def test_every_round_is_reported_to_wandb_once(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="needs the extra `wandb`")
     assert train(tmp_path, {"name": "wandb"}) == []
     run = tmp_path / "runs" / "first"
@@ -109,18 +109,18 @@ def test_wandb_is_told_of_every_round_once(tmp_path: Path) -> None:
 
 
 def _steps(file: Path) -> list[int]:
-    """The steps in the file of an offline run: each item of its history has the name `_step` and a number."""
+    """Return the steps in the file of an offline run: each history item has the name `_step` and a number."""
     return sorted({int(step) for step in re.findall(rb"_step\x82\x01.(\d+)", file.read_bytes(), re.DOTALL)})
 
 
-def test_a_resumed_run_is_told_once_and_may_change_its_tracker(tmp_path: Path) -> None:
+def test_a_resumed_run_is_reported_once_and_may_change_its_tracker(tmp_path: Path) -> None:
     raw = RAW | {"track": {"name": "tensorboard", "wait_s": PATIENCE_S}, "checkpoint": {"every": 2}}
     with pytest.raises(KeyboardInterrupt):
         experiment.start(configuration.parse(raw), tmp_path / "runs", Notices(last=3))
     run = tmp_path / "runs" / "first"
     experiment.resume(run, [], Silent())
     assert scalars(run / "track") == [1, 2, 3, 4]
-    # elsewhere, the tool is told all that the run has recorded
+    # at a new destination, all recorded rounds are reported
     experiment.resume(run, ["rounds=5", f"track.folder={tmp_path / 'events'}"], Silent())
     (own,) = (tmp_path / "events").iterdir()
     assert scalars(own) == [1, 2, 3, 4, 5]
@@ -129,7 +129,7 @@ def test_a_resumed_run_is_told_once_and_may_change_its_tracker(tmp_path: Path) -
     assert Run(run).last("round") == 6
 
 
-def test_results_do_not_depend_on_it(tmp_path: Path) -> None:
+def test_results_do_not_depend_on_tracking(tmp_path: Path) -> None:
     train(tmp_path, {"name": "tensorboard"})
     train(tmp_path, {"name": "tensorboard", "folder": str(tmp_path / "events")})
     first, second = Run(tmp_path / "runs" / "first"), Run(tmp_path / "runs" / "first-2")
@@ -144,25 +144,25 @@ def test_results_do_not_depend_on_it(tmp_path: Path) -> None:
         ("import os; os._exit(7)", "ended with code 7"),
     ],
 )
-def test_a_tracker_that_fails_is_one_notice(tmp_path: Path, monkeypatch, body: str, reason: str) -> None:
+def test_a_failing_tracker_causes_one_notice(tmp_path: Path, monkeypatch, body: str, reason: str) -> None:
     fake(tmp_path, monkeypatch, body)
-    assert train(tmp_path, {"name": "tensorboard"}) == [f"track: tensorboard: {reason}; the run goes on without it"]
+    assert train(tmp_path, {"name": "tensorboard"}) == [f"track: tensorboard: {reason}; the run continues without it"]
     assert Run(tmp_path / "runs" / "first").status == "complete"
 
 
 @pytest.mark.full
-def test_a_tracker_that_hangs_is_given_up(tmp_path: Path, monkeypatch) -> None:
+def test_a_hanging_tracker_is_ended(tmp_path: Path, monkeypatch) -> None:
     pid = tmp_path / "pid"
     fake(tmp_path, monkeypatch, f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(9999)")
     (notice,) = train(tmp_path, {"name": "tensorboard", "wait_s": 5})
-    assert "was not done 5 s after the run, as track.wait_s allows" in notice
+    assert "did not finish within track.wait_s = 5 s after the run" in notice
     assert Run(tmp_path / "runs" / "first").status == "complete"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 
 
 @pytest.mark.full
-def test_a_killed_run_is_continued_without_a_round_told_twice(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_without_reporting_a_round_twice(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "first"
     raw = RAW | {"rounds": 100_000, "track": {"name": "tensorboard"}, "engine": {"name": "pool", "workers": 2}}
     code = "import sys, json, fedge; fedge.run(json.loads(sys.argv[1]), runs=sys.argv[2])"

@@ -1,4 +1,4 @@
-"""A client's whole part in an exchange."""
+"""A client's complete part in an exchange."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedge.core.layout import Tree
 def answer(
     side: ClientSide, client: int, work_name: str, down: Tree, info: Info, observe: Observer | None = None
 ) -> tuple[Answer, Tree | None]:
-    """Return the client's answer as it travels, and the private state that it will have if the answer counts.
+    """Return the encoded answer, and the private state to store if the server accepts it.
 
-    None: the state does not change. The caller writes it once it is known that the answer counts.
+    The private state is None if it does not change. The caller stores it once the answer has been accepted.
     """
     work = side.algorithm.works[work_name]
     before = side.kept.read(client)

@@ -1,4 +1,4 @@
-"""What clients have: the client half of an algorithm, a model, their data and their private state."""
+"""The client side of a run: the client half of an algorithm, a model, data and private state."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class ClientSide(NamedTuple):
         return self.network.cast(self.data.train(client, round))
 
     def probe(self) -> Samples:
-        """Return a few samples to try the network out on."""
+        """Return two samples of the largest client, for a trial training step."""
         client = int(np.argmax(self.data.sizes))
         return Samples(*(side[:2] for side in self.samples(client, 1)))
 
     def sizes(self, clients: Sequence[int], round: int) -> np.ndarray:
-        """Return how many samples they have to train on in a round."""
+        """Return the number of training samples of each client in a round."""
         return np.array([self.data.num_samples(client, round) for client in clients], np.int64)
 
     def steps(self, work: Work, client: int, info: Info, purpose: str = "batches") -> Steps:
-        """Return the batches that a client's work will look at."""
+        """Return the batches of each local step of a client's work; empty for work that does not train."""
         if not work.trains:
             return []
         return plan(

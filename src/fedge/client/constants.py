@@ -1,7 +1,7 @@
-"""What a module has beside trainable weights and BatchNorm statistics: frozen weights and other buffers.
+"""A module's constants: frozen weights, and buffers other than BatchNorm statistics.
 
-Clients share one module, and a real client has another than the server. So these must never change: what one client's
-training wrote there would leak into the next one's, unseen.
+Simulated clients share one module, and real clients and the server each have a copy. Constants must therefore never
+change: whatever one client's training wrote there would silently leak into the next client's.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fedge.core.layout import Layout, Tree
 
 
 class Constants:
-    """The constants of a module, with the values that they have now."""
+    """The constants of a module, with digests of their current values."""
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:
         others = {entry.name for entry in (*layout.params, *layout.stats)} | {
-            f"{name}.num_batches_tracked".lstrip(".")  # which nothing reads
+            f"{name}.num_batches_tracked".lstrip(".")  # nothing reads it
             for name, part in module.named_modules()
             if isinstance(part, _NormBase)
         }
@@ -36,15 +36,15 @@ class Constants:
         self.digests = {name: _digest(value) for name, value in self.tree().items()}
 
     def tree(self) -> Tree:
-        """Return the tensors by name; they may travel, but nothing writes to them."""
+        """Return the tensors by name. They may be sent, but must not be written to."""
         return {name: held[key].detach() for name, (held, key) in self._places.items()}
 
     def packed(self) -> Tree:
-        """Return the values as bytes, which can travel whatever their type."""
+        """Return the values as byte tensors, which can be sent whatever their dtype."""
         return {name: _bytes(value) for name, value in self.tree().items()}
 
     def load(self, packed: Tree) -> None:
-        """Take the values of another copy; a ModelError if it has others, or in another form."""
+        """Copy in the values of another copy of the module. Raises ModelError if names or sizes differ."""
         own = self.tree()
         if packed.keys() != own.keys():
             expected, got = (", ".join(sorted(names)) or "none" for names in (own, packed))
@@ -58,10 +58,10 @@ class Constants:
 
     @contextmanager
     def kept(self, thorough: bool = False) -> Iterator[None]:
-        """A ModelError that names the first constant that changes meanwhile.
+        """Raise a ModelError that names the first constant that changes inside this context.
 
-        Torch counts changes in place, so that values need not be compared, except for those made behind its back
-        (`buffer.data`): only a thorough look finds them.
+        Torch counts in-place changes, so values are compared only where that counter moved. Writes that bypass the
+        counter (`buffer.data`) are found only if `thorough`.
         """
         before = self._versions()
         yield
@@ -69,9 +69,9 @@ class Constants:
             same = before[name][0] is value and before[name][1] == version
             if (thorough or not same) and _digest(value) != self.digests[name]:
                 raise ModelError(
-                    f"model: {name!r} changes during training, though it is neither a trainable parameter nor a "
-                    "statistic of BatchNorm: clients would share it. Remove what writes to it (spectral_norm, an "
-                    "averaging buffer), or replace it with BatchNorm"
+                    f"model: {name!r} changes during training, but it is neither a trainable parameter nor a "
+                    "BatchNorm statistic, so clients would share it. Remove the layer that writes to it "
+                    "(spectral_norm, an averaging buffer), or replace it with BatchNorm"
                 )
 
     def _versions(self) -> dict[str, tuple[Tensor, int]]:

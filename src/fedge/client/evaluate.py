@@ -1,4 +1,4 @@
-"""How good models are on data of one client, or of a server: sums over samples."""
+"""Evaluate models on the data of one client or of a server, as sums over samples."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedge.core.question import WITH_METRICS, Measure, Question, Sums, add_up
 from fedge.data.clients import Clients, Samples
 
 RECALL_AT = 5
-"""Of several labels, those count as found that are among this many likeliest."""
+"""For multi-label data, a label counts as found if it is among this many most likely ones."""
 
-PIECE = 1024  # samples that are looked at in one go
+PIECE = 1024  # samples evaluated in one forward pass
 
 
 def measure(side: ClientSide, client: int, question: Question, info: Info) -> Sums | None:
-    """Return a client's answer to a question; None if it has no such data."""
+    """Return a client's answer to a question; None if it has no data for it."""
     samples = measured_on(side.data, question.measure, client, info.round)
     if not len(samples):
         return None
@@ -31,19 +31,19 @@ def measure(side: ClientSide, client: int, question: Question, info: Info) -> Su
 
 
 def metrics_of(side: ClientSide, measure: Measure) -> MetricSet:
-    """Return the metrics that a measure has, beside accuracy and loss."""
+    """Return the metrics of a measure in addition to accuracy and loss."""
     return side.metrics if measure in WITH_METRICS else NO_METRICS
 
 
 def measured_on(data: Clients, measure: Measure, client: int, round: int) -> Samples:
-    """Return the samples of a client that a measure looks at."""
+    """Return the samples of a client on which a measure is evaluated."""
     if measure == "train":
         return data.train(client, round)
     return data.validation(client, round) if measure == "validation" else data.test(client, round)
 
 
 def has_data(side: ClientSide, client: int) -> bool:
-    """Return whether the client has a training sample."""
+    """Return whether the client has at least one training sample."""
     return bool(side.data.sizes[client])
 
 
@@ -63,7 +63,7 @@ def _model(side: ClientSide, client: int, question: Question, info: Info) -> Tre
 
 
 def reached(work: Work) -> Work:
-    """Return the work whose upload is the model that it reaches."""
+    """Return the work changed to upload the locally trained model."""
 
     def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
         return {"x": local["y"], "stats": local["stats"]}, kept
@@ -72,7 +72,7 @@ def reached(work: Work) -> Work:
 
 
 def score(network: Network, variables: Tree, samples: Samples, metrics: MetricSet = NO_METRICS) -> Sums:
-    """Return the sums over all samples, looked at in pieces."""
+    """Return the sums over all samples, evaluated in pieces of `PIECE`."""
     starts = range(0, len(samples), PIECE)
     return add_up(score_piece(network, variables, samples, start, metrics) for start in starts)
 
@@ -86,9 +86,9 @@ def score_piece(
 
 
 def sums(network: Network, outputs: Tensor, samples: Samples, metrics: MetricSet = NO_METRICS) -> Sums:
-    """Return count and loss over samples, and how many are correct; a prediction of values has no accuracy.
+    """Return the sample count, the summed loss and the number of correct samples (none for regression).
 
-    Outputs whose loss is not finite are not shown to metrics: their sums are NaN then, like the loss.
+    If the loss is not finite, the sums of all metrics are NaN and the metrics are not called.
     """
     found: Sums = {"count": float(len(samples)), "loss": float(network.loss(outputs, samples.y)) * len(samples)}
     if network.task != "values":
@@ -97,7 +97,7 @@ def sums(network: Network, outputs: Tensor, samples: Samples, metrics: MetricSet
 
 
 def _scores(network: Network, outputs: Tensor, samples: Samples) -> Tensor:
-    """How right the model is about each sample: right or wrong for a class, recall at 5 for labels (0 without any)."""
+    """Score each sample from 0 to 1: correctness for a class, recall at 5 for labels (0 if it has none)."""
     if network.task == "classes":
         return (outputs.argmax(-1) == samples.y).to(torch.float64)
     found = samples.y.gather(-1, outputs.topk(min(RECALL_AT, outputs.shape[-1]), -1).indices).sum(-1)

@@ -38,9 +38,9 @@ LOSSES: dict[Task, Loss] = {"classes": cross_entropy, "labels": label_cross_entr
 
 
 class Network:
-    """An ordinary module that is handed its weights and statistics with every call and keeps none.
+    """A stateless wrapper of an ordinary module: every call passes in weights and statistics.
 
-    The module's parameters are pointed at slices of the vector: nothing is copied in, and the vector is never written.
+    The module's parameters become views of the given vector. Nothing is copied, and the vector is never written to.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Network:
         device: str = "cpu",
     ) -> None:
         with torch.random.fork_rng(devices=[]):
-            # A module's own initialisation knows only torch's generator: lend it a seeded one.
+            # Modules initialise themselves from torch's global generator: seed it here and restore it afterwards.
             torch.manual_seed(torch_seed(seed, "model"))
             self.module = make().to(device, dtype)
         self.layout = Layout.of(self.module)
@@ -76,16 +76,16 @@ class Network:
         return bool(self._norms)
 
     def digest(self) -> str:
-        """Return the SHA-256, in hex, of all that two copies of the model must share.
+        """Return the hex SHA-256 of everything that two copies of the model must share.
 
-        That is names and shapes of what is trained, and names and values of what is not: frozen weights and buffers.
+        It covers names and shapes of trained tensors, and names and values of frozen weights and buffers.
         """
         trained = [f"{e.name} {self.dtype} {list(e.shape)}" for e in (*self.layout.params, *self.layout.stats)]
         constant = [f"{name} {digest}" for name, digest in self.constants.digests.items()]
         return sha256("\n".join([*trained, *constant]).encode()).hexdigest()
 
     def adopt(self, variables: Tree, constants: Tree) -> None:
-        """Start with another copy's initial variables and constants; a ModelError if they do not fit this model."""
+        """Adopt another copy's initial variables and constants. Raises ModelError if they do not fit this model."""
         for name, own in self.variables.items():
             found = variables.get(name)
             if found is None or found.shape != own.shape or found.dtype != own.dtype:
@@ -96,32 +96,32 @@ class Network:
         self.constants.load(constants)
 
     def _share(self) -> None:
-        """Let the module have no weights beside the variables: a large model would be in memory twice."""
+        """Make the module's weights views of the variables, so that a large model is not in memory twice."""
         if self.device == "cpu":
             self._load(self.variables["x"], self.variables["stats"])
 
     def try_out(self, samples: Samples) -> None:
-        """Raise a ModelError if the model cannot be trained on a few samples, or changes more than it may."""
+        """Raise a ModelError if a training step on a few samples fails, or changes the model's constants."""
         start = self.place(self.variables)
         with torch.enable_grad(), torch.random.fork_rng(devices=[]), self.constants.kept(thorough=True):
             try:
                 self.gradient(start["x"], start["stats"], samples)
             except FedgeError:
                 raise
-            except Exception as error:  # whatever a module's own code may raise
+            except Exception as error:  # the module's code may raise anything
                 raise ModelError(self._explain(error, samples)) from error
 
     def cast(self, samples: Samples) -> Samples:
-        """Samples in the network's dtype, on its device; integer inputs, such as characters, stay integers."""
+        """Return samples in the network's dtype on its device. Integer inputs, such as characters, stay integers."""
         x = samples.x.to(self.device, self.dtype if samples.x.is_floating_point() else None)
         return Samples(x, samples.y.to(self.device, None if self.task == "classes" else self.dtype))
 
     def place(self, tree: Tree) -> Tree:
-        """A tree on the device."""
+        """Return a tree with its tensors moved to the device."""
         return tree if self.device == "cpu" else {name: value.to(self.device) for name, value in tree.items()}
 
     def fetch(self, tree: Tree) -> Tree:
-        """A tree from the device: whatever is kept or travels is in ordinary memory."""
+        """Return a tree with its tensors moved to main memory, where all stored and sent tensors are."""
         return tree if self.device == "cpu" else {name: value.cpu() for name, value in tree.items()}
 
     @cached_property
@@ -135,7 +135,10 @@ class Network:
     def gradient(
         self, x: Tensor, stats: Tensor, batch: Samples, penalty: Penalty | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(loss, gradient, statistics after it) of a batch. A batch of one is normalised by the running statistics."""
+        """Return (loss, gradient, updated statistics) of a batch.
+
+        A batch of one sample is normalised by the running statistics.
+        """
         stats = stats.clone()
         self._load(x, stats)
         self.module.train()
@@ -154,7 +157,7 @@ class Network:
         return loss.detach(), self._flatten(gradients), stats
 
     def _flatten(self, gradients: list[Tensor]) -> Tensor:
-        """Return gradients as one vector. Those of a large model are freed one by one, as far as nobody else has them.
+        """Return gradients as one vector. Those of a large model are freed one by one if not held elsewhere.
 
         Gradients of linear layers are transposed, and `flat` would copy them twice.
         """
@@ -168,14 +171,14 @@ class Network:
 
     @torch.no_grad()
     def outputs(self, variables: Tree, x: Tensor) -> Tensor:
-        """What the model says of inputs, in evaluation mode."""
+        """Return the model's outputs for inputs, in evaluation mode."""
         variables = self.place(variables)
         self._load(variables["x"], variables["stats"])
         self.module.eval()
         return torch.cat([self.module(part) for part in torch.split(x, _EVALUATION_BATCH)])
 
     def trained(self, variables: Tree) -> nn.Module:
-        """The module with these weights and statistics as its own, for use outside."""
+        """Return the module with a copy of these weights and statistics, for use outside."""
         self.module.cpu()
         self._load(variables["x"].clone(), variables["stats"].clone())
         return self.module.eval()
@@ -197,13 +200,13 @@ class Network:
         )
 
     def _explain(self, error: Exception, samples: Samples) -> str:
-        """Return why a training step failed: often the inputs are words and the model reads numbers, or vice versa."""
+        """Return why a training step failed; often inputs are tokens and the model expects numbers, or vice versa."""
         embeds = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in self.module.modules())
         if samples.x.is_floating_point() and embeds:
-            hint = "its embedding expects indices of words, but the inputs are real numbers; choose a model without one"
+            hint = "its embedding expects token indices, but the inputs are real numbers; choose a model without one"
         elif not samples.x.is_floating_point() and not embeds:
             hint = (
-                "the inputs are indices of words or characters, which need an embedding; choose a model that has one, "
+                "the inputs are indices of words or characters, which need an embedding; choose a model with one, "
                 "such as shakespeare_gru"
             )
         else:

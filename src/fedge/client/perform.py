@@ -1,4 +1,4 @@
-"""The client half of an algorithm on one client, through autograd: the definition of correct."""
+"""Run the client half of an algorithm on one client, through autograd: the definition of correct."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def perform(
     purpose: str = "batches",
     observe: Observer | None = None,
 ) -> tuple[Tree, Tree, Effort]:
-    """The client half on one client: (upload, kept, what it took). An observer sees every step and changes none."""
+    """Run the client half on one client and return (upload, private state, effort).
+
+    The observer is called at every step and cannot change any.
+    """
     gradients = _Gradients(side, work, client, info.round)
     network, before = side.network, kept
     down, kept = network.place(down), network.place(kept)
@@ -59,7 +62,7 @@ def perform(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(
             torch_seed(info.seed, f"{purpose}/torch", client, info.round)
-        )  # dropout knows no other generator
+        )  # dropout draws from torch's global generator
         local = work.init(down, kept, context)
         if work.look:
             local = {**local, **work.look(gradients.samples.x)}
@@ -89,22 +92,22 @@ def perform(
 
 
 class _Gradients:
-    """`grad_at` for one client: advances the BatchNorm statistics and counts, in call order."""
+    """`grad_at` for one client: advances BatchNorm statistics and effort counts in call order."""
 
     def __init__(self, side: ClientSide, work: Work, client: int, round: int) -> None:
         self._side, self._penalty, self._client, self._round = side, work.penalty, client, round
         self.size = side.data.num_samples(client, round)
         self.stats = side.network.place(side.network.variables)["stats"]
         self.effort = Effort()
-        self.losses: list[Tensor | None] = []  # of the first batch of each step; None if it looked at none yet
+        self.losses: list[Tensor | None] = []  # of the first batch of each step; None before that batch
 
     @cached_property
     def samples(self) -> Samples:
-        """Work that looks at nothing need not make them."""
+        """The training samples, built lazily because some work reads none."""
         return self._side.samples(self._client, self._round)
 
     def begin_step(self) -> None:
-        """Note the loss of the next gradient as that of a new step."""
+        """Start a step: the next gradient's loss becomes the step's loss."""
         self.losses.append(None)
 
     def mean_loss(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Private state of clients whose answers may not count."""
+"""Private state that clients store only if their answers are accepted."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from fedge.core.layout import Tree
 
 
 class HeldState:
-    """What the clients of an exchange will keep if their answers count: held until this is known."""
+    """New private state of the clients of an exchange, held until their answers are accepted or not."""
 
     def __init__(self, kept: Kept, at_once: bool) -> None:
-        """With `at_once`, every write is of an answer that counts already, and nothing is held."""
+        """With `at_once`, all answers are already accepted: writes go straight to `kept`."""
         self._kept, self._at_once = kept, at_once
         self._held: dict[int, Tree] = {}
 
     def write(self, client: int, tree: Tree) -> None:
         if self._at_once:
             self._kept.write(client, tree)
-        else:  # a copy: what a worker found lies in memory that is used again
+        else:  # a copy: a worker's result is in memory that will be reused
             self._held[client] = {name: value.clone() for name, value in tree.items()}
 
     def settle(self, clients: Iterable[int]) -> None:
-        """Let these keep it; the others have what they had before."""
+        """Store the state of these clients and discard that of the others, which keep what they had."""
         for client in clients:
             if client in self._held:
                 self._kept.write(client, self._held[client])

@@ -1,7 +1,7 @@
 """The client's side of a wire: bytes in, bytes out. Names and numbers cross it, never code.
 
-A server may be broken or hostile too. So a request is compared with the client's own algorithm, model and data before
-anything is done with it.
+The server may be broken or hostile, so a request is checked against the client's own algorithm, model and data before
+it is processed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from fedge.core.message import EvaluationAnswer, EvaluationRequest, WorkAnswer, 
 from fedge.core.question import Question, write_sums
 
 MAX_AMOUNT = 1_000_000
-"""Steps or epochs that one request may ask for."""
+"""The most steps or epochs that one request may ask for."""
 _MAX_NUMBER = 1 << 32  # of a round, and of clients
 _VARIABLES: dict[str, Kind] = {"x": "params", "stats": "stats"}
 
 
 class Served(NamedTuple):
-    """A client's reply to a message, and the private state that it will have if the reply counts."""
+    """A client's encoded reply to a message, and the private state to store if the server accepts the reply."""
 
     data: bytes
     kept: Tree | None = None
 
 
 class Response(NamedTuple):
-    """The same before it is packed: the reply's meta and tree."""
+    """A client's reply before encoding (meta and tree), and the private state to store if the server accepts it."""
 
     meta: WorkAnswer | EvaluationAnswer
     tree: Tree
@@ -46,11 +46,11 @@ class Response(NamedTuple):
 
 
 REQUESTS = WorkRequest, EvaluationRequest
-"""What a server may ask."""
+"""The types of messages that a server may send."""
 
 
 def serve(side: ClientSide, client: int, request: bytes) -> Served:
-    """Answer a request for work or a question; a StreamError if it is neither, or does not fit the client."""
+    """Answer a request for work or evaluation. Raises StreamError if it is neither, or does not fit the client."""
     opened: tuple[WorkRequest | EvaluationRequest, Tree] = message.unpack(request, REQUESTS)
     response = respond(side, client, *opened)
     return Served(message.pack(response.meta, response.tree), response.kept)
@@ -63,9 +63,9 @@ def respond(
     down: Tree,
     observe: Observer | None = None,
 ) -> Response:
-    """Answer a request or a question that was read; a StreamError if it does not fit the client.
+    """Answer a decoded request for work or evaluation. Raises StreamError if it does not fit the client.
 
-    An observer sees every local step of work; what it raises ends the work.
+    The observer is called at every local step; an exception that it raises ends the work.
     """
     info = Info(**{name: getattr(meta, name) for name in Info._fields if name != "cohort"})
     _check_info(info)
@@ -86,7 +86,7 @@ def respond(
 
 
 def _check_info(info: Info) -> None:
-    """Refuse numbers that no server chooses."""
+    """Raise a StreamError for numbers that no valid server sends."""
     amounts = [amount for amount in (info.num_steps, info.num_epochs) if amount is not None]
     if len(amounts) != 1 or not 1 <= amounts[0] <= MAX_AMOUNT:
         raise StreamError(
@@ -95,7 +95,7 @@ def _check_info(info: Info) -> None:
     if not (0 <= info.round < _MAX_NUMBER and 1 <= info.num_clients < _MAX_NUMBER):
         raise StreamError(f"expected a round and a number of clients, got {info.round} and {info.num_clients}")
     if not (isfinite(info.rate) and isfinite(info.server_rate)):
-        raise StreamError(f"expected finite step sizes, got {info.rate} and {info.server_rate}")
+        raise StreamError(f"expected finite learning rates, got {info.rate} and {info.server_rate}")
 
 
 def _check_question(side: ClientSide, client: int, meta: EvaluationRequest, down: Tree) -> None:
@@ -107,14 +107,14 @@ def _check_question(side: ClientSide, client: int, meta: EvaluationRequest, down
     if not down.keys() >= _VARIABLES.keys():
         raise StreamError(f"expected the variables of a model, x and stats, got {', '.join(down)[:256]}")
     for name, value in down.items():
-        group, _, own = name.rpartition(".")  # the variables of several models are rows of a group
+        group, _, own = name.rpartition(".")  # several models are sent as the rows of a group
         kind = _VARIABLES.get(own)
         rows = value[0] if group and value.dim() == 2 and len(value) else value
         _check_form(side, side.network.layout, name, rows, kind)
 
 
 def _check_work(side: ClientSide, client: int, down: Tree) -> None:
-    """Refuse a download with other names, shapes or dtypes than the algorithm declares."""
+    """Raise a StreamError if names, shapes or dtypes of a download differ from what the algorithm declares."""
     if not has_data(side, client):
         raise StreamError(f"client {client} has no training sample, so it cannot be asked for work")
     slots, layout = side.algorithm.slots, side.algorithm.travels or side.network.layout
@@ -124,7 +124,7 @@ def _check_work(side: ClientSide, client: int, down: Tree) -> None:
 
 def _check_form(side: ClientSide, layout: Layout, name: str, value: Tensor, kind: Kind | None) -> None:
     if kind is None:
-        raise StreamError(f"{name[:64]!r} was sent, which is no vector of this algorithm")
+        raise StreamError(f"{name[:64]!r} was sent, but this algorithm has no such vector")
     expected = (layout.size(kind),)
     if value.shape != expected or (kind != "scalar" and value.dtype != side.network.dtype):
         raise StreamError(
@@ -135,10 +135,11 @@ def _check_form(side: ClientSide, layout: Layout, name: str, value: Tensor, kind
 
 @contextmanager
 def _as_refusals() -> Iterator[None]:
-    """An algorithm that looks for a vector that was not sent has been asked by a server with another one."""
+    """Turn a failed lookup into a StreamError: the server did not send a vector that the algorithm needs."""
     try:
         yield
     except (KeyError, IndexError) as error:
         raise StreamError(
-            f"the request lacks what the algorithm needs ({error!r}); give server and client the same configuration"
+            f"the request lacks a vector that the algorithm needs ({error!r}); "
+            "give server and client the same configuration"
         ) from error

@@ -1,11 +1,11 @@
 """A client's state directory: which run it takes part in, and versions of its private state.
 
-    lock                  names the process that uses the directory, which holds a lock on this file
+    lock                  names the process that uses the directory; that process holds a lock on this file
     client.json           the client's name, the server, the run, and the client's number in it
-    private/RUN/          private state in one run: ROUND-EXCHANGE-ATTEMPT.fdg, messages as of core/message.py
+    private/RUN/          private state in one run: ROUND-EXCHANGE-ATTEMPT.fdg, in the format of core/message.py
     model.safetensors     the trained model, at the end
 
-Whenever the process ends, each file is complete or absent.
+If the process ends at any moment, each file is complete or absent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedge.core.version import Version
 MAX_VERSIONS = 3
 """The durable version, the base of an exchange, and the one that it writes."""
 MAX_RUNS = 4
-"""Runs whose private state is kept."""
+"""The number of runs whose private state is kept."""
 _FORMAT = 1
 _THEN = "start the client again"
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -46,20 +46,20 @@ class MissingStateError(RunError):
 
 
 class ClientMark(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What client.json holds."""
+    """The contents of client.json."""
 
     format: int = _FORMAT
     name: str
     server: str = ""
-    run: str | None = None  # the run of the last session; None: none yet
+    run: str | None = None  # the run that the client joined last; None if it has joined none
     number: Annotated[int, Meta(ge=0)] | None = None
-    earlier: tuple[str, ...] = ()  # runs before that whose private state is kept, the latest first
+    earlier: tuple[str, ...] = ()  # earlier runs whose private state is kept, latest first
     reset: bool = False  # the state was reset: versions before `reset_before` are replaced by the run's first state
-    reset_before: Version | None = None  # the first version since then; None: there is none yet
+    reset_before: Version | None = None  # the first version since then; None if there is none yet
 
 
 class _VersionMark(Struct, frozen=True, forbid_unknown_fields=True):
-    """The meta of a version's file, by which a file that was moved here is told from the client's own."""
+    """The meta of a version's file, which identifies files that were copied from another client or run."""
 
     name: str
     run: str
@@ -67,12 +67,13 @@ class _VersionMark(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StateDirectory:
-    """A state directory that this process alone uses, until `close`."""
+    """A state directory, locked by this process until `close`."""
 
     def __init__(self, path: Path, name: str, server: str = "", reset: bool = False) -> None:
-        """Open the directory of the client of this name, or make it; with `reset`, without private state.
+        """Open or create the directory of the client of this name; with `reset`, discard its private state.
 
-        Raises RunError if another process uses it, if it is another client's, or if client.json is damaged.
+        Raises RunError if another process uses the directory, if it belongs to another client, or if client.json is
+        damaged.
         """
         self.path = path
         with writing(path, _THEN):
@@ -90,7 +91,7 @@ class StateDirectory:
 
     @property
     def run(self) -> str | None:
-        """The id of the run that the client took part in last; None if it never did, or was reset."""
+        """The id of the run that the client joined last; None if it has joined none, or was reset."""
         return self._mark.run
 
     @property
@@ -99,16 +100,17 @@ class StateDirectory:
         return self._mark.number
 
     def begin(self, run: str, number: int) -> None:
-        """Take part in a run under a number. A run that the client does not know starts without private state.
+        """Join a run as client `number`. In a run that is new to the client, it has no private state.
 
-        Raises StreamError for an id that no server makes, RunError if the client has private state under another number
-        of this run. Without any it had not joined yet, and the number may have become another client's.
+        Raises StreamError for an invalid run id, and RunError if the client has private state in this run under another
+        number. Without private state a new number is accepted: the old one may have been given to another client.
         """
         if not _RUN_ID.match(run):
             raise StreamError(f"expected the id of a run, up to 64 letters and digits, got {run[:100]!r}")
         if run == self._mark.run and number != self._mark.number and self._folder.exists() and self.versions():
             raise RunError(
-                f"{self.path} belongs to client {self._mark.number} of run {run}, but the server now says {number}; "
+                f"{self.path} belongs to client {self._mark.number} of run {run}, "
+                f"but the server now calls it client {number}; "
                 "if the server has lost its registry, start the client with --reset-state"
             )
         mark = self._mark
@@ -124,13 +126,13 @@ class StateDirectory:
         self._delete_forgotten_runs()
 
     def versions(self) -> list[Version]:
-        """Return the versions of private state in this run, the oldest first."""
+        """Return the versions of private state in this run, oldest first."""
         with reading(self._folder):
             names = [entry.name for entry in self._folder.iterdir()]
         return sorted(Version(*map(int, found.groups())) for name in names if (found := _FILE_NAME.match(name)))
 
     def read(self, version: Version | None) -> Tree | None:
-        """Return a version of the private state; None for the run's first state, and for what was reset.
+        """Return a version of the private state; None for the run's initial state and for versions that were reset.
 
         Raises MissingStateError if the client does not have it, RunError if it is damaged.
         """
@@ -161,7 +163,7 @@ class StateDirectory:
         return tree
 
     def write(self, version: Version, tree: Tree) -> None:
-        """Keep private state under a version, durably. Raises StorageError, and then all is as it was."""
+        """Store private state durably under a version. Raises StorageError; nothing has changed then."""
         file = self._file(version)
         with writing(file, _THEN):
             write_atomic(file, message.chunks(_VersionMark(self._mark.name, self._run, version), tree))
@@ -169,7 +171,7 @@ class StateDirectory:
             self._save(replace(self._mark, reset_before=version))
 
     def trim(self, keep: Collection[Version]) -> None:
-        """Delete all versions of this run but these, and what interrupted writes have left."""
+        """Delete all versions of this run except these, and leftovers of interrupted writes."""
         if len(keep) > MAX_VERSIONS:
             raise ValueError(f"expected at most {MAX_VERSIONS} versions to keep, got {len(keep)}")
         kept = {self._file(version).name for version in keep}
@@ -209,7 +211,7 @@ class StateDirectory:
         return self._folder / f"{_written(version)}.fdg"
 
     def _check_reset(self, version: Version) -> None:
-        """Raise a MissingStateError unless a missing version was given up by a reset."""
+        """Raise a MissingStateError unless a reset discarded the missing version."""
         before = self._mark.reset_before
         if self._mark.reset and (before is None or version < before):
             return
@@ -255,7 +257,7 @@ class StateDirectory:
         self._mark = mark
 
     def _delete_forgotten_runs(self) -> None:
-        """Delete private state of runs that client.json does not name, also if an earlier process ended meanwhile."""
+        """Delete private state of runs that client.json does not name, including leftovers of a killed process."""
         with writing(self._private, _THEN):
             for folder in self._private.iterdir() if self._private.exists() else ():
                 if folder.name not in (self._mark.run, *self._mark.earlier):

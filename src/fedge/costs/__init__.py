@@ -1,4 +1,4 @@
-"""What an experiment will cost, before anything is trained."""
+"""Forecast the costs of an experiment before training."""
 
 from fedge.costs.alternative_algorithms import Alternative, alternatives
 from fedge.costs.forecast import Forecast, Quote

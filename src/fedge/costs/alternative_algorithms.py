@@ -1,4 +1,4 @@
-"""The same model and data with other algorithms, and with compressed uploads."""
+"""Costs of the same model and data with other algorithms, and with compressed uploads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fedge.experiment.setup import Setup
 from fedge.schedules import SchedulePlan
 
 SPARSITIES = (0.6, 0.9, 0.95)
-"""That compressed uploads are quoted for."""
+"""Sparsities for which compressed uploads are quoted."""
 
 _OPTIMISERS: dict[str | None, tuple[str, ...]] = dict.fromkeys(
     ("mfl", "mimelite", "mimexlite", "fedgbo"), ("sgdm", "rmsprop", "adam")
 )
-"""Where a client can tell the difference: others are made for one optimiser, or have it on the server."""
+"""Algorithms whose optimiser affects a client's costs; others have a fixed one, or run it on the server."""
 
 
 class Alternative(NamedTuple):
-    """What an algorithm would cost."""
+    """The costs of an algorithm."""
 
     algorithm: str
     codec: str  # none if empty
@@ -36,7 +36,7 @@ class Alternative(NamedTuple):
 
 
 def alternatives(setup: Setup) -> Iterator[Alternative]:
-    """The configured algorithm, all others, and some with compressed uploads. What cannot be built is left out."""
+    """Yield the configured algorithm, all others, and some with compressed uploads. Invalid ones are skipped."""
     config = setup.config
     own = _named(config)
     yield from _quotes(setup, configured=True)
@@ -72,7 +72,7 @@ def _variants(config: Config) -> Iterator[Config]:
 
 
 def _quotes(setup: Setup, configured: bool = False) -> Iterator[Alternative]:
-    """The most it costs, and the least where that is known to be less."""
+    """Yield the highest costs of an algorithm, and the lowest if they are known to differ."""
     name, codec = _named(setup.config)
     forecast = Forecast(setup)
     yield Alternative(name, codec, forecast.quote(), configured)
@@ -81,7 +81,7 @@ def _quotes(setup: Setup, configured: bool = False) -> Iterator[Alternative]:
 
 
 def _named(config: Config) -> tuple[str, str]:
-    """(algorithm, codec) as they are told apart."""
+    """Return labels of (algorithm, codec)."""
     algorithm: Any = config.algorithm
     codec, name = config.codec, short_name(str(tag(type(algorithm))))
     if name in _OPTIMISERS:

@@ -1,4 +1,4 @@
-"""How much smaller sparse uploads of a model are, before anything is trained."""
+"""Compression ratios of sparse uploads of a model, before training."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SPARSITIES = tuple(percent / 100 for percent in range(5, 100))
 
 
 class Ratio(NamedTuple):
-    """What sparse uploads of a model come to if the fraction `sparsity` of each matrix is dropped."""
+    """Compression ratios of sparse uploads if the fraction `sparsity` of each matrix is dropped."""
 
     sparsity: float
-    bits_per_place: float  # of Golomb's code
-    fedavg: float  # how many times smaller an upload of FedAvg is
-    ce_fedavg: float  # and of CE-FedAvg, beside a dense one with both moments
+    bits_per_place: float  # bits per index of the Golomb code
+    fedavg: float  # compression ratio of FedAvg
+    ce_fedavg: float  # compression ratio of CE-FedAvg, relative to a dense upload with both moments
 
 
 def ratios(layout: Layout) -> Iterator[Ratio]:
-    """For any model (the thesis, figure 3.2)."""
+    """Yield the compression ratios of any model by sparsity, as in Mills (2023), figure 3.2."""
     dense = _DENSE_BITS * layout.num_params
     for sparsity in SPARSITIES:
         chain, moments = Chain(sparsity, UniQ(), golomb=True), Chain(quantiser=ExpQ())

@@ -1,4 +1,4 @@
-"""The costs of an experiment, counted by the rules of the engines."""
+"""Forecast the costs of an experiment, counted by the same rules as the engines."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from fedge.experiment.setup import Setup, info_of
 
 
 class Quote(NamedTuple):
-    """What the first round costs a client of its cohort, on average."""
+    """The mean costs of the first round per client of its cohort."""
 
-    vectors_down: float  # as large as the model, before any codec
+    vectors_down: float  # in model-sized vectors, before any codec
     vectors_up: float
-    memory: float  # such vectors that it works on while it trains
-    kept: float  # and has from round to round
+    memory: float  # working memory during training, in model-sized vectors
+    kept: float  # private state between rounds, in model-sized vectors
     bytes_down: float
     bytes_up: float
-    compression: float  # how many times smaller a codec makes the upload
+    compression: float  # compression ratio of the upload
     local_steps: float
     flops: float
-    sim_seconds: float  # until its answer is there; it may have to wait for others
+    sim_seconds: float  # until its answer has arrived, without waiting for others
 
 
 class Forecast:
-    """What each round will cost if every client moves, or else if none does (`still`).
+    """The costs of each round if the model of every client changes enough to be uploaded, or of none (`still`).
 
-    That makes a difference where only those answer in full that have moved. What else only training could tell is
-    counted as what it can be at most, and said in `notes`.
+    The two differ for algorithms in which clients upload only after a large change. Other costs that depend on training
+    are counted at their maximum, and listed in `notes`.
     """
 
     def __init__(self, setup: Setup, still: bool = False) -> None:
@@ -49,7 +49,7 @@ class Forecast:
         self._kept = count_vectors(setup.algorithm.keep(setup.network.variables), setup.network.layout.num_params)
 
     def quote(self) -> Quote:
-        """The first round for one client."""
+        """Return the mean costs of the first round for one client."""
         world = self._world()
         by_cell = self._replies(world, 1)
         replies = [reply for exchanges in by_cell.values() for reply in exchanges]
@@ -71,7 +71,7 @@ class Forecast:
         )
 
     def rounds(self) -> Iterator[dict[str, Any]]:
-        """The costs of each round, as its record would have them, until the budget is spent."""
+        """Yield the costs of each round as fields of its record, until the budget is spent."""
         ledger, world = Ledger(), self._world()
         for round in range(1, self._config.rounds + 1):
             by_cell = self._replies(world, round)
@@ -83,32 +83,32 @@ class Forecast:
                 return
 
     def notes(self) -> Iterator[str]:
-        """What training may change."""
+        """Yield the assumptions that training may contradict."""
         config = self._config
         rule = config.schedule.local_steps
         if rule is not None and rule.init():
-            yield "schedule.local_steps follows what training achieves; counted is where it starts, its most"
+            yield "schedule.local_steps depends on training progress; its initial value, the maximum, is counted"
         if len(self.parts) > 1:
             names = ", ".join(part.work for part in self.parts)
-            yield f"a round has the exchanges {names} at most: clients that do not talk only train"
+            yield f"a round has at most the exchanges {names}: clients that do not communicate only train"
         if config.cluster:
             yield (
-                f"cluster: all available clients take part in round {config.cluster.round}; after it clusters are "
-                "asked one after the other, and clients that were unavailable train once more when they are first "
+                f"cluster: all available clients take part in round {config.cluster.round}; after that, clusters are "
+                "asked one after another, and clients that were unavailable train once more when they are first "
                 "asked, which takes longer than counted here"
             )
         if config.edge.deadline_s is not None:
-            yield "edge.deadline_s: everybody is counted as in time"
+            yield "edge.deadline_s: all clients are counted as in time"
         if config.target and config.target.stop:
             yield "the run ends when target.value is reached, perhaps before its last round"
         if any(part.up.keys() != part.plain_up.keys() for part in self.parts):
             yield (
-                "compressed uploads are those of random changes, none of them zero; "
-                "real ones differ by about 2%, and are smaller where many weights do not move"
+                "compressed uploads are measured on random changes without zeros; "
+                "real ones differ by about 2%, and are smaller if many weights do not change"
             )
 
     def _replies(self, world: World, round: int) -> dict[int, list[Reply]]:
-        """Replies with costs and nothing else, by cell."""
+        """Return replies that contain only costs, by cell."""
         config, num_clients = self._config, len(self._server.clients.sizes)
         everyone = config.cluster is not None and round == config.cluster.round
         cohorts = {cohort.cell: cohort.present for cohort in world.gather(round, everyone) if cohort.present}
@@ -148,7 +148,7 @@ class Forecast:
         )
 
     def _effort(self, part: RehearsedExchange, size: int, info: Info) -> Effort:
-        """Return what a client of that size has to do."""
+        """Return the effort of a client with `size` samples."""
         server = self._server
         work = server.algorithm.works[part.work]
         return most_effort(work, part.gradients, info, size, server.batch_size, server.drop_single)

@@ -1,6 +1,6 @@
-"""What a round asks of a client: a federation of one rehearses it without data.
+"""Rehearse a round with a single client and no data, to find out what it asks of a client.
 
-Messages have the shapes, and compressed ones the lengths, of real ones.
+Messages have the shapes of real ones, and compressed messages their lengths.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from fedge.core.rehearsal import Gradients, rehearse
 from fedge.core.server_side import ServerSide
 
 _INFO = Info(round=0, rate=0.1, num_steps=1, num_epochs=None, num_clients=1, seed=0, cohort=(0,))
-"""In round 0 everything periodic is due."""
+"""In round 0, everything periodic is due."""
 
 
 class RehearsedExchange(NamedTuple):
     """One exchange of a round. Trees have shapes but no values."""
 
     work: str
-    down: Tree  # as it travels
+    down: Tree  # encoded
     up: Tree
     plain_up: Tree  # before its codec
-    vectors_down: float  # as large as the model, before any codec
+    vectors_down: float  # in model-sized vectors, before any codec
     vectors_up: float
-    memory: float  # vectors that a client works on
+    memory: float  # working memory of a client, in model-sized vectors
     gradients: Gradients
     charged: bool = True  # False: the client stays silent
 
 
 def rehearse_round(server: ServerSide, still: bool = False) -> list[RehearsedExchange]:
-    """The exchanges of a round in which every client moves far and talks, or else `still` only trains."""
+    """Return the exchanges of a round in which every client communicates, or with `still`, only trains."""
     x = server.variables["x"]
     noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
     alone = replace(server, clients=server.clients._replace(sizes=np.ones(1, np.int64)), rehearsals={})
@@ -59,7 +59,7 @@ def rehearse_round(server: ServerSide, still: bool = False) -> list[RehearsedExc
 
 
 def count_vectors(tree: Tree, num_params: int) -> float:
-    """How many vectors as large as the model a client holds, without statistics of layers and single numbers."""
+    """Return the size of a tree in model-sized vectors, without layer statistics and scalars."""
     sizes = [value.numel() for name, value in tree.items() if name.rpartition(".")[2] != "stats"]
     return sum(size for size in sizes if size > 1 or num_params == 1) / num_params
 

@@ -1,4 +1,4 @@
-"""Cells with radio: clients share the air of their cell, and move from one to another."""
+"""Radio cells: clients share the channel of their cell and move between cells."""
 
 from __future__ import annotations
 
@@ -20,51 +20,54 @@ from fedge.edge.uplink import finish_times
 
 
 class CellClock(ClockOptions, tag="cells"):
-    """Cells on a grid, each with a server and a channel of its own; every so many rounds the servers merge.
+    """Cells on a grid, each with its own server and channel; the servers merge every `global_every` rounds.
 
-    A station sends to all its clients at once, as slowly as the one with the worst channel needs it. Clients send one
-    at a time: of those that have computed, always the one that needs the shortest time for the rest.
+    A base station broadcasts to its clients at the rate of the worst channel. Clients upload one at a time: among those
+    that have finished computing, the one with the shortest remaining transmission sends.
     """
 
-    cells: Annotated[CellCount | None, Meta(description="their number, on a grid as square as possible (25)")] = None
-    grid: Annotated[Shape | None, Meta(description="rows and columns, in place of cells")] = None
-    clients_per_cell: Annotated[Occupancy | None, Meta(description="clients in each cell at first (balanced)")] = None
+    cells: Annotated[CellCount | None, Meta(description="number of cells, on a nearly square grid (25)")] = None
+    grid: Annotated[Shape | None, Meta(description="rows and columns, instead of cells")] = None
+    clients_per_cell: Annotated[Occupancy | None, Meta(description="clients in each cell at the start (balanced)")] = (
+        None
+    )
     global_every: Annotated[int, Meta(ge=1, description="rounds from one merge of the cells to the next")] = 1
     merge_weight: Annotated[
         Literal["participants", "equal"],
-        Meta(description="weight of a cell in a merge: the clients that took part in it, or 1 if any did"),
+        Meta(description="weight of a cell in a merge: its number of participants, or 1 if it has any"),
     ] = "participants"
-    mobility_rate: Annotated[Chance, Meta(description="chance that a client moves after a round")] = 0.0
+    mobility_rate: Annotated[Chance, Meta(description="probability that a client moves after a round")] = 0.0
     move_to: Annotated[
         Literal["anywhere", "neighbours"],
-        Meta(description="any other cell, with a chance of 1/distance, or one of the up to eight next to its own"),
+        Meta(description="any other cell, weighted by 1/distance, or one of the up to eight neighbouring cells"),
     ] = "anywhere"
     trace: Annotated[
-        str | None, Meta(description="a CSV file client,time,cell that says where clients are, in place of chance")
+        str | None, Meta(description="CSV file client,time,cell with the clients' cells, instead of random moves")
     ] = None
     trace_time: Annotated[
-        Literal["seconds", "rounds"], Meta(description="what the times of the trace are: simulated seconds, or rounds")
+        Literal["seconds", "rounds"], Meta(description="unit of time in the trace: simulated seconds or rounds")
     ] = "seconds"
     sync: Annotated[
-        Literal["round", "merge"], Meta(description="when cells wait for each other: in every round, or at a merge")
+        Literal["round", "merge"],
+        Meta(description="when cells wait for each other: after every round, or at merges only"),
     ] = "round"
-    bandwidth_hz: Annotated[Positive, Meta(description="of a cell")] = channel.BANDWIDTH_HZ
-    cell_power_w: Annotated[Positive, Meta(description="of a station that sends")] = channel.CELL_POWER_W
-    noise_w_per_hz: Annotated[Positive, Meta(description="power density of the noise")] = channel.NOISE_W_PER_HZ
-    radius_m: Annotated[Positive | list[Positive], Meta(description="of a cell; one for all, or one for each")] = (
+    bandwidth_hz: Annotated[Positive, Meta(description="bandwidth of a cell")] = channel.BANDWIDTH_HZ
+    cell_power_w: Annotated[Positive, Meta(description="transmit power of a base station")] = channel.CELL_POWER_W
+    noise_w_per_hz: Annotated[Positive, Meta(description="noise power density")] = channel.NOISE_W_PER_HZ
+    radius_m: Annotated[Positive | list[Positive], Meta(description="radius of a cell: one value, or one per cell")] = (
         channel.RADIUS_M
     )
     redraw: Annotated[
-        bool, Meta(description="a fresh position for every transmission, not one that stays until a client moves")
+        bool, Meta(description="draw a new position for every transmission, not only when a client changes its cell")
     ] = False
     seconds_per_sample_param: Annotated[
-        Quantity, Meta(description="seconds of computing for one sample and one parameter of the model")
+        Quantity, Meta(description="compute time in seconds per sample and model parameter")
     ] = Normal(mean=5e-9, std=1e-9)
     backhaul_mbps: Annotated[
-        Positive | None, Meta(description="rate from each station to the centre and back (no limit)")
+        Positive | None, Meta(description="rate between each base station and the central server, each way (no limit)")
     ] = None
     divergence: Annotated[
-        Norms, Meta(description="norms of weight_divergence: L2 by L2, or L1 of the difference by L2")
+        Norms, Meta(description="norms of weight_divergence: L2 over L2, or L1 of the difference over L2")
     ] = "l2"
 
     def __post_init__(self) -> None:
@@ -101,7 +104,7 @@ class CellClock(ClockOptions, tag="cells"):
         num_cells = self.cell_grid.num_cells
         if num_cells > num_clients:
             raise ConfigError(
-                f"edge.cells: expected at most as many cells as the {num_clients} clients, got {num_cells}; "
+                f"edge.cells: expected at most one cell per client ({num_clients}), got {num_cells}; "
                 "lower edge.cells or raise data.clients"
             )
         self.occupancy(num_clients)
@@ -112,7 +115,7 @@ class CellClock(ClockOptions, tag="cells"):
         return CellRadio(self, num_clients, num_params, seed)
 
     def occupancy(self, num_clients: int) -> np.ndarray:
-        """How many clients each cell has at first."""
+        """Return the number of clients in each cell at the start. Raises ConfigError if they do not fit."""
         num_cells = self.cell_grid.num_cells
         if self.clients_per_cell is None:
             return occupancy(num_clients, num_cells)
@@ -130,7 +133,7 @@ class CellClock(ClockOptions, tag="cells"):
 
 
 class CellRadio:
-    """The clock of a run with cells: it owns the trace and the draws of the current exchanges."""
+    """The clock of a run with cells. It owns the mobility trace and the random draws of the current exchanges."""
 
     def __init__(self, options: CellClock, num_clients: int, num_params: int, seed: int) -> None:
         self._options, self._num_clients, self._num_params, self._seed = options, num_clients, num_params, seed
@@ -141,7 +144,7 @@ class CellRadio:
         self._seconds_per_sample_param = ClientValues(
             options.seconds_per_sample_param, "edge/seconds_per_sample_param", num_clients, seed
         )
-        # All cells need the draws of the same exchange one after another.
+        # All cells use the draws of the same exchange, one cell after another.
         self._fading = lru_cache(maxsize=4)(partial(_draw_fading, num_clients, seed))
         self._unit_positions = lru_cache(maxsize=4)(partial(_draw_unit_positions, num_clients, seed))
 
@@ -161,29 +164,29 @@ class CellRadio:
         went = (cells != places.cells)[:, None]
         return Places(cells, np.where(went, self._draw_positions(cells, round), places.positions))
 
-    def phases(self, crew: Participants) -> Phases:
-        cells, costs = crew.places.cells, crew.costs
-        down = 8 * costs.bytes_down / self._rate_bps(crew, "down", self._options.cell_power_w)
+    def phases(self, participants: Participants) -> Phases:
+        cells, costs = participants.places.cells, participants.costs
+        down = 8 * costs.bytes_down / self._rate_bps(participants, "down", self._options.cell_power_w)
         slowest = np.zeros(self._grid.num_cells)
         np.maximum.at(slowest, cells, down)
         down = slowest[cells]
-        seconds = self._seconds_per_sample_param.of(crew.ids)
-        compute = seconds * crew.slowness * costs.samples * self._num_params
-        up = 8 * costs.bytes_up / self._rate_bps(crew, "up", self._options.client_power_w)
+        seconds = self._seconds_per_sample_param.of(participants.ids)
+        compute = seconds * participants.slowness * costs.samples * self._num_params
+        up = 8 * costs.bytes_up / self._rate_bps(participants, "up", self._options.client_power_w)
         return Phases(down, compute, up, finish_times(down + compute, up, cells))
 
     @cached_property
     def _destinations(self) -> np.ndarray:
         return destinations(self._grid, self._options.move_to)
 
-    def _rate_bps(self, crew: Participants, phase: str, power_w: float) -> np.ndarray:
-        options, positions = self._options, crew.places.positions
-        if options.redraw and not crew.guess:
-            at = self._unit_positions(f"edge/{phase}/positions", crew.round, crew.exchange)
-            positions = at[crew.ids] * self._radius_m(crew.places.cells)[:, None]
+    def _rate_bps(self, participants: Participants, phase: str, power_w: float) -> np.ndarray:
+        options, positions = self._options, participants.places.positions
+        if options.redraw and not participants.guess:
+            at = self._unit_positions(f"edge/{phase}/positions", participants.round, participants.exchange)
+            positions = at[participants.ids] * self._radius_m(participants.places.cells)[:, None]
         gain = channel.mean_gain(channel.distance_m(positions))
-        if not crew.guess:
-            gain = gain * self._fading(phase, crew.round, crew.exchange)[crew.ids]
+        if not participants.guess:
+            gain = gain * self._fading(phase, participants.round, participants.exchange)[participants.ids]
         return channel.rate_bps(options.bandwidth_hz, power_w, gain, options.noise_w_per_hz)
 
     def _draw_positions(self, cells: np.ndarray, round: int = 0) -> np.ndarray:
@@ -194,7 +197,7 @@ class CellRadio:
         return np.asarray(np.broadcast_to(self._options.radius_m, self._grid.num_cells)[cells])
 
 
-# What is random at one moment is drawn for all clients at once, so that it does not depend on who is asked.
+# Each draw covers all clients, so that a client's value does not depend on which others are asked.
 
 
 def _draw_fading(num_clients: int, seed: int, phase: str, round: int, exchange: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Numbers that may differ from client to client: one for all, one each, or drawn from a distribution."""
+"""Quantities that may differ between clients: one value for all, one per client, or a distribution."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from msgspec import Meta
 from fedge.core.keys import generator
 from fedge.core.schema import Options
 
-_LEAST = 0.01  # of the mean: normal draws below that are cut off
+_LEAST = 0.01  # normal draws are cut off at this fraction of the mean
 
 
 class Normal(Options, tag="normal"):
-    """One draw for each client, cut off at a hundredth of the mean."""
+    """One normal draw per client, cut off below a hundredth of the mean."""
 
     mean: Annotated[float, Meta(gt=0, description="mean over clients")]
     std: Annotated[float, Meta(ge=0, description="standard deviation over clients")]
@@ -24,9 +24,9 @@ class Normal(Options, tag="normal"):
 
 
 class LogNormal(Options, tag="lognormal"):
-    """One draw for each client whose logarithm is normal."""
+    """One log-normal draw per client."""
 
-    median: Annotated[float, Meta(gt=0, description="half of the clients have less")]
+    median: Annotated[float, Meta(gt=0, description="median over clients")]
     sigma: Annotated[float, Meta(ge=0, description="standard deviation of the natural logarithm")]
 
     def draw(self, rng: np.random.Generator) -> float:
@@ -34,7 +34,7 @@ class LogNormal(Options, tag="lognormal"):
 
 
 class UniformRange(Options, tag="uniform"):
-    """One draw for each client, uniform between two bounds."""
+    """One uniform draw per client between two bounds."""
 
     low: Annotated[float, Meta(gt=0, description="lower bound")]
     high: Annotated[float, Meta(gt=0, description="upper bound")]
@@ -50,11 +50,11 @@ class UniformRange(Options, tag="uniform"):
 Positive = Annotated[float, Meta(gt=0)]
 Distribution = Normal | LogNormal | UniformRange
 Quantity = Positive | list[Positive] | Distribution
-"""One number for all clients, one for each, or a distribution over them."""
+"""One number for all clients, one per client, or a distribution over clients."""
 
 
 class ClientValues:
-    """The values of a quantity in one run. A client's value is drawn when it is first needed, and stays the same."""
+    """The values of a quantity in one run. A client's value is drawn on first use and then stays the same."""
 
     def __init__(self, quantity: Quantity, purpose: str, num_clients: int, seed: int) -> None:
         self._purpose, self._seed = purpose, seed
@@ -67,7 +67,7 @@ class ClientValues:
             self._known = np.full(num_clients, np.nan)  # not drawn yet
 
     def of(self, ids: np.ndarray) -> np.ndarray:
-        """The value of each of these clients."""
+        """Return the value of each of these clients."""
         found = self._known[ids]
         if self._distribution is not None and (unknown := np.isnan(found)).any():
             for client in ids[unknown].tolist():

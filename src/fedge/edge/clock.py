@@ -1,4 +1,4 @@
-"""How long an exchange takes at the edge and how much energy it uses: what all clocks share, and fixed links."""
+"""Simulated time and energy of an exchange: the interface of all clocks, and the clock with fixed links."""
 
 from __future__ import annotations
 
@@ -23,73 +23,73 @@ Norms = Literal["l2", "l1_l2"]
 
 
 class Places(NamedTuple):
-    """Where clients are, one value for each."""
+    """The clients' cells and positions, one entry per client."""
 
     cells: np.ndarray
     positions: np.ndarray  # [n, 2], metres from the station of their cell
 
 
 class Participants(NamedTuple):
-    """Clients of one exchange, and what they have to do; arrays in the order of `ids`."""
+    """The clients of one exchange and their costs; arrays are in the order of `ids`."""
 
     ids: np.ndarray
     places: Places
     costs: Costs
-    slowness: np.ndarray  # how many times longer than others their devices compute
+    slowness: np.ndarray  # factor on the compute time of their devices
     round: int
-    exchange: int  # of the round, from 0
-    guess: bool = False  # before it happens: the mean of what is random
+    exchange: int  # its index in the round, from 0
+    guess: bool = False  # a prediction: means instead of random draws
 
 
 class Clock(Protocol):
-    """Where the clients of one run are and how long exchanges take them; it owns the run's tables and draws."""
+    """Locates the clients of one run and times their exchanges. It owns the run's tables and random draws."""
 
     def place(self) -> Places:
-        """Return where clients are at first."""
+        """Return the clients' places at the start."""
 
     def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float) -> Places:
-        """Return where they are after a round; `rates` are those of their devices, NaN where these have none."""
+        """Return the clients' places after a round. `rates` are mobility rates per device, NaN where not set."""
 
-    def phases(self, crew: Participants) -> Phases:
-        """Return how long an exchange takes its clients."""
+    def phases(self, participants: Participants) -> Phases:
+        """Return the seconds that each phase of an exchange takes each client."""
 
 
 class Device(Options, tag=False, kw_only=True):
-    """A class of devices."""
+    """A device class."""
 
-    share: Annotated[float, Meta(gt=0, le=1, description="of all clients; the shares of all classes add up to 1")]
-    compute_scale: Annotated[float, Meta(gt=0, description="how many times longer it computes")] = 1.0
-    mobility_rate: Annotated[Chance | None, Meta(description="its own, if clients can move")] = None
+    share: Annotated[float, Meta(gt=0, le=1, description="share of all clients; the shares of all classes add up to 1")]
+    compute_scale: Annotated[float, Meta(gt=0, description="factor on the compute time")] = 1.0
+    mobility_rate: Annotated[Chance | None, Meta(description="mobility rate of this class, if clients can move")] = None
 
 
 class ClockOptions(Options, tag_field="clock"):
-    """What simulated time is counted by."""
+    """Options that all simulated clocks share."""
 
     deadline_s: Annotated[
-        Positive | None, Meta(description="seconds of an exchange; what arrives later is missing and was for nothing")
+        Positive | None, Meta(description="time limit of an exchange in seconds; later uploads are discarded")
     ] = None
-    availability: Annotated[Availability, Meta(description="which clients can be asked")] = ConstantAvailability()
+    availability: Annotated[Availability, Meta(description="which clients are available")] = ConstantAvailability()
     dropout: Annotated[
-        Chance, Meta(description="chance that a client that was asked is gone before anything is sent")
+        Chance, Meta(description="probability that an asked client drops out before anything is sent")
     ] = 0.0
     devices: Annotated[
-        list[Device], Meta(description="classes of devices, dealt to clients at random; none: all are alike")
+        list[Device], Meta(description="device classes, assigned to clients at random; none: all devices are alike")
     ] = field(default_factory=list)
     max_void_rounds: Annotated[
-        int, Meta(ge=1, description="rounds one after another in which nobody answered that end the run")
+        int, Meta(ge=1, description="end the run after this many consecutive rounds without any answer")
     ] = 10
-    retry_s: Annotated[Positive, Meta(description="seconds that a void round takes if there is no deadline")] = 60.0
+    retry_s: Annotated[Positive, Meta(description="duration of a void round in seconds if there is no deadline")] = 60.0
     payload_bits: Annotated[
         Positive | None,
         Meta(
-            description="size of every message, and of a state that cells merge, by which the clock counts; "
+            description="size that the clock assumes for every message and every merged state; "
             "records keep the real bytes (the real size)"
         ),
     ] = None
-    client_power_w: Annotated[Positive, Meta(description="of a client that sends")] = channel.CLIENT_POWER_W
-    compute_power_w: Annotated[Positive, Meta(description="of a client that computes")] = 5.0
+    client_power_w: Annotated[Positive, Meta(description="transmit power of a client")] = channel.CLIENT_POWER_W
+    compute_power_w: Annotated[Positive, Meta(description="power of a client while it computes")] = 5.0
     record: Annotated[
-        bool, Meta(description="write who did what when into edge.jsonl, for pictures", extra=NO_EFFECT)
+        bool, Meta(description="write a timeline of all clients to edge.jsonl, for charts", extra=NO_EFFECT)
     ] = False
 
     def __post_init__(self) -> None:
@@ -99,22 +99,22 @@ class ClockOptions(Options, tag_field="clock"):
 
     @property
     def cell_grid(self) -> Grid:
-        """The grid of cells; without any, all clients are in one place."""
+        """The grid of cells; a single cell without cells."""
         return Grid(1, 1)
 
     @property
     def norms(self) -> Norms:
-        """How the distance between cells is measured."""
+        """The norms that measure the distance between cells."""
         return "l2"
 
     @property
     def cells_equal(self) -> bool:
-        """Whether all cells have the same weight in a merge, however many clients took part in each."""
+        """Whether all cells have the same weight in a merge, whatever their number of participants."""
         return False
 
     @property
     def divided(self) -> bool:
-        """Whether there are cells, each with a server of its own."""
+        """Whether there are cells, each with its own server."""
         return False
 
     def check(self, num_clients: int) -> None:
@@ -123,31 +123,31 @@ class ClockOptions(Options, tag_field="clock"):
 
     def build(self, num_clients: int, num_params: int, seed: int) -> Clock:
         """Return the clock of one run."""
-        raise TypeError(f"{type(self).__name__} does not say how long things take")
+        raise TypeError(f"{type(self).__name__} does not define a clock")
 
     @property
     def period(self) -> int:
-        """Rounds from one agreement of the cells' servers to the next."""
+        """Rounds from one merge of the cells to the next."""
         return 1
 
     def merges(self, round: int) -> bool:
-        """Whether they agree after this round."""
+        """Return whether the cells merge after this round."""
         return round % self.period == 0
 
     def waits(self, round: int) -> bool:
-        """Whether cells wait for each other at the end of this round."""
+        """Return whether cells wait for each other at the end of this round."""
         return True
 
     def backhaul_s(self, num_bytes: float) -> float:
-        """How long it takes to merge states of that size."""
+        """Return the seconds that merging states of this size takes."""
         return 0.0
 
     def joules(self, phases: Phases) -> np.ndarray:
-        """The energy that each client used."""
+        """Return the energy that each client used, in joules."""
         return self.client_power_w * phases.up + self.compute_power_w * phases.compute
 
     def deal_devices(self, num_clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """(compute_scale, mobility_rate or NaN) of each client."""
+        """Assign device classes to clients and return (compute_scale, mobility_rate or NaN) of each client."""
         devices = self.devices or [Device(share=1.0)]
         ends = np.rint(np.cumsum([device.share for device in devices]) * num_clients).astype(int)
         kinds = np.searchsorted(ends, np.arange(num_clients), side="right").clip(max=len(devices) - 1)
@@ -158,16 +158,18 @@ class ClockOptions(Options, tag_field="clock"):
 
 
 class FixedClock(ClockOptions, tag="fixed"):
-    """Links of fixed rate and a fixed time for a minibatch: |down|/D + minibatches * beta + |up|/U seconds.
+    """Links of fixed rate and a fixed time per minibatch: |down|/D + minibatches * beta + |up|/U seconds.
 
-    An exchange is as slow as its slowest client. Defaults are those of a Raspberry Pi 3B+ with a small network.
+    An exchange takes as long as its slowest client. Defaults describe a Raspberry Pi 3B+ with a small model.
     """
 
     down_mbps: Annotated[
         Quantity, Meta(description="download rate in Mbit/s: a number, one per client, or a distribution")
     ] = 20.0
     up_mbps: Annotated[Quantity, Meta(description="upload rate in Mbit/s, likewise")] = 5.0
-    seconds_per_step: Annotated[Quantity, Meta(description="seconds for one minibatch, likewise")] = 0.017
+    seconds_per_step: Annotated[Quantity, Meta(description="compute time of one minibatch in seconds, likewise")] = (
+        0.017
+    )
 
     def check(self, num_clients: int) -> None:
         super().check(num_clients)
@@ -180,7 +182,7 @@ class FixedClock(ClockOptions, tag="fixed"):
 
 
 class FixedLinks:
-    """The clock of a run with links of fixed rate. All clients are in one place, and stay there."""
+    """The clock of a run with links of fixed rate. All clients stay in one cell."""
 
     def __init__(self, options: FixedClock, num_clients: int, seed: int) -> None:
         self._num_clients = num_clients
@@ -194,15 +196,15 @@ class FixedLinks:
     def move(self, places: Places, rates: np.ndarray, round: int, sim_seconds: float) -> Places:
         return places
 
-    def phases(self, crew: Participants) -> Phases:
-        down = crew.costs.bytes_down * 8e-6 / self._down_mbps.of(crew.ids)
-        compute = crew.costs.batches * self._seconds_per_step.of(crew.ids) * crew.slowness
-        up = crew.costs.bytes_up * 8e-6 / self._up_mbps.of(crew.ids)
+    def phases(self, participants: Participants) -> Phases:
+        down = participants.costs.bytes_down * 8e-6 / self._down_mbps.of(participants.ids)
+        compute = participants.costs.batches * self._seconds_per_step.of(participants.ids) * participants.slowness
+        up = participants.costs.bytes_up * 8e-6 / self._up_mbps.of(participants.ids)
         return Phases(down, compute, up, down + compute + up)
 
 
 def check_quantities(options: ClockOptions, names: Sequence[str], num_clients: int) -> None:
-    """Refuse lists that are not one value for each client."""
+    """Raise a ConfigError for lists whose length is not the number of clients."""
     problems = [
         f"edge.{name}: expected one value for each of {num_clients} clients, got {len(value)}"
         for name in names

@@ -1,4 +1,4 @@
-"""Cells that learn each on their own, and agree from time to time: states of servers, and how they are merged."""
+"""Cells that train separately and merge periodically: their server states, and how these are merged."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fedge.edge.clock import Norms
 
 
 class Hierarchy:
-    """The server states of all cells; `base` is what they last agreed on. Without cells there is one, which agrees."""
+    """The server states of all cells; `base` is the result of the last merge. Without cells there is one state."""
 
     def __init__(self, slots: Mapping[str, Slot], state: Tree, num_cells: int, equal: bool = False) -> None:
-        """`equal`: all cells in which anybody took part have the same weight in a merge."""
+        """With `equal`, all cells with at least one participant have the same weight in a merge."""
         self._slots, self._equal = slots, equal
         self.base = state
         self.states = [state] * num_cells
@@ -29,23 +29,23 @@ class Hierarchy:
 
     @property
     def num_bytes(self) -> int:
-        """The size of a state that travels."""
+        """The encoded size of a state."""
         return message.size(message.NoMeta(), self.base)
 
     def take(self, cells: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        """Go on from what a round came to in these cells."""
+        """Adopt the outcomes of a round in these cells."""
         for cell, outcome in zip(cells, outcomes, strict=True):
             self.states[cell] = outcome.state
             if not outcome.void:
                 self._participants[cell] += len(outcome.replies[0].ids)
 
     def grow(self, change: Callable[[Tree], Tree]) -> None:
-        """Adapt all states to more clients."""
+        """Apply `change`, which adapts a state to more clients, to all states."""
         before, self.base = self.base, change(self.base)
         self.states = [self.base if state is before else change(state) for state in self.states]
 
     def merged(self) -> Tree:
-        """Return what a merge would result in now; cells without participants are skipped."""
+        """Return the result of merging now; cells without participants are skipped."""
         cells = np.flatnonzero(self._participants)
         if not len(cells):
             return self.base
@@ -53,9 +53,10 @@ class Hierarchy:
         return merge(self._slots, self.base, [self.states[i] for i in cells], weights)
 
     def merge(self, weights: Callable[[Tree], Tensor] | None, norms: Norms) -> float | None:
-        """Have all cells, empty ones too, go on from the merge.
+        """Merge: all cells, empty ones too, continue from the merged state.
 
-        Says how far cells were from it, in their `weights`, on average; None if nobody took part, or nobody asks.
+        Returns the mean divergence of the cells' `weights` from the merged ones; None without participants, or if
+        `weights` is None.
         """
         merged = self.merged()
         distances = []
@@ -68,7 +69,7 @@ class Hierarchy:
         return float(np.mean(distances)) if distances else None
 
     def state(self) -> Tree:
-        """For a checkpoint: the base, and the states of cells that have gone on from it."""
+        """Return the base and all states that differ from it, for a checkpoint."""
         found = nest("base", self.base)
         for cell, state in enumerate(self.states):
             if state is not self.base:
@@ -82,7 +83,7 @@ class Hierarchy:
 
 
 def merge(slots: Mapping[str, Slot], base: Tree, states: Sequence[Tree], weights: Sequence[float]) -> Tree:
-    """States of cells that all went on from `base` become one, slot by slot as declared; of one, it is that one."""
+    """Merge states of cells that started from `base`, slot by slot as declared. A single state is returned as is."""
     if len(states) == 1:
         return states[0]
     return {
@@ -92,7 +93,7 @@ def merge(slots: Mapping[str, Slot], base: Tree, states: Sequence[Tree], weights
 
 
 def divergence(own: Tensor, merged: Tensor, norms: Norms) -> float:
-    """||own - merged|| / ||merged||; of merged weights that are all zero, 0 if own ones are, else infinite."""
+    """Return ||own - merged|| / ||merged||; if `merged` is all zero, 0 if `own` is too, else infinity."""
     difference = (own - merged).double()
     distance = difference.abs().sum() if norms == "l1_l2" else difference.norm()
     return float(distance / merged.double().norm()) if distance > 0 else 0.0

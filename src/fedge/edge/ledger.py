@@ -1,4 +1,4 @@
-"""What everything cost: one account for every kind of cost, round by round, in total and by client."""
+"""Costs of a run, of each kind: per round, in total and per client."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _CLIENT = ("rounds", "communications", "bytes_down", "bytes_up")
 
 
 class Ledger:
-    """Charges rounds, keeps the totals, and remembers what each client had to do with it.
+    """Accumulates the costs of rounds, in total and per client.
 
-    What a client did too late, or what was rejected, is charged like anything else.
+    Late and rejected answers are charged like accepted ones.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Ledger:
         self._joules: dict[int, float] = {}
 
     def charge(self, replies: Sequence[Reply], spent: Spent) -> dict[str, Any]:
-        """The costs of a round, as fields of its record; replies in which a client comes first begin its round."""
+        """Charge a round and return its costs as fields of its record."""
         parties = [party for reply in replies for party in _parties(reply)]
         record: dict[str, Any] = {
             "messages": sum(costs.num_messages for _, costs, _ in parties),
@@ -60,13 +60,13 @@ class Ledger:
         }
 
     def clients(self) -> Iterator[dict[str, Any]]:
-        """One row for each client that took part: rounds, uploads of a model, bytes, energy."""
+        """Yield one row per client that took part: rounds, model uploads, bytes, energy."""
         for client in sorted(self._clients):
             counted = dict(zip(_CLIENT, self._clients[client].tolist(), strict=True))
             yield {"client": client, **counted, "energy_j": self._joules.get(client, 0.0)}
 
     def state(self) -> Tree:
-        """The accounts of the clients, for a checkpoint; the totals are plain numbers."""
+        """Return the clients' accounts, for a checkpoint. The totals are plain numbers and stored separately."""
         ids = sorted(self._clients)
         rows = np.array([self._clients[client] for client in ids], np.int64).reshape(len(ids), len(_CLIENT))
         joules = [self._joules.get(client, 0.0) for client in ids]
@@ -84,7 +84,7 @@ class Ledger:
 
 
 def _parties(reply: Reply) -> Iterator[tuple[tuple[int, ...], Costs, bool]]:
-    """(clients, their costs, whether they communicated) for answers that were accepted, too late, and rejected."""
+    """Yield (clients, costs, whether they communicated) for accepted, late and rejected answers."""
     yield reply.ids, reply.costs, reply.communicated
     for party in (reply.late, reply.rejected):
         if party:

@@ -1,4 +1,4 @@
-"""How clients move between cells: by chance, or as a trace says."""
+"""Client mobility between cells: random, or read from a trace."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from fedge.edge.trace_files import read_columns
 
 
 def destinations(grid: Grid, move_to: Literal["anywhere", "neighbours"]) -> np.ndarray:
-    """Where a client that leaves a cell (row) goes (column): [n, n] probabilities, all zero if there is one cell.
+    """Return the probabilities [n, n] that a client leaving a cell (row) moves to a cell (column).
 
-    Any other cell in proportion to 1/distance, or the up to eight neighbours alike.
+    They are proportional to 1/distance for "anywhere", and equal for the up to eight neighbours for "neighbours". With
+    a single cell they are all zero.
     """
     if grid.num_cells == 1:
         return np.zeros((1, 1))
@@ -29,22 +30,22 @@ def destinations(grid: Grid, move_to: Literal["anywhere", "neighbours"]) -> np.n
 def move(
     cells: np.ndarray, rates: np.ndarray | float, destinations: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """The cells of all clients after each has moved with its own probability; who has nowhere to go stays."""
+    """Return the clients' cells after each has moved with its probability. Without a destination, a client stays."""
     leaving = rng.random(len(cells)) < rates
-    chances = rng.random(len(cells))  # for those who stay too: a client's draw does not hang on who else moves
+    chances = rng.random(len(cells))  # for clients that stay too: a client's draw must not depend on who else moves
     after = cells.copy()
     for cell in np.unique(cells[leaving]):
         reach = destinations[cell].cumsum()
         if reach[-1] == 0:
             continue
         movers = np.flatnonzero(leaving & (cells == cell))
-        # Ending in exactly 1, above every chance; to the right of equal values, past cells of probability zero.
+        # Dividing makes the last value exactly 1, above every draw; side="right" skips cells of probability zero.
         after[movers] = np.searchsorted(reach / reach[-1], chances[movers], side="right")
     return after
 
 
 class MobilityTrace(NamedTuple):
-    """Which client enters which cell when, in order of time."""
+    """The times at which clients enter cells, in chronological order."""
 
     times: np.ndarray
     clients: np.ndarray
@@ -52,7 +53,7 @@ class MobilityTrace(NamedTuple):
 
     @staticmethod
     def read(path: str | Path, num_clients: int, num_cells: int) -> MobilityTrace:
-        """Of a CSV file with the columns client, time and cell, in which no client goes back in time."""
+        """Read a CSV file with the columns client, time and cell. Raises DataError if a client goes back in time."""
         columns = read_columns(path, ("client", "time", "cell"))
         clients, cells = columns.whole("client", num_clients), columns.whole("cell", num_cells)
         times = columns.values["time"]
@@ -64,8 +65,8 @@ class MobilityTrace(NamedTuple):
         return MobilityTrace(times[order], clients[order], cells[order])
 
     def cells_at(self, time: float, before: np.ndarray) -> np.ndarray:
-        """The cell of each client at a time; clients without a row by then are where they were `before`."""
+        """Return the cell of each client at a time; clients without a row up to then stay where they were `before`."""
         past = slice(np.searchsorted(self.times, time, side="right"))
         cells = before.copy()
-        cells[self.clients[past]] = self.cells[past]  # of several rows of a client the last one counts
+        cells[self.clients[past]] = self.cells[past]  # the last row of a client wins
         return cells

@@ -1,4 +1,4 @@
-"""Who is asked in a round."""
+"""Client selection: the cohort of a round."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedge.core.schema import Options
 Share = Annotated[float, Meta(gt=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 Predict = Callable[[np.ndarray], Phases]
-"""How long an exchange would take these clients if they and nobody else were asked."""
+"""Predict the duration of an exchange with exactly these clients."""
 
 
 class Uniform(Options, tag="uniform"):
-    """Every client with the same chance, none twice in a round."""
+    """Uniform sampling of clients without replacement."""
 
     part = Part("selection", "fedge.selections")
     fraction: Annotated[Share | None, Meta(description="share of all clients asked in a round (0.1 if no count)")] = (
@@ -31,7 +31,7 @@ class Uniform(Options, tag="uniform"):
     )
     count: Annotated[Count | None, Meta(description="clients asked in a round; with cells, in each of them")] = None
     rounding: Annotated[
-        Literal["up", "down"], Meta(description="of the fraction's number of clients, which is at least 1")
+        Literal["up", "down"], Meta(description="how fraction times clients is rounded to a number, at least 1")
     ] = "up"
 
     def __post_init__(self) -> None:
@@ -40,52 +40,52 @@ class Uniform(Options, tag="uniform"):
 
     @property
     def needs_deadline(self) -> bool:
-        """Whether it makes sense only with one."""
+        """Whether this selection requires edge.deadline_s."""
         return False
 
     def number(self, num_clients: int) -> int:
-        """How many of all clients are asked; of few, all there are."""
+        """Return the number of clients to ask, at most `num_clients`."""
         return self._rounded(num_clients) if self.count is None else min(self.count, num_clients)
 
     def check(self, num_clients: int) -> None:
-        """Raise a ConfigError if there are fewer clients than are to be asked."""
+        """Raise a ConfigError if `count` exceeds the number of clients."""
         if self.count is not None and self.count > num_clients:
             raise ConfigError(
                 f"selection.count: expected at most the {num_clients} clients of data.clients, got {self.count}"
             )
 
     def number_in_cell(self, num_clients: int) -> int:
-        """How many of so many clients of a cell are asked; of few, all there are."""
+        """Return the number of clients to ask in a cell of `num_clients`, at most all of them."""
         if self.count is None:
-            return min(self._rounded(num_clients), num_clients)  # of none, none
+            return min(self._rounded(num_clients), num_clients)  # an empty cell asks none
         return min(self.count, num_clients)
 
     def share(self, num_clients: int, num_cells: int | None) -> float:
-        """Which share of all clients that is meant to be, in so many cells; it does not hang on where clients are."""
+        """Return the nominal share of all clients that is asked in a round; independent of where the clients are."""
         if num_cells is None:
             return self.number(num_clients) / num_clients
         return self.fraction or 0.1 if self.count is None else min(1.0, self.count * num_cells / num_clients)
 
     def select(self, able: np.ndarray, number: int, seed: int, round: int, cell: int) -> np.ndarray:
-        """Up to so many of these clients, in client order."""
+        """Return at most `number` of the available clients, in client order."""
         rng = generator(seed, "selection", cell, round)
         return np.sort(rng.choice(able, min(number, len(able)), replace=False))
 
     def fit(self, chosen: np.ndarray, deadline_s: float | None, predict: Predict) -> np.ndarray:
-        """Those of the chosen that are asked indeed."""
+        """Return the chosen clients that will be asked, given the predicted times."""
         return chosen
 
     def _rounded(self, num_clients: int) -> int:
-        """The fraction of clients as a whole number; a rounding error of 1e-9 does not count."""
+        """Return the fraction of clients as an integer of at least 1, tolerating float errors up to 1e-9."""
         number = (self.fraction or 0.1) * num_clients
         return max(1, ceil(number - 1e-9) if self.rounding == "up" else floor(number + 1e-9))
 
 
 class FedCS(Uniform, tag="fedcs"):
-    """Client selection by time (FedCS, Nishio and Yonetani 2019): of the clients drawn, as many as fit the deadline.
+    """FedCS (Nishio and Yonetani, 2019): of the drawn clients, ask the fastest that fit into the deadline together.
 
-    The fastest come first. Times are predicted from the mean channel, the algorithm's configured steps, and the sizes
-    of messages in the last round; before the first, that of the model.
+    Times are predicted from the mean channel, the algorithm's configured steps, and the message sizes of the last round
+    (in the first round, the model size).
     """
 
     @property
@@ -97,7 +97,7 @@ class FedCS(Uniform, tag="fedcs"):
             return chosen
         alone = predict(chosen)
         fastest = chosen[np.argsort(alone.down + alone.compute + alone.up, kind="stable")]
-        # One more client never makes an exchange shorter, so that the number that fits can be bisected.
+        # Adding a client never shortens an exchange, so bisection finds the number that fits.
         number = bisect_right(range(1, len(fastest) + 1), deadline_s, key=lambda n: predict(fastest[:n]).finish.max())
         return np.sort(fastest[:number])
 

@@ -1,4 +1,4 @@
-"""Traces that users bring: CSV files of numbers with a header, read so that an error names its line."""
+"""Read user-supplied traces: CSV files of numbers with a header. Errors name the line."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class TraceColumns(NamedTuple):
     lines: np.ndarray
 
     def whole(self, name: str, below: int) -> np.ndarray:
-        """A column of whole numbers, from 0 to one less than `below`, as int64."""
+        """Return a column as int64. Raises DataError unless all values are whole numbers from 0 to `below` - 1."""
         values = self.values[name]
         wrong = (values != np.floor(values)) | (values < 0) | (values >= below)
         self.refuse(wrong, name, f"a whole number from 0 to {below - 1}")
         return values.astype(np.int64)
 
     def refuse(self, wrong: np.ndarray, name: str, expected: str) -> None:
-        """A DataError about a column in the first row where `wrong` is true, if it is anywhere."""
+        """Raise a DataError about a column for the first row where `wrong` is true, if any."""
         if wrong.any():
             row = int(wrong.argmax())
             got = f"{self.values[name][row]:.15g}"
@@ -39,7 +39,10 @@ class TraceColumns(NamedTuple):
 
 
 def read_columns(path: str | Path, columns: Sequence[str]) -> TraceColumns:
-    """These columns of a CSV file with a header and at least one row; others may stand beside them."""
+    """Return these columns of a CSV file; other columns are ignored.
+
+    Raises DataError if the file cannot be read, lacks a column, has no rows, or has a value that is not finite.
+    """
     path = Path(path).expanduser()
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -61,9 +64,9 @@ def read_columns(path: str | Path, columns: Sequence[str]) -> TraceColumns:
 
 
 def _fields(path: Path, reader: _csv.Reader, columns: Sequence[str]) -> tuple[list[int], list[str]]:
-    """The line of each row, and the fields of these columns, row after row.
+    """Return the line number of each row, and the fields of these columns, row by row in one flat list.
 
-    In one flat list, because a list for each of a million rows would keep the garbage collector busy.
+    A list per row would keep the garbage collector busy for a million rows.
     """
     header = [name.strip() for name in next(reader, [])]
     for name in columns:

@@ -1,8 +1,8 @@
-"""Who has sent its upload when: the clients of a cell share its uplink in time (TDMA).
+"""Completion times of uploads: the clients of a cell share its uplink in time (TDMA).
 
-Among those that have finished computing, the one with the shortest remaining transmission sends; one that becomes ready
-with less to send interrupts it. The link is never idle while somebody is ready, so that the last one finishes as early
-as in any other order, and the mean finish is the earliest possible.
+Among the clients that have finished computing, the one with the shortest remaining transmission sends; a client that
+becomes ready with less to send interrupts it. The link is never idle while a client is ready, so the last client
+finishes as early as in any other order, and the mean completion time is minimal.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 
 def finish_times(ready_s: np.ndarray, transmission_s: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """When each client has sent everything. Of equal remaining transmissions that of the earlier position goes first.
+    """Return the completion time of each client's upload. Ties in remaining time go to the client listed first.
 
-    Each interruption hangs on what came before it, so this is a walk through events rather than array arithmetic: with
-    a heap, n log n in the clients of a cell, which is milliseconds for ten thousand.
+    Each interruption depends on earlier ones, so this is an event simulation rather than array arithmetic. With a heap
+    it takes O(n log n) for a cell of n clients: milliseconds for ten thousand.
     """
     order = np.lexsort((ready_s, cells))
     starts = np.flatnonzero(np.diff(cells[order])) + 1
@@ -26,11 +26,11 @@ def finish_times(ready_s: np.ndarray, transmission_s: np.ndarray, cells: np.ndar
     finish = [inf] * len(ready)
     for members in np.split(order, starts):
         _send(members.tolist(), ready, transmission, finish)
-    return np.asarray(np.maximum(finish, ready_s + transmission_s))  # not earlier by rounding
+    return np.asarray(np.maximum(finish, ready_s + transmission_s))  # rounding must not make a completion earlier
 
 
 def _send(members: list[int], ready: list[float], transmission: list[float], finish: list[float]) -> None:
-    """Fill in the finish times of one cell's members, given in the order in which they become ready."""
+    """Fill in the completion times of one cell's members, given in the order in which they become ready."""
     queue: list[tuple[float, int]] = []
     now = -inf
     arrivals = pairwise([*(ready[client] for client in members), inf])

@@ -1,4 +1,4 @@
-"""The simulated world: who is where, who is asked, who answers in time, and how long it all takes."""
+"""The simulated world: clients' places, cohorts, deadlines and simulated time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedge.edge.clock import ClockOptions, Participants, Places
 from fedge.edge.selection import SelectionOptions
 
 Amount = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""(minibatches, samples) that each of some clients works on in a round, as far as is known beforehand."""
+"""Predict (minibatches, samples) that each of the given clients processes in a round."""
 
 
 class SimulatedWorld:
-    """Cells, clients and time after some number of rounds. Without cells all clients are in one."""
+    """Cells, clients and simulated time, advanced round by round. Without cells, all clients are in one."""
 
     clock: Literal["simulated", "measured"] = "simulated"
 
@@ -41,8 +41,8 @@ class SimulatedWorld:
         self._available = edge.availability.build(num_clients, seed)
         self._slowness, self._rates = edge.deal_devices(num_clients, seed)
         self.places = self._clock.place()
-        self._seconds = np.zeros(edge.cell_grid.num_cells)  # since the start, of each cell
-        self._bytes = np.array([model_bytes, model_bytes], np.float64)  # down and up, of a client in the last round
+        self._seconds = np.zeros(edge.cell_grid.num_cells)  # since the start, per cell
+        self._bytes = np.array([model_bytes, model_bytes], np.float64)  # down and up, mean per client in the last round
         self._admitted: dict[tuple[int, int], Timeline] = {}  # of the round in progress
         self._timelines: dict[tuple[int, int], Timeline] = {}  # of the last round
 
@@ -69,7 +69,7 @@ class SimulatedWorld:
         self._admitted = {}
         if deadline is None:
             return None
-        numbers = [0] * len(cells)  # of the next exchange
+        numbers = [0] * len(cells)  # index of each cell's next exchange
 
         def decide(which: int, ids: tuple[int, ...], costs: Costs) -> np.ndarray:
             cell, number = cells[which], numbers[which]
@@ -94,7 +94,7 @@ class SimulatedWorld:
         took = np.zeros(len(self._seconds))
         for (cell, _), timeline in self._timelines.items():
             took[cell] += self._length(timeline)
-        if all(timeline.late.all() for timeline in self._timelines.values()):  # nobody answered
+        if all(timeline.late.all() for timeline in self._timelines.values()):  # no client answered
             took[:] = edge.deadline_s or edge.retry_s
         if edge.waits(round):
             self._seconds[:] = (self._seconds + took).max() + edge.backhaul_s(float(self._on_air(travels)))
@@ -149,14 +149,14 @@ class SimulatedWorld:
         self._seconds, self._bytes = found["seconds"], found["bytes"]
 
     def _members(self) -> list[np.ndarray]:
-        """The clients of each cell."""
+        """Return the clients of each cell."""
         if len(self._seconds) == 1:
             return [np.arange(self._num_clients)]
         counts = np.bincount(self.places.cells, minlength=len(self._seconds))
         return np.split(np.argsort(self.places.cells, kind="stable"), np.cumsum(counts)[:-1])
 
     def _stay(self, asked: np.ndarray, round: int) -> np.ndarray:
-        """Those that do not drop out."""
+        """Return the asked clients that do not drop out."""
         if not self._edge.dropout:
             return asked
         chances = generator(self._seed, "edge/dropout", round=round).random(self._num_clients)
@@ -174,7 +174,7 @@ class SimulatedWorld:
         return self._clock.phases(Participants(ids, places, costs, self._slowness[ids], round, exchange, guess))
 
     def _on_air(self, num_bytes: np.ndarray | int) -> np.ndarray:
-        """Return the sizes in bytes by which the clock counts messages of these sizes."""
+        """Return the message sizes in bytes that the clock uses in place of these."""
         payload_bits = self._edge.payload_bits
         return np.asarray(num_bytes if payload_bits is None else np.where(num_bytes, payload_bits / 8, 0.0))
 
@@ -186,7 +186,7 @@ class SimulatedWorld:
         return self._phases(ids, costs, round, 0, guess=True)
 
     def _timeline(self, round: int, cell: int, number: int, reply: Reply) -> Timeline:
-        """Return the timeline by which clients were admitted, or else compute it now."""
+        """Return the timeline computed at admission; without admission, compute it now."""
         ids, costs = workers(reply)
         found = self._admitted.get((cell, number))
         if found is None:
@@ -194,7 +194,7 @@ class SimulatedWorld:
         if not np.array_equal(found.ids, ids):
             raise ValueError(
                 f"round {round}, cell {cell}, exchange {number}: expected a reply of the clients {found.ids.tolist()} "
-                f"that `admit` was asked about, got {ids.tolist()}; an engine asks about all whose answers arrived"
+                f"that `admit` was asked about, got {ids.tolist()}; an engine must ask about every answer that arrived"
             )
         return found
 

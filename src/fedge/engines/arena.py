@@ -1,8 +1,8 @@
-"""Memory that a process shares with those it forks: trees of tensors are written on one side and seen on the other.
+"""Memory shared between a process and its forked children, for trees of tensors.
 
-An arena is a file without a name, which no crash can leave behind, mapped by every process that has inherited it. Its
-space is allocated before it is used: writing to a map for which there is no memory left would end the process by
-SIGBUS, where allocating says so.
+An arena is an anonymous file, which no crash can leave behind, mapped by every process that has inherited it. Its space
+is allocated before it is used: writing to a map without memory left would kill the process with SIGBUS, while a failed
+allocation raises.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fedge.core.layout import Tree
 from fedge.core.placement import Placement, Placements, arrange, end_of
 
 _NOTHING = torch.empty(0, dtype=torch.uint8)
-_GROWTH_BYTES = 1 << 18  # trees of nearly the same size do not make an arena grow each time
+_GROWTH_BYTES = 1 << 18  # so that trees of nearly the same size do not grow an arena each time
 _REMEDIES = {errno.EFBIG: "raise the limit on file sizes (`ulimit -f`)"}
 
 
 class Arena:
-    """One tree at a time, or several one behind another; what is written again is overwritten."""
+    """Shared memory for one tree, or several at different offsets; writing to the same offset overwrites."""
 
     def __init__(self) -> None:
         self._file = _open()
@@ -36,11 +36,11 @@ class Arena:
 
     @property
     def num_bytes(self) -> int:
-        """What the arena takes, in all processes together."""
+        """The memory of the arena, which all processes share."""
         return os.fstat(self._file.fileno()).st_size
 
     def put(self, tree: Tree, start: int = 0) -> Placements:
-        """Copy a tree to this place or right behind it."""
+        """Copy a tree to this offset, aligned up, and return where its tensors are. Raises StorageError."""
         placements = arrange(tree, start)
         self._reserve(end_of(placements))
         for name, view in self.get(placements).items():
@@ -48,17 +48,17 @@ class Arena:
         return placements
 
     def get(self, placements: Sequence[Placement]) -> Tree:
-        """The tree as it lies there, not a copy: it changes with what is written there next."""
+        """Return the tree as views, not copies: the next write to the same place changes it."""
         memory = self._mapped(end_of(placements))
         return {place.name: place.view(memory) for place in placements}
 
     def close(self) -> None:
-        """Give up the memory, here; tensors that were got from it stay valid."""
+        """Release the memory in this process; tensors returned by `get` stay valid."""
         self._file.close()
         self._map = _NOTHING
 
     def _mapped(self, num_bytes: int) -> Tensor:
-        """A map of at least so many bytes. It is made anew if the file has grown, here or in another process."""
+        """Return a map of at least this size, remapping if the file has grown, here or in another process."""
         if len(self._map) < num_bytes:
             held = self.num_bytes
             with _wanting(held):
@@ -74,13 +74,13 @@ class Arena:
 
 
 def room(num_bytes: int) -> int:
-    """What an arena takes in which so many bytes are used."""
+    """Return the size of an arena in which this many bytes are used."""
     return -(-num_bytes // _GROWTH_BYTES) * _GROWTH_BYTES
 
 
 @contextmanager
 def _wanting(num_bytes: int) -> Iterator[None]:
-    """Turns an OSError into a StorageError that says what was wanted and what to do."""
+    """Turn an OSError into a StorageError that states the requested size and a remedy."""
     try:
         yield
     except OSError as error:

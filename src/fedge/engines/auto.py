@@ -1,4 +1,4 @@
-"""`block` or `pool`, whichever is faster, and in blocks of which size."""
+"""Choose between `block` and `pool` by measuring both, and choose the block size."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fedge.engines.block import Block
 from fedge.engines.both_sides import BothSides
 from fedge.engines.pool import Pool
 
-_CACHE_BYTES = 4 << 20  # if the system does not say
+_CACHE_BYTES = 4 << 20  # if the system does not report it
 _MOST_ROWS = 64
-_FEWEST_ROWS = 4  # a few large models side by side are slower than one at a time
-_HEAVY_FLOPS = 2e7  # of an exchange: dividing it over the cores pays
+_FEWEST_ROWS = 4  # below this, large models are faster one at a time
+_HEAVY_FLOPS = 2e7  # above this, splitting an exchange over the cores pays off
 _TRIALS = ("block", "pool", "pool", "block")
-_CLEARLY = 0.8  # of block's time: a pool that takes less has won, and block is not tried again
-_WORTH_TRYING_S = 0.02  # an exchange that takes less is done before others have heard of it
+_CLEARLY = 0.8  # if pool takes less than this share of block's time, it wins without further trials
+_WORTH_TRYING_S = 0.02  # shorter exchanges are not worth distributing
 
 Notice = Callable[[str], None]
 
 
 class Auto:
-    """`block` or `pool`, whichever is faster: both do some of the first exchanges, with the same result."""
+    """Uses `block` or `pool`, whichever is faster: both run some of the first exchanges, with identical results."""
 
     def __init__(self, sides: BothSides, block: Block, pool: Pool, num_workers: int, notice: Notice) -> None:
         self._works = sides.server.algorithm.works
@@ -72,10 +72,10 @@ class Auto:
 
 
 def suggest_rows(server: ServerSide, num_selected: int) -> int:
-    """How many clients a block has: their weights fit in the cache, and heavy work gives every core a block.
+    """Return the clients per block, so that their weights fit in the cache and heavy work gives every core a block.
 
-    It depends on the machine, the model and the cohort, but neither on the workers nor on how many runs of a sweep
-    share the machine: those may change, the result may not.
+    It depends on the machine, the model and the cohort, but neither on the number of workers nor on the number of runs
+    that share the machine: those may change between runs, the result must not.
     """
     row_bytes = server.layout.num_params * server.variables["x"].element_size()
     rows = min(_MOST_ROWS, _cache_bytes() // row_bytes)
@@ -87,7 +87,7 @@ def suggest_rows(server: ServerSide, num_selected: int) -> int:
 
 
 def _cache_bytes() -> int:
-    """What a block may fill of the largest cache: a quarter of a core's share, as gradients and samples need theirs."""
+    """Return the cache available to a block's weights: a quarter of a core's share, leaving room for other data."""
     found = []
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
@@ -100,6 +100,6 @@ def _cache_bytes() -> int:
 
 
 def _count_cpus(text: str) -> int:
-    """In a list such as 0-3,8."""
+    """Count the processors in a list such as 0-3,8."""
     ends = [part.split("-") for part in text.split(",")]
     return sum(int(pair[-1]) - int(pair[0]) + 1 for pair in ends)

@@ -1,4 +1,4 @@
-"""The batches of a block of clients, a few steps at a time, side by side in memory."""
+"""Gather the batches of a block of clients into contiguous memory, a few steps at a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from fedge.data.batch_feed import Steps
 from fedge.data.clients import Samples
 from fedge.engines.kernels.layer import Batch
 
-_STAGE_BYTES = 4 << 20  # of samples gathered at a time
+_STAGE_BYTES = 4 << 20  # size of the samples gathered at a time
 
 
 class Stage:
-    """Clients come with falling numbers of steps. Short batches are padded to the longest of their step."""
+    """The batches of a block of clients, sorted by descending number of steps.
+
+    Short batches are padded to the longest one of their step.
+    """
 
     def __init__(
         self, side: ClientSide, clients: Sequence[int], round: int, steps: Sequence[Steps], batches_per_step: int
@@ -34,26 +37,26 @@ class Stage:
         for rows, batches in zip(self._places, plans, strict=True):
             for row, batch in zip(rows, batches, strict=False):
                 row[: len(batch)] = batch
-        self._widths: dict[int, tuple[list[int], list[bool]]] = {}  # by the number of clients still at work
-        self._first = self._end = 0  # which batches are staged
+        self._widths: dict[int, tuple[list[int], list[bool]]] = {}  # by the number of active clients
+        self._first = self._end = 0  # range of the staged batches
         self._staged: list[Samples] = []
 
     @cached_property
     def samples(self) -> list[Samples]:
-        """Of each client; work that trains nothing need not make them."""
+        """The samples of each client, built lazily because work that does not train needs none."""
         return [self._side.samples(client, self._round) for client in self._clients]
 
     @property
     def num_seen(self) -> int:
-        """How many samples the client that looks at most of them does, each time counted."""
+        """The largest number of samples that any client processes, counting repetitions."""
         return int(self._lengths.sum(1).max())
 
     def lengths(self, step: int, which: int, num_rows: int) -> np.ndarray:
-        """How many samples each of the first clients has in a batch."""
+        """Return the batch size of each of the first `num_rows` clients."""
         return self._lengths[:num_rows, step * self._per_step + which]
 
     def batch(self, step: int, which: int, num_rows: int) -> Batch:
-        """One batch of each of the first clients."""
+        """Return one batch of each of the first `num_rows` clients."""
         number = step * self._per_step + which
         if not self._first <= number < self._end:
             self._load(number, num_rows)
@@ -64,14 +67,14 @@ class Stage:
         return Batch(staged, shares)
 
     def places(self, step: int, which: int, num_rows: int) -> tuple[Tensor, Tensor | None]:
-        """Where that batch lies in the clients' samples, and the share of each sample in its mean."""
+        """Return the indices of that batch in the clients' samples, and the weight of each sample in its mean."""
         number = step * self._per_step + which
         width, shares = self._shares(number, num_rows)
         return torch.from_numpy(self._places[:num_rows, number, :width]).to(self._side.network.device), shares
 
     def _shares(self, number: int, num_rows: int) -> tuple[int, Tensor | None]:
-        """How long the longest batch is, and the share of each sample in its client's mean, if others are shorter."""
-        if num_rows not in self._widths:  # of all batches at once: there are many, and short
+        """Return the longest batch size, and the weight of each sample in its client's mean if sizes differ."""
+        if num_rows not in self._widths:  # for all batches at once: there are many short ones
             lengths = self._lengths[:num_rows]
             longest = lengths.max(0)
             self._widths[num_rows] = longest.tolist(), (lengths == longest).all(0).tolist()
@@ -85,7 +88,7 @@ class Stage:
         return width, torch.from_numpy(real / lengths[:, None]).to(network.device, network.dtype)
 
     def _load(self, first: int, num_rows: int) -> None:
-        """Gather the batches from `first` on that clients still at work will look at."""
+        """Gather the next batches of the active clients, starting at batch `first`."""
         width = int(self._lengths[:num_rows, first:].max())
         sample = self.samples[0]
         bytes_each = sum(side[0].numel() * side.element_size() for side in sample) * num_rows * width

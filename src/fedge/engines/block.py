@@ -1,4 +1,4 @@
-"""Blocks of clients as rows `[C, P]`, through batched kernels, one block after another in this process."""
+"""The `block` engine: blocks of clients as rows `[C, P]`, one block after another in this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Block:
         return evaluate_test(self._sides, self, variables)
 
     def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
-        """Do tasks in this process, one after another."""
+        """Perform tasks in this process, one after another."""
         return (tasks.perform(kind, self._sides, self._batched, shared, meta, tensors) for meta, tensors in items)
 
     def _find(self, reductions: Sequence[Reduction], blocks: Sequence[Rows]) -> Generator[Found, None, None]:

@@ -1,4 +1,4 @@
-"""The client half on a block of clients at once, as rows `[C, P]`."""
+"""Run the client half on a block of clients at once, as rows `[C, P]`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ def perform(
     info: Info,
     purpose: str = "batches",
 ) -> tuple[Tree, Tree, list[Effort]]:
-    """(upload, kept, what it took of each). Clients come with falling numbers of steps, so the first rows are the last
-    that are at work; entries of the trees are rows, or vectors that are the same for all."""
+    """Run the client half on a block and return (upload, private state, effort of each client).
+
+    Clients are sorted by descending number of steps, so the first rows stay active longest. Tree entries are rows, or
+    vectors shared by all clients.
+    """
     gradients, network = _Gradients(side, batched, work, clients, info, purpose), side.network
     before, down, kept = kept, network.place(down), network.place(kept)
     context = whole = gradients.context(info, len(clients))
@@ -43,7 +46,7 @@ def perform(
         local = {**local, **gradients.look(work.look)}
     if work.trains:
         check_stats(local, network.layout, "init")
-        # The engine's own copies: from here on y may be stepped in place.
+        # Copies owned by the engine: from here on y may be updated in place.
         local = {
             **local,
             "y": _aligned(as_rows(local["y"], len(clients))),
@@ -51,7 +54,7 @@ def perform(
         }
         gradients.stats = local["stats"]
         gradients.begin(work, local["y"])
-    done: list[Tree] = []  # rows that have taken all their steps, those with the fewest first
+    done: list[Tree] = []  # rows that have finished all their steps, fewest steps first
     num_active = len(clients)
     for number in range(gradients.num_steps[0]):
         still = int(np.count_nonzero(gradients.num_steps > number))
@@ -74,12 +77,12 @@ def perform(
 
 
 def as_rows(value: Tensor, num_rows: int) -> Tensor:
-    """A vector that all clients of the block share, as one row each."""
+    """Return a shared vector expanded to one row per client; rows are returned unchanged."""
     return value.expand(num_rows, -1) if value.dim() == 1 else value
 
 
 def _aligned(value: Tensor) -> Tensor:
-    """A copy whose rows begin at cache lines: weights are multiplied and moved by up to a third faster there."""
+    """Return a copy whose rows start at cache lines, which speeds up products and updates by up to a third."""
     num_rows, length = value.shape
     per_line = _LINE_BYTES // value.element_size()
     return value.new_empty(num_rows, -(-length // per_line) * per_line)[:, :length].copy_(value)
@@ -101,14 +104,14 @@ def _step(work: Work, gradients: _Gradients, local: Tree, number: int, ctx: Cont
 
 
 class _Handle(NamedTuple):
-    """A batch, as an algorithm sees it: the `which`-th of a step."""
+    """A batch as seen by an algorithm: the `which`-th of a step."""
 
     step: int
     which: int
 
 
 class _Gradients:
-    """`grad_at` for a block of clients: advances the BatchNorm statistics and counts, in call order."""
+    """`grad_at` for a block of clients: advances BatchNorm statistics and effort counts in call order."""
 
     def __init__(
         self, side: ClientSide, batched: Batched, work: Work, clients: Sequence[int], info: Info, purpose: str
@@ -118,7 +121,7 @@ class _Gradients:
         steps = [side.steps(work, client, info, purpose) for client in clients]
         self.num_steps = np.array([len(plan) for plan in steps], np.int64)
         self._sizes = side.sizes(clients, info.round)
-        self._longest = np.minimum(side.batch_size, self._sizes)  # batches of each
+        self._longest = np.minimum(side.batch_size, self._sizes)  # longest batch of each client
         self._stage = Stage(side, clients, info.round, steps, work.batches_per_step)
         self._generators = [
             torch.Generator().manual_seed(torch_seed(info.seed, f"{purpose}/torch", client, info.round))
@@ -127,14 +130,14 @@ class _Gradients:
         self.stats = side.network.place(side.network.variables)["stats"].expand(len(clients), -1)
         self._batches = np.zeros(len(clients), np.int64)
         self._grad_samples = np.zeros(len(clients), np.int64)
-        self.in_new_step = False  # and no gradient was taken in it yet
+        self.in_new_step = False  # no gradient has been taken in this step yet
         self._losses: Tensor | None = None  # of the first gradient
-        self._step_losses: list[Tensor] = []  # of the first rows, those at work, in each step
+        self._step_losses: list[Tensor] = []  # of the active rows, for each step
         self._span: SpanKernel | None = None
         self._weights: kernels.Weights | None = None
 
     def context(self, info: Info, num_rows: int) -> Context:
-        """What the first of the clients may know."""
+        """Return the context of the first `num_rows` clients."""
         network = self._side.network
         sizes = torch.from_numpy(self._sizes[:num_rows]).to(network.device, network.dtype).unsqueeze(1)
         return Context(
@@ -151,7 +154,7 @@ class _Gradients:
         )
 
     def look(self, look: Callable[[Tensor], Tree]) -> Tree:
-        """What each client sees in its own inputs, of which they have different numbers: one at a time."""
+        """Return what `look` computes from each client's inputs, one client at a time because their numbers differ."""
         seen = [look(samples.x) for samples in self._stage.samples]
         return {name: torch.stack([each[name] for each in seen]) for name in seen[0]}
 
@@ -166,25 +169,25 @@ class _Gradients:
         return out
 
     def begin(self, work: Work, y: Tensor) -> None:
-        """Training starts at y, which is to be moved in place; in another form, where there is one that is faster."""
+        """Start training at y, which is updated in place; use the span kernel where that is faster."""
         if work.affine and not work.gradient and not work.penalty:
             self._span = self._batched.span(y, self._stage.samples, self._stage.num_seen)
 
     def finish(self) -> None:
-        """Training is over: y is where it led."""
+        """End training: write the trained weights to y."""
         if self._span is not None:
             self._span.finish()
             self._span = None
 
     def step(self, y: Tensor, batch: _Handle, affine: Affine) -> None:
-        """Move y in place, without a gradient in between."""
+        """Update y in place, without materialising the gradient."""
         if self._span is not None and self._span.takes(affine):
             num_rows = len(self.stats)
             self._count(self._stage.lengths(batch.step, batch.which, num_rows))
             self._note(self._span.step(*self._stage.places(batch.step, batch.which, num_rows), affine))
             return
         self.finish()
-        if self._weights is None or self._weights.y is not y:  # it is the same in most steps
+        if self._weights is None or self._weights.y is not y:  # the same tensor in most steps
             self._weights = kernels.Weights(y, self._side.network.layout.views(y))
         losses, self.stats = self._batched.step(self._weights, self.stats, self._batch(batch), affine, self._penalty)
         self._note(losses)
@@ -201,7 +204,7 @@ class _Gradients:
         return batch._replace(generators=self._generators[:num_rows])
 
     def _over_all(self, x: Tensor, out: Tensor) -> Tensor:
-        """Clients have different numbers of samples, and many: one at a time."""
+        """Return full-batch losses, one client at a time because their sizes differ and are large."""
         self._count(self._sizes[: len(x)])
         losses = []
         for i in range(len(x)):
@@ -228,5 +231,5 @@ class _Gradients:
     def _count(self, num_samples: np.ndarray) -> None:
         num_rows = len(num_samples)
         self._grad_samples[:num_rows] += num_samples
-        # core.effort.num_batches, of all at once
+        # core.effort.num_batches, vectorised
         self._batches[:num_rows] += -(-num_samples // self._longest[:num_rows])

@@ -1,4 +1,4 @@
-"""Exchanges in blocks of clients, as rows `[C, P]`: who is in which block, and what becomes of it."""
+"""Run exchanges in blocks of clients, as rows `[C, P]`: divide clients into blocks and merge their results."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from fedge.engines.kernels.assemble import Batched
 
 
 class Size(Protocol):
-    """What blocks may be like."""
+    """Limits on blocks."""
 
-    num_rows: int  # the most clients in one
-    masks: bool  # which may have batches of different sizes
+    num_rows: int  # maximum number of clients in a block
+    masks: bool  # whether clients of a block may have batches of different sizes
 
 
 Content = tuple[Mapping[str, Any], Tree]
-"""Plain values (numbers, texts, lists and dicts of them) and tensors: what goes into a task, and what comes out."""
+"""Input or output of a task: plain values (numbers, strings, lists and dicts of them) and tensors."""
 
 
 class Workers(Size, Protocol):
-    """What performs tasks: this process, or worker processes."""
+    """Something that performs tasks: this process, or worker processes."""
 
     def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
-        """The results of tasks in their order; `shared` is for all of them."""
+        """Yield the results of tasks in order; `shared` is the same for all tasks."""
 
 
 class Rows(NamedTuple):
-    """The clients of a block. They may be asked by different exchanges, for the same work."""
+    """The clients of a block. They may belong to different exchanges with the same work."""
 
     clients: list[int]
-    asked: list[int]  # by which exchange each is asked
+    asked: list[int]  # index of each client's exchange
 
 
 class Found(NamedTuple):
-    """What became of a block."""
+    """The result of a block."""
 
     parts: dict[int, PartialReply]  # its part in each exchange
-    kept: Tree  # what its clients keep: rows, or nothing if that has not changed
+    kept: Tree  # private state of its clients as rows; empty if unchanged
 
 
 Find = Callable[[Sequence[Reduction], Sequence[Rows]], Generator[Found, None, None]]
-"""Does the blocks of several exchanges, and says what became of each, in order."""
+"""Runs the blocks of several exchanges and yields the result of each, in order."""
 
 
 def run_in_blocks(
@@ -65,7 +65,7 @@ def run_in_blocks(
     infos: Sequence[Info],
     find: Find,
 ) -> list[Reply]:
-    """Exchanges as an engine with blocks runs them: parts are merged in the blocks' order, whichever was done first."""
+    """Run exchanges in blocks. Parts are merged in the order of the blocks, whichever finishes first."""
     replies, server, clients = [], sides.server, sides.clients
     for requests in disjoint([server.send(exchange, info) for exchange, info in zip(exchanges, infos, strict=True)]):
         reductions = [Reduction(server, request) for request in requests]
@@ -83,7 +83,7 @@ def run_in_blocks(
 
 
 def disjoint(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """Requests that can be worked on at once: what a client keeps of one is there for the next."""
+    """Group requests with disjoint cohorts, so that a client's private state from one is there for the next."""
     group: list[Request] = []
     seen: set[int] = set()
     for request in requests:
@@ -96,8 +96,8 @@ def disjoint(requests: Sequence[Request]) -> Iterator[list[Request]]:
 
 
 def divide_requests(sides: BothSides, requests: Sequence[Request], size: Size) -> list[Rows]:
-    """The cohorts of exchanges in blocks. Those that ask for the same share them: cells have few clients each."""
-    groups: dict[tuple[str, Info, object], dict[int, int]] = {}  # by which exchange each client is asked
+    """Divide the cohorts of exchanges into blocks. Exchanges with the same work share blocks, as cells are small."""
+    groups: dict[tuple[str, Info, object], dict[int, int]] = {}  # the exchange of each client
     for number, request in enumerate(requests):
         asked = groups.setdefault(_question(request), {})
         asked.update(dict.fromkeys(sides.server.present(request.exchange), number))
@@ -109,7 +109,7 @@ def divide_requests(sides: BothSides, requests: Sequence[Request], size: Size) -
 
 
 def divide(clients: ClientSide, work: Work, ids: Sequence[int], info: Info, size: Size) -> list[list[int]]:
-    """Clients in blocks, those with most steps first. Without masks the clients of a block have batches alike."""
+    """Divide clients into blocks, most steps first. Without masks, all clients of a block have equal batch sizes."""
     shapes = {client: _shape(clients, work, client, info) for client in ids}
     groups: dict[object, list[int]] = {}
     for client in sorted(shapes, key=lambda client: tuple(-part for part in shapes[client])):
@@ -123,7 +123,7 @@ def divide(clients: ClientSide, work: Work, ids: Sequence[int], info: Info, size
 
 
 def answer(sides: BothSides, batched: Batched, requests: Mapping[int, Request], block: Rows, kept: Tree) -> Found:
-    """A block's part in each exchange, and what its clients keep."""
+    """Run a block and return its part in each exchange and its clients' private state."""
     clients, first = sides.clients, requests[block.asked[0]]
     work, down, info = first.exchange.work, first.exchange.down, first.info
     ids, numbers = block.clients, list(dict.fromkeys(block.asked))
@@ -138,7 +138,7 @@ def answer(sides: BothSides, batched: Batched, requests: Mapping[int, Request], 
     for number in numbers:
         mine = [row for row, asked in enumerate(block.asked) if asked == number]
         span = slice(mine[0], mine[-1] + 1)
-        # As a rule they are side by side, and need not be copied.
+        # Usually the rows are contiguous and need not be copied.
         which = span if span.stop - span.start == len(mine) else mine
         own = {name: value[which] for name, value in upload.items()}
         parts[number] = _reduce(sides.server, requests[number], [answers[row] for row in mine], own)
@@ -153,7 +153,7 @@ def read_kept(clients: ClientSide, ids: Sequence[int]) -> Tree:
 
 
 def _write_kept(held: Sequence[HeldState], block: Rows, found: Found) -> None:
-    """Write what clients keep whose answers were accepted."""
+    """Write the private state of clients whose answers were not rejected."""
     rejected = {bad.answer.client for part in found.parts.values() for bad in part.bad}
     for i, (client, number) in enumerate(zip(block.clients, block.asked, strict=True)):
         if found.kept and client not in rejected:
@@ -161,14 +161,14 @@ def _write_kept(held: Sequence[HeldState], block: Rows, found: Found) -> None:
 
 
 def _question(request: Request) -> tuple[str, Info, object]:
-    """What is asked, but for who is asked and by which model: (work, info, shapes of `down`)."""
+    """Return what identifies a request apart from clients and model: (work, info, shapes of `down`)."""
     exchange = request.exchange
     shapes = tuple((name, value.shape, value.dtype) for name, value in sorted(exchange.down.items()))
     return exchange.work, request.info._replace(cohort=()), shapes
 
 
 def _reduce(server: ServerSide, request: Request, answers: Sequence[Answer], upload: Tree) -> PartialReply:
-    """Some clients' part in an exchange; their uploads are rows."""
+    """Reduce the answers of some clients, whose uploads are rows, to their part in an exchange."""
     reduction, name, down = Reduction(server, request), request.exchange.work, request.exchange.down
     work = server.algorithm.works[name]
     if work.codec is None:
@@ -181,7 +181,7 @@ def _reduce(server: ServerSide, request: Request, answers: Sequence[Answer], upl
 
 
 def _shape(clients: ClientSide, work: Work, client: int, info: Info) -> tuple[int, ...]:
-    """Return how many steps a client takes, with batches of which sizes; two alike have batches alike."""
+    """Return the steps and batch sizes of a client; clients with equal results have equal batch sizes."""
     if not work.trains:
         return 0, 0
     size = clients.data.num_samples(client, info.round)

@@ -1,4 +1,4 @@
-"""Server and clients in one process, as a simulation has them."""
+"""Server and clients of a simulation, in one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedge.data.clients import Samples
 
 
 class BothSides(NamedTuple):
-    """What a simulated engine is given. Only messages of the algorithm pass from one side to the other."""
+    """The two sides of a simulated run. Only the algorithm's messages pass between them."""
 
     server: ServerSide
     clients: ClientSide

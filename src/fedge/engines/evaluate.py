@@ -1,6 +1,6 @@
-"""Evaluation in groups of clients, and of a test set in pieces: how engines with blocks answer questions.
+"""Evaluation in engines with blocks: clients in groups, and a test set in pieces.
 
-Each measure has two halves: one divides the work and puts the results together, the other is a task for a worker.
+Each measure has two halves: one divides the work and combines the results, the other is a task for a worker.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fedge.engines.blocks import Content, Workers, divide, read_kept
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 
-_CLIENTS = 32  # whose data is looked at in one task, where one model is for all
+_CLIENTS = 32  # clients per task, if one model is evaluated for all
 
 Meta = Mapping[str, Any]
 
 
 def needed(test: Samples | None) -> Samples:
-    """Return the server's test set; a ConfigError if it has none."""
+    """Return the server's test set. Raises ConfigError if it has none."""
     if test is None or not len(test):
         raise ConfigError('evaluate.at: the server has no test set; set evaluate.at = "clients"')
     return test
@@ -42,7 +42,7 @@ def evaluate_test(sides: BothSides, workers: Workers, variables: Tree) -> Sums:
 
 
 def evaluate_clients(sides: BothSides, workers: Workers, question: Question, info: Info) -> dict[int, Sums]:
-    """Return each client's answer to a question; clients without such data are left out."""
+    """Return each client's answer to a question; clients without data for it are omitted."""
     clients, told = sides.clients, {**question.told(), **info.told()}
     if question.measure in ("test", "train", "validation"):
         items: Iterator[Content] = (({"clients": part, **told}, {}) for part in _parts(question.clients, _CLIENTS))
@@ -57,14 +57,14 @@ def evaluate_clients(sides: BothSides, workers: Workers, question: Question, inf
 
 
 def measure_central(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
-    """Do a task of `evaluate_test`: one piece of the test set."""
+    """Perform a task of `evaluate_test`: one piece of the test set."""
     found = score_piece(sides.clients.network, shared, needed(sides.test), meta["start"], sides.clients.metrics)
     numbers = {name: value for name, value in found.items() if not is_vector(name)}
     return numbers, {name: value for name, value in found.items() if is_vector(name)}
 
 
 def measure_common(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
-    """Do a task of `evaluate_clients` where one model is for all: one pass over the data of some clients."""
+    """Perform a task of `evaluate_clients` with one model for all: one pass over the data of some clients."""
     clients, network, round = sides.clients, sides.clients.network, meta["round"]
     looked = ((client, measured_on(clients.data, meta["measure"], client, round)) for client in meta["clients"])
     sets = {client: samples for client, samples in looked if len(samples)}
@@ -79,7 +79,7 @@ def measure_common(sides: BothSides, batched: Batched, shared: Tree, meta: Meta,
 
 
 def measure_own(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
-    """Do a task of `evaluate_clients` where each has its own model: a block of clients."""
+    """Perform a task of `evaluate_clients` with a model per client: a block of clients."""
     clients, algorithm = sides.clients, sides.clients.algorithm
     ids, info = meta["clients"], Info(**{name: meta[name] for name in Info._fields if name != "cohort"})
     if meta["measure"] == "trained":
@@ -96,7 +96,7 @@ def measure_own(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, te
 
 
 def _outputs(batched: Batched, variables: Tree, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return what each client's model says of its inputs, padded: in evaluation mode nothing depends on that."""
+    """Return each client's outputs for its inputs. Inputs are padded, which has no effect in evaluation mode."""
     x, stats = (block_work.as_rows(variables[name], len(inputs)) for name in ("x", "stats"))
     longest = max(len(each) for each in inputs)
     padded = inputs[0].new_zeros(len(inputs), longest, *inputs[0].shape[1:])
@@ -109,7 +109,7 @@ def _outputs(batched: Batched, variables: Tree, inputs: Sequence[Tensor]) -> lis
 
 
 def _columns(found: Mapping[int, Sums]) -> Content:
-    """Return the sums of some clients as plain columns and, of vectors, rows, ready to travel."""
+    """Return the sums of some clients in serialisable form: scalars as columns, vectors as rows."""
     names = next(iter(found.values()), {})
     columns = {name: [each[name] for each in found.values()] for name in names}
     numbers = {name: column for name, column in columns.items() if not is_vector(name)}

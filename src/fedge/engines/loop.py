@@ -1,4 +1,4 @@
-"""One client at a time, through autograd: the definition of correct."""
+"""The `loop` engine: one client at a time, through autograd. It is the definition of correct."""
 
 from __future__ import annotations
 

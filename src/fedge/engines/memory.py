@@ -1,17 +1,17 @@
-"""What a process does with memory that it has freed."""
+"""Control whether glibc keeps freed memory or returns it to the system."""
 
 from __future__ import annotations
 
 import ctypes
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt's names for them
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt's parameter numbers
 
 
 def keep_freed_memory(num_bytes: int = 1 << 30) -> None:
-    """Let glibc reuse blocks up to this size instead of giving them back to the system after every operation.
+    """Let glibc reuse blocks up to this size instead of returning them to the system after every operation.
 
-    Optimiser steps make and drop vectors of megabytes; fetching the pages anew each time doubles their cost. Other C
-    libraries have no such setting and need none.
+    Optimiser steps allocate and free vectors of megabytes; fetching their pages each time doubles the cost. Other C
+    libraries do not have this setting and do not need it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -20,9 +20,9 @@ def keep_freed_memory(num_bytes: int = 1 << 30) -> None:
 
 
 def return_freed_memory() -> None:
-    """Give freed memory back to the system now, where glibc would keep it for later.
+    """Return freed memory to the system now; glibc would keep it for later.
 
-    Buffers of several threads lie among one another, so that glibc itself gives back only what is at the end.
+    Buffers of several threads are interleaved, so glibc on its own returns only what is at the end of the heap.
     """
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:

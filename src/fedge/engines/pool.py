@@ -1,9 +1,9 @@
-"""Blocks of clients on worker processes: what `block` does, on several processors, with the same result bit for bit.
+"""The `pool` engine: `block` on several worker processes, with bit-identical results.
 
-Workers are forked, so that data, model and kernels are there without being loaded or sent. What changes goes through
-shared memory: one arena holds what all tasks of a call share, and every task under way has another, its slot, for what
-goes in and what comes out. Private state is read and written by the parent alone. So a worker that dies leaves nothing
-half done: another does its task again.
+Workers are forked, so they inherit data, model and kernels without loading or sending them. What changes goes through
+shared memory: one arena holds what all tasks of a call share, and every task in flight has its own arena, a slot, for
+its inputs and results. Only the parent reads and writes private state, so a worker that dies leaves nothing half done:
+another repeats its task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 from fedge.engines.memory import keep_freed_memory
-from fedge.engines.silence import Silence
+from fedge.engines.stall_detection import Silence
 from fedge.engines.task_queue import STALL_S, TASKS_PER_WORKER, Task, TaskQueue
 from fedge.engines.tasks import Failure, Meta
 
@@ -42,7 +42,7 @@ _FORK = get_context("fork")
 
 
 class _Call(msgspec.Struct, array_like=True):
-    """What a worker is asked; the tensors lie in the arenas."""
+    """A request to a worker; the tensors are in the arenas."""
 
     kind: str
     meta: dict[str, Any]
@@ -52,7 +52,7 @@ class _Call(msgspec.Struct, array_like=True):
 
 
 class _Result(msgspec.Struct, array_like=True, tag=True):
-    """What it found; the tensors lie in the slot."""
+    """A worker's result; the tensors are in the slot."""
 
     meta: dict[str, Any]
     tensors: Placements
@@ -82,7 +82,7 @@ class _Worker:
             self.connection.send_bytes(task.call())
 
     def end(self) -> str:
-        """End it if it lives; says how it ended. It can be killed at any moment, as it shares no lock."""
+        """Kill the process if it is alive, and return how it ended. It shares no lock, so killing it is always safe."""
         self.process.kill()
         self.process.join()
         self.connection.close()
@@ -92,7 +92,7 @@ class _Worker:
 
 
 class Pool(TaskQueue[_Task]):
-    """Workers are processes of this machine."""
+    """A task queue whose workers are processes of this machine."""
 
     def __init__(
         self,
@@ -107,22 +107,22 @@ class Pool(TaskQueue[_Task]):
         self._batched = batched
         self._shared = Arena()
         self._slots = [Arena() for _ in range(TASKS_PER_WORKER * num_workers)]
-        self._free: deque[int] = deque()  # of the slots
+        self._free: deque[int] = deque()  # slots
         self._workers: list[_Worker] = []
 
     def close(self) -> None:
-        """End the workers and give up the shared memory."""
+        """End the workers and release the shared memory."""
         self._end_workers()
         for arena in (self._shared, *self._slots):
             arena.close()
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory in use: all that the processes need beside what each of them has for itself."""
+        """Shared memory in use, which all processes need in addition to their private memory."""
         return sum(arena.num_bytes for arena in (self._shared, *self._slots))
 
     def most_shared_bytes(self, num_exchanges: int = 1) -> int:
-        """What that can grow to, with so many exchanges at once."""
+        """Return the most shared memory that can be in use with this many exchanges at once."""
         down, given, found = tasks.largest(self._sides, self.num_rows, num_exchanges)
         shared = end_of(arrange(tasks.share([down] * num_exchanges)))
         slot = end_of(arrange(found, end_of(arrange(given))))
@@ -152,7 +152,7 @@ class Pool(TaskQueue[_Task]):
         for worker in [worker for worker in self._workers if worker.task is None]:
             if worker.process.is_alive():
                 return worker
-            self._bury(worker)
+            self._discard(worker)
         if len(self._workers) == self._num_workers:
             return None
         self._workers.append(self._start_worker())
@@ -164,24 +164,24 @@ class Pool(TaskQueue[_Task]):
         for worker in busy:
             if not heard:
                 if self._stalled(worker.silence, "worker process", worker.task):
-                    self._bury(worker, f"did not run for {self._stall_s:g} s")
+                    self._discard(worker, f"did not run for {self._stall_s:g} s")
             elif worker.connection in heard or worker.process.sentinel in heard:
-                self._hear(worker)
+                self._receive(worker)
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         assert worker.task
         try:
             if not worker.connection.poll():
                 raise EOFError
             message = worker.connection.recv_bytes()
         except (EOFError, OSError):
-            self._bury(worker)
+            self._discard(worker)
         else:
             worker.task.outcome = msgspec.msgpack.decode(message, type=_Result | Failure)
             worker.task = None
 
-    def _bury(self, worker: _Worker, why: str | None = None) -> None:
-        """Do without a worker that is dead, or not worth waiting for; another starts when there is something to do."""
+    def _discard(self, worker: _Worker, why: str | None = None) -> None:
+        """Remove a dead or stalled worker; another one starts when there is a task for it."""
         self._workers.remove(worker)
         end, task = worker.end(), worker.task
         if task is None:
@@ -195,7 +195,7 @@ class Pool(TaskQueue[_Task]):
         process = _FORK.Process(
             target=_serve,
             args=(theirs, inherited, os.getpid(), self._sides, self._batched, self._shared, self._slots),
-            daemon=True,  # at the latest it is ended when this process exits
+            daemon=True,  # ends with this process at the latest
         )
         try:
             with _forking():
@@ -207,7 +207,7 @@ class Pool(TaskQueue[_Task]):
                 f"got: {error.strerror or error}; lower engine.workers"
             ) from error
         finally:
-            theirs.close()  # so that the worker's end is the end of the messages
+            theirs.close()  # so that the pipe closes when the worker ends
         return _Worker(process, ours)
 
     def _end_workers(self) -> None:
@@ -217,11 +217,10 @@ class Pool(TaskQueue[_Task]):
 
 @contextmanager
 def _forking() -> Iterator[None]:
-    """Ctrl-C waits until a new worker ignores it.
+    """Block Ctrl-C until a new worker ignores it, and silence Python's warning about forking with threads.
 
-    Python warns of forking while there are other threads, as locks that they hold stay locked in the child. A worker
-    takes no lock that they could hold: it computes, on one thread, and talks to nobody but its parent; it prints
-    nothing, and ends without cleaning up.
+    Python warns because locks held by other threads stay locked in the child. A worker takes no lock that they could
+    hold: it computes on one thread, talks to nobody but its parent, prints nothing, and ends without cleaning up.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -241,14 +240,14 @@ def _serve(
     common: Arena,
     slots: Sequence[Arena],
 ) -> None:
-    """What a worker does until it is ended, or its parent is."""
+    """The main loop of a worker, until it or its parent ends."""
     try:
         _settle_in(inherited, parent)
         while True:
             call = msgspec.msgpack.decode(connection.recv_bytes(), type=_Call)
             connection.send_bytes(_work(call, sides, batched, common, slots[call.slot]))
     finally:
-        os._exit(0)  # nothing that was inherited is flushed or torn down: it is the parent's
+        os._exit(0)  # do not flush or tear down inherited objects: they are the parent's
 
 
 def _settle_in(inherited: Sequence[Connection], parent: int) -> None:
@@ -256,9 +255,9 @@ def _settle_in(inherited: Sequence[Connection], parent: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent(parent)
-    for other in inherited:  # as long as one of them is open, a worker would not notice that the parent is gone
+    for other in inherited:  # while one is open, a worker would not notice that the parent is gone
         other.close()
-    gc.freeze()  # looking for garbage in what was inherited would copy it all
+    gc.freeze()  # garbage collection would copy all inherited memory
     keep_freed_memory()
     torch.set_num_threads(1)
 
@@ -268,5 +267,5 @@ def _work(call: _Call, sides: BothSides, batched: Batched, common: Arena, slot: 
         shared, tensors = common.get(call.shared), slot.get(call.tensors)
         meta, found = tasks.perform(call.kind, sides, batched, shared, call.meta, tensors)
         return msgspec.msgpack.encode(_Result(dict(meta), slot.put(found, end_of(call.tensors))))
-    except BaseException as error:  # also what would end a process: the parent should hear of it
+    except BaseException as error:  # including exceptions that end a process: the parent must be told
         return msgspec.msgpack.encode(Failure.of(error))

@@ -1,11 +1,11 @@
-"""Blocks of clients on a Ray cluster: what `block` does, on several machines, with the same result bit for bit.
+"""The `ray` engine: `block` on the machines of a Ray cluster, with bit-identical results.
 
-Workers are actors. The clients' data lies once on each node, in Ray's object store, where all workers of the node read
-it without a copy; so does what all tasks of a call share. All else travels with the task. Private state is read and
-written by the driver alone. So a worker that is lost, or a node with all its workers, leaves nothing half done: others
-do their tasks again.
+Workers are actors. The clients' data is stored once per node, in Ray's object store, where all workers of the node read
+it without a copy; so is what all tasks of a call share. Everything else is sent with the task. Only the driver reads
+and writes private state, so losing a worker, or a node with all its workers, leaves nothing half done: others repeat
+their tasks.
 
-Algorithms and models travel as code, by Ray's cloudpickle: a cluster is trusted.
+Algorithms and models are sent as code, by Ray's cloudpickle: a cluster is trusted.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched, assemble
 from fedge.engines.memory import keep_freed_memory
-from fedge.engines.silence import Silence
+from fedge.engines.stall_detection import Silence
 from fedge.engines.task_queue import MOST_LOSSES, STALL_S, Task, TaskQueue
 from fedge.engines.tasks import Failure, Meta
 
 Arrays = Mapping[str, np.ndarray]
-"""A tree as it travels: Ray hands arrays out where they lie, read-only."""
+"""A tree as Ray transports it: Ray returns arrays read-only, without copying."""
 
-_PATIENCE_S = 60.0  # for a worker to start while none is at work, before a person is told
-_ANSWER_S = 10.0  # for a cluster to take a call
-_ALIGNMENT = 64  # as torch allocates: kernels may sum in an order that depends on alignment
+_PATIENCE_S = 60.0  # to wait for a first worker before telling the user
+_ANSWER_S = 10.0  # timeout for connecting to a cluster
+_ALIGNMENT = 64  # as torch allocates: the summation order of kernels may depend on alignment
 
 
 @dataclass
 class _Task(Task):
-    shared: Any  # a reference, as all that is Any here, but for actors
+    shared: Any  # a Ray object reference, like every Any here except actors
     arrays: Arrays
 
 
 @dataclass(eq=False)
 class _Worker:
-    """An actor that is idle (nothing is due), at a task, or asked whether it lives (something is due, but no task)."""
+    """An actor that is idle (`due` is None), at a task, or being asked whether it is alive (`due` without a task)."""
 
     actor: Any
-    due: Any = None  # what it will say next
+    due: Any = None  # its next answer
     task: _Task | None = None
     started: bool = False
-    heard: bool = False  # just now: it lives
-    silence: Silence | None = None  # of an actor on the driver's own node: processes of others cannot be looked at
+    heard: bool = False  # it has just answered, so it is alive
+    silence: Silence | None = None  # only on the driver's node: processes of other nodes cannot be observed
 
     @property
     def asked(self) -> bool:
@@ -74,10 +74,10 @@ class _Worker:
 
 
 class Ray(TaskQueue[_Task]):
-    """Workers are actors.
+    """A task queue whose workers are Ray actors.
 
-    They run on the cluster that this process has joined, else on one that RAY_ADDRESS names or that `ray start` has
-    started on this machine, else on one that starts and ends with them.
+    They run on the cluster that this process has joined, else on the one named by RAY_ADDRESS or started by `ray start`
+    on this machine, else on a temporary cluster that starts and ends with them.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class Ray(TaskQueue[_Task]):
     ) -> None:
         self._ray = _need_ray()
         super().__init__(sides, num_rows, _batched(sides).masks, num_workers, notice, stall_s)
-        self._connected = False  # to a cluster, by this engine
-        self._make_actor: Callable[[], Any] | None = None  # known once there is a cluster that has the job
+        self._connected = False  # whether this engine joined the cluster
+        self._make_actor: Callable[[], Any] | None = None  # set once the data is in the cluster's object store
         self._workers: list[_Worker] = []
-        self._num_failures = 0  # of workers in a row that did not start
+        self._num_failures = 0  # consecutive workers that did not start
 
     def close(self) -> None:
-        """End the workers, and leave the cluster if this engine joined it; one that it started ends."""
+        """End the workers, and leave the cluster if this engine joined it. A cluster that it started ends."""
         self._end_workers()
         self._make_actor = None
         if self._connected:
@@ -115,7 +115,7 @@ class Ray(TaskQueue[_Task]):
         return meta, _tree(arrays)
 
     def _settle(self) -> Callable[[], Any]:
-        """Find a cluster and put the job into its object store; returns what makes an actor that has it."""
+        """Find a cluster, put data and model into its object store, and return a function that makes an actor."""
         ray = self._ray
         if not ray.is_initialized():
             self._connected = True
@@ -124,24 +124,24 @@ class Ray(TaskQueue[_Task]):
         if num_cpus < self._num_workers:
             self._notice(
                 f"engine: the Ray cluster has {num_cpus:g} CPUs for {self._num_workers} workers; "
-                "those that get one do all the work"
+                "only workers that get a CPU will run"
             )
-        files = _UserFiles(loaded_files())  # first in what is sent: workers cannot import them
+        files = _UserFiles(loaded_files())  # sent first, because workers cannot import them
         ray.util.register_serializer(Tensor, serializer=_array, deserializer=_tensor)
         try:
             data = ray.put((files, self._sides.clients.data, self._sides.test))
         finally:
             ray.util.deregister_serializer(Tensor)
-        # Of these every worker has tensors of its own: modules count batches in some of theirs.
+        # Every worker gets its own copy of these tensors: modules count batches in some of them.
         server, clients, _ = self._sides
         parts = ray.put((files, server, {**clients._asdict(), "data": None, "kept": None}))
         make = ray.remote(num_cpus=1)(_Actor).remote
         return lambda: make(parts, data)
 
     def _hand_out(self) -> None:
-        """Give tasks to workers that live, of the others ask as many whether they do, and start what is missing.
+        """Give tasks to workers known to be alive, ask idle ones whether they are, and start missing ones.
 
-        A task is given to none that was idle for a while: it may be lost, and the task would be blamed for it.
+        A worker that was idle gets no task before it has answered: it may be lost, and the task would be blamed.
         """
         for worker in self._workers:
             if worker.heard and self._waiting:
@@ -151,7 +151,7 @@ class Ray(TaskQueue[_Task]):
         num_asked = sum(worker.asked and worker.started for worker in self._workers)
         for worker in [each for each in self._workers if each.due is None][: max(0, len(self._waiting) - num_asked)]:
             worker.ask()
-        # One that is starting may wait for a CPU for ever: it stands in for another new one, not for an idle one.
+        # A starting worker may wait for a CPU forever: it counts as a new worker, not as an idle one.
         num_missing = len(self._waiting) - sum(worker.asked for worker in self._workers)
         for _ in range(min(num_missing, self._num_workers - len(self._workers))):
             assert self._make_actor is not None
@@ -167,13 +167,13 @@ class Ray(TaskQueue[_Task]):
         if not heard:
             for worker in due.values():
                 if worker.silence and self._stalled(worker.silence, "Ray worker process", worker.task):
-                    with suppress(OSError):  # a stopped process would not obey Ray, and keep its CPU
+                    with suppress(OSError):  # Ray cannot end a stopped process, which would keep its CPU
                         os.kill(worker.silence.pid, signal.SIGKILL)
-                    self._bury(worker, f"did not run for {self._stall_s:g} s")
+                    self._discard(worker, f"did not run for {self._stall_s:g} s")
         for reference in heard:
-            self._hear(due[reference])
+            self._receive(due[reference])
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         kinds = self._ray.exceptions
         try:
             said = self._ray.get(worker.due)
@@ -184,7 +184,7 @@ class Ray(TaskQueue[_Task]):
             kinds.OutOfMemoryError,
             kinds.WorkerCrashedError,
         ) as error:
-            self._bury(worker, _reason(error))
+            self._discard(worker, _reason(error))
             return
         if worker.task:
             worker.task.outcome = said
@@ -196,8 +196,8 @@ class Ray(TaskQueue[_Task]):
         worker.due = worker.task = None
         worker.started = worker.heard = True
 
-    def _bury(self, worker: _Worker, why: str) -> None:
-        """Do without a worker that is lost; another takes its place when there is something to do."""
+    def _discard(self, worker: _Worker, why: str) -> None:
+        """Remove a lost worker; another takes its place when there is a task for it."""
         self._end(worker)
         if worker.task is not None:
             self._lose(worker.task, "a Ray worker", f"was lost ({why})")
@@ -212,7 +212,7 @@ class Ray(TaskQueue[_Task]):
             )
 
     def _end(self, worker: _Worker) -> None:
-        """Also one that is lost: it may be out of reach only."""
+        """End a worker, even a lost one: it may only be unreachable."""
         self._workers.remove(worker)
         self._ray.kill(worker.actor)
 
@@ -222,7 +222,7 @@ class Ray(TaskQueue[_Task]):
 
 
 class _UserFiles:
-    """Users' files of the driver; unpickled in a worker, they are loaded there."""
+    """The driver's user files; unpickling them in a worker loads them there."""
 
     def __init__(self, files: list[tuple[str, dict[str, bytes]]]) -> None:
         self._files = files
@@ -232,7 +232,7 @@ class _UserFiles:
 
 
 class _Actor:
-    """A worker, where it works."""
+    """The worker inside an actor."""
 
     def __init__(
         self, parts: tuple[Any, ServerSide, dict[str, Any]], data: tuple[Any, Clients, Samples | None]
@@ -251,12 +251,12 @@ class _Actor:
         try:
             meta, found = tasks.perform(kind, self._sides, self._batched, _tree(shared), meta, _tree(arrays))
             return meta, _arrays(found)
-        except BaseException as error:  # also what would end a process: the driver should hear of it
+        except BaseException as error:  # including exceptions that end a process: the driver must be told
             return Failure.of(error)
 
 
 def _batched(sides: BothSides) -> Batched:
-    """The same in the driver, which makes blocks that suit it, and in every worker."""
+    """Return the batched model, the same in the driver and in every worker. Raises ModelError if there is none."""
     found = assemble(sides.clients.network, sides.clients.probe())
     if isinstance(found, str):
         raise ModelError(f"expected a model that can run in blocks, but {found}; set engine.name = loop")
@@ -276,15 +276,15 @@ def _array(value: Tensor) -> np.ndarray:
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    """Where the array lies, if kernels sum there as they do anywhere: Ray aligns all but small ones."""
+    """Return a tensor that shares the array's memory, or a copy if it is not aligned, as with small arrays."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that torch would let one write to it: nothing changes its inputs here
+        warnings.simplefilter("ignore")  # torch warns that the array is not writable; nothing writes to it
         value = torch.from_numpy(array)
     return value if value.data_ptr() % _ALIGNMENT == 0 else value.clone()
 
 
 def _reason(error: Exception) -> str:
-    """The gist of what Ray has to say, which is several paragraphs of advice."""
+    """Return the last sentence of Ray's message, which is several paragraphs of advice."""
     return str(error).strip().splitlines()[-1].strip().partition(". ")[0].rstrip(".")
 
 
@@ -294,7 +294,7 @@ def _node() -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of what decides on the bits."""
+    """Return the versions that determine results bit by bit."""
     return {"fedge": getattr(sys.modules["fedge"], "__version__", "unknown"), "torch": str(torch.__version__)}
 
 
@@ -308,7 +308,7 @@ def _check_versions(found: Mapping[str, str]) -> None:
 
 
 def _need_ray() -> Any:
-    """The package, or what to install."""
+    """Return the ray package. Raises ConfigError if it is not installed."""
     try:
         return import_module("ray")
     except ImportError:
@@ -325,7 +325,7 @@ def _connect(ray: Any, num_workers: int) -> None:
     quiet = {"log_to_driver": False, "logging_level": "error"}
     try:
         ray.init(num_cpus=num_workers, include_dashboard=False, **quiet)
-    except ValueError:  # a cluster that runs has the CPUs that it has
+    except ValueError:  # an existing cluster does not accept num_cpus
         try:
             ray.init(**quiet)
         except ConnectionError as error:
@@ -336,10 +336,10 @@ def _connect(ray: Any, num_workers: int) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Ray itself would try for many minutes."""
+    """Raise a ConfigError if no cluster answers at an address; Ray itself would retry for many minutes."""
     host, _, port = address.rpartition(":")
-    if "://" in address:  # Ray's client: its objects lie in another machine's memory
-        problem = "this is another kind of address"
+    if "://" in address:  # Ray Client: its objects are in another machine's memory
+        problem = "this is an address of Ray Client"
     else:
         try:
             socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
@@ -347,6 +347,6 @@ def _check_address(address: str) -> None:
         except (OSError, ValueError) as error:
             problem = str(error)
     raise ConfigError(
-        f"RAY_ADDRESS: expected host:port of a Ray cluster that this machine is a node of, got {address} ({problem}); "
+        f"RAY_ADDRESS: expected host:port of a Ray cluster that includes this machine, got {address} ({problem}); "
         "start the cluster, or unset RAY_ADDRESS to have one started here"
     )

@@ -1,7 +1,7 @@
-"""Workers that can be lost at any moment: what `pool` and `ray` share.
+"""A task queue for workers that can be lost at any moment: the common part of `pool` and `ray`.
 
-Tasks are handed out one at a time, and their results are taken in the order of the tasks, whichever was done first. One
-whose worker is lost, or has stalled, is done again by another, and given up when it has cost three.
+Tasks are handed out one at a time, and results are returned in the order of the tasks, whichever finishes first. A task
+whose worker is lost or stalls is repeated by another worker, and fails after three losses.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from fedge.engines import tasks
 from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.evaluate import evaluate_clients, evaluate_test
-from fedge.engines.silence import NUM_CHECKS, Silence
+from fedge.engines.stall_detection import NUM_CHECKS, Silence
 from fedge.engines.tasks import Failure, Meta
 
 MOST_LOSSES = 3
 STALL_S = 60.0
-TASKS_PER_WORKER = 2  # under way, so that few wait for the one whose result is due
+TASKS_PER_WORKER = 2  # tasks in flight, so that few workers wait for the next result in order
 
 
 @dataclass
 class Task:
-    """What a worker is asked, and what it says."""
+    """A request to a worker, and its outcome."""
 
     kind: str
     meta: Meta
-    num_losses: int = field(default=0, init=False)  # of workers that were at it
-    outcome: Any = field(default=None, init=False)  # a Failure, or what the engine can `_open`
+    num_losses: int = field(default=0, init=False)  # workers lost while performing it
+    outcome: Any = field(default=None, init=False)  # a Failure, or a result for `_open`
 
 
 SomeTask = TypeVar("SomeTask", bound=Task)
 
 
 class TaskQueue(ABC, Generic[SomeTask]):
-    """Runs exchanges in blocks of at most `num_rows` clients, on `num_workers` workers. They start when needed."""
+    """Runs exchanges in blocks of at most `num_rows` clients on `num_workers` workers, which start when needed."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class TaskQueue(ABC, Generic[SomeTask]):
         notice: Callable[[str], None],
         stall_s: float,
     ) -> None:
-        """`notice` is told what a person should know, such as that a worker was replaced; `stall_s`: see `_stalled`."""
+        """`notice` receives messages for the user, such as that a worker was replaced; `stall_s`: see `_stalled`."""
         self._sides, self._num_workers, self._notice, self._stall_s = sides, num_workers, notice, stall_s
         self.num_rows, self.masks = num_rows, masks
-        self._waiting: deque[SomeTask] = deque()  # those that no worker is at
+        self._waiting: deque[SomeTask] = deque()  # not yet given to a worker
         self._mapping = False
 
     def __enter__(self) -> Self:
@@ -67,7 +67,7 @@ class TaskQueue(ABC, Generic[SomeTask]):
 
     @abstractmethod
     def close(self) -> None:
-        """End the workers, and give up what they need."""
+        """End the workers and release their resources."""
 
     def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
         return tasks.run(self._sides, self, exchanges, infos)
@@ -79,12 +79,12 @@ class TaskQueue(ABC, Generic[SomeTask]):
         return evaluate_test(self._sides, self, variables)
 
     def map(self, kind: str, shared: Tree, items: Iterable[Content]) -> Generator[Content, None, None]:
-        """The results of tasks of one kind, in their order. Their tensors are to be read, until the next is asked for.
+        """Yield the results of tasks of one kind, in order. Tensors are read-only and valid until the next result.
 
-        Items are asked for a few tasks ahead. If it is left before its end, the workers are ended with their tasks.
+        Items are consumed a few tasks ahead. Closing the generator early ends the workers and their tasks.
         """
         if self._mapping:
-            raise RuntimeError("an engine does one thing at a time: take all results of `map`, or close it")
+            raise RuntimeError("an engine runs one `map` at a time: consume all its results, or close it")
         self._mapping = True
         under_way, upcoming = deque[SomeTask](), iter(items)
         try:
@@ -114,54 +114,54 @@ class TaskQueue(ABC, Generic[SomeTask]):
 
     @property
     def _check_s(self) -> float:
-        """How long to wait for a word before looking whether workers have stalled."""
+        """Seconds to wait for a message before checking whether workers have stalled."""
         return self._stall_s / NUM_CHECKS
 
     def _stalled(self, silence: Silence, worker: str, task: SomeTask | None) -> bool:
-        """Return whether a worker has used no processor time for `stall_s`; the first sign of it is reported."""
+        """Return whether a worker has used no processor time for `stall_s`; the first silent check is reported."""
         num_checks = silence.check()
         if num_checks == 1:
             what = f" at {tasks.describe(task.kind, task.meta)}" if task else ""
             self._notice(
-                f"engine: {worker} {silence.pid} does not run{what}; if it stays so for engine.stall_s = "
-                f"{self._stall_s:g} s, it is replaced"
+                f"engine: {worker} {silence.pid} is not running{what}; it will be replaced after engine.stall_s = "
+                f"{self._stall_s:g} s without progress"
             )
         return num_checks >= NUM_CHECKS
 
     def _lose(self, task: SomeTask, worker: str, end: str) -> None:
-        """Have a task done again whose worker ended so, or give it up."""
+        """Requeue a task whose worker was lost, or make it fail after too many losses."""
         what = tasks.describe(task.kind, task.meta)
         task.num_losses += 1
         if task.num_losses < MOST_LOSSES:
             self._waiting.appendleft(task)
-            self._notice(f"engine: {worker} {end} at {what}; another does that again")
+            self._notice(f"engine: {worker} {end} at {what}; another worker repeats the task")
             return
         task.outcome = Failure.of(
             TrainingError(
                 f"{what}: expected {worker} to finish, but {MOST_LOSSES} in a row were lost; the last {end}. "
-                "As a rule memory has run out: lower engine.rows or engine.workers"
+                "Most likely memory has run out: lower engine.rows or engine.workers"
             )
         )
 
     @abstractmethod
     def _begin(self, kind: str, shared: Tree) -> Callable[[Meta, Tree], SomeTask]:
-        """Get ready for tasks of one kind, which share this; returns what makes one of meta and tensors."""
+        """Prepare for tasks of one kind with this shared tree; return a function that makes a task."""
 
     @abstractmethod
     def _hand_out(self) -> None:
-        """Give waiting tasks to workers, as far as there are any. None is queued at a worker."""
+        """Give waiting tasks to idle workers. Tasks are never queued at a worker."""
 
     @abstractmethod
     def _listen(self) -> None:
-        """Wait until a worker says something or is lost, for `_check_s` at most; then look for those that stalled."""
+        """Wait up to `_check_s` for a worker to answer or be lost; without either, check for stalled workers."""
 
     @abstractmethod
     def _open(self, task: SomeTask) -> Content:
-        """What came of a task."""
+        """Return the result of a task."""
 
     def _finish(self, task: SomeTask) -> None:
-        """The result has been taken."""
+        """Called when the caller is done with the result."""
 
     @abstractmethod
     def _end_workers(self) -> None:
-        """End them all, with the tasks that they are at."""
+        """End all workers with their tasks."""

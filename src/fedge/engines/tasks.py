@@ -1,7 +1,7 @@
-"""What workers can be asked to do, by name: plain values and tensors in, plain values and tensors out.
+"""The tasks of workers, by name: plain values and tensors in, plain values and tensors out.
 
-How these travel is not said here: every engine with workers has the same tasks. A worker has a job and its kernels, but
-not the clients' private state, which is read and written in one place only and travels with the task.
+All engines with workers share these tasks, whatever the transport. A worker has both sides and the kernels, but not the
+clients' private state, which only the parent reads and writes and which is sent with the task.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
 
 Meta = Mapping[str, Any]
-"""Plain values: numbers, texts, and lists and dicts of them."""
+"""Plain values: numbers, strings, and lists and dicts of them."""
 
 Task = Callable[[BothSides, Batched, Tree, Meta, Tree], Content]
-"""(sides, batched, what all tasks of one call share, meta, tensors) -> content."""
+"""(sides, batched, tree shared by all tasks of a call, meta, tensors) -> content."""
 
 _NUM_NAMED = 8
 
 
 def perform(kind: str, sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
-    """Do what is asked of a worker."""
-    sides = sides._replace(clients=sides.clients._replace(kept=_Elsewhere()))
+    """Perform a task in a worker."""
+    sides = sides._replace(clients=sides.clients._replace(kept=_NoPrivateState()))
     return TASKS[kind](sides, batched, shared, meta, tensors)
 
 
 def run(sides: BothSides, workers: Workers, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
-    """Exchanges as an engine runs them, with the blocks of all of them as tasks."""
+    """Run exchanges with their blocks as tasks."""
 
     def find(reductions: Sequence[Reduction], blocks: Sequence[Rows]) -> Generator[Found, None, None]:
         shared = share([reduction.request.exchange.down for reduction in reductions])
@@ -57,7 +57,7 @@ def run(sides: BothSides, workers: Workers, exchanges: Sequence[Exchange], infos
 
 
 def describe(kind: str, meta: Meta) -> str:
-    """A task, for a person who has to find out what is wrong with it."""
+    """Return a description of a task for error messages."""
     if not (clients := meta.get("clients")):
         return f"the task {kind!r}"
     rest = len(clients) - _NUM_NAMED
@@ -65,23 +65,23 @@ def describe(kind: str, meta: Meta) -> str:
 
 
 def share(downs: Sequence[Tree]) -> Tree:
-    """What the tasks "answer" to several exchanges share."""
+    """Return the tree that all "answer" tasks of several exchanges share."""
     return {name: value for i, down in enumerate(downs) for name, value in nest(str(i), down).items()}
 
 
 def ask(reductions: Sequence[Reduction], block: Rows) -> Meta:
-    """The task "answer": a block's part in the exchanges whose `down` are the shared ones with these numbers.
+    """Return the meta of an "answer" task: the block, and the exchanges by their index in the shared tree.
 
-    Its tensors are the private state of the block's clients. Of exchanges whose uploads the parent holds, they are
-    handed on as they are.
+    The task's tensors are the private state of the block's clients. Exchanges in `holding` return uploads unreduced,
+    because the parent collects them.
     """
-    told = msgspec.structs.asdict(reductions[block.asked[0]].request.meta())  # all that ask the block say the same
+    told = msgspec.structs.asdict(reductions[block.asked[0]].request.meta())  # the same for all exchanges of the block
     holding = [number for number in sorted(set(block.asked)) if reductions[number].holds]
     return {"request": told, "holding": holding, **block._asdict()}
 
 
 def largest(sides: BothSides, num_rows: int, num_exchanges: int = 1) -> tuple[Tree, Tree, Tree]:
-    """(`down` of an exchange, what goes into a task "answer", what comes out): in shape the most they can be."""
+    """Return upper bounds, as meta tensors, of (`down`, inputs of an "answer" task, its results)."""
     server, network = sides.server, sides.clients.network
     slots = server.algorithm.slots
     down = {name: _shape(network.dtype, network.layout.size(slot.kind)) for name, slot in slots.items()}
@@ -95,7 +95,7 @@ def largest(sides: BothSides, num_rows: int, num_exchanges: int = 1) -> tuple[Tr
 
     template = server.algorithm.keep(network.variables)
     kept = {name: _shape(value.dtype, num_rows, *value.shape) for name, value in template.items()}
-    # As a sum of means, which are of one size, and of rows, it is the most if all exchanges but one have a single row.
+    # Means have a fixed size and uploads grow with rows, so the maximum is one large exchange and single-row others.
     others = min(num_rows, num_exchanges) - 1
     found = nest("kept", kept) | nest("0", part(num_rows - others))
     for number in range(1, others + 1):
@@ -114,7 +114,7 @@ def _answer(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensor
 
 
 def write_found(found: Found) -> Content:
-    """What became of a block, ready to travel."""
+    """Return the result of a block in serialisable form."""
     parts = {str(number): write_part(part) for number, part in found.parts.items()}
     tensors = nest("kept", found.kept)
     for number, (_, held) in parts.items():
@@ -123,13 +123,13 @@ def write_found(found: Found) -> Content:
 
 
 def read_found(meta: Meta, tensors: Tree) -> Found:
-    """What the task "answer" found."""
+    """Return the result of an "answer" task from its serialisable form."""
     parts = {int(number): read_part(plain, pick(number, tensors)) for number, plain in meta["parts"].items()}
     return Found(parts, pick("kept", tensors))
 
 
 def write_part(part: PartialReply) -> Content:
-    """A part, ready to travel."""
+    """Return a partial reply in serialisable form."""
     mean = part.mean
     meta = {
         "answers": [_write_one(each) for each in part.answers],
@@ -152,7 +152,7 @@ def write_part(part: PartialReply) -> Content:
 
 
 def read_part(meta: Meta, tensors: Tree) -> PartialReply:
-    """The part that travelled. The means lie in the tensors' memory, all else is a copy."""
+    """Return a partial reply from its serialisable form. Means are views of the tensors; the rest is copied."""
     uploads = {name: rows.clone() for name, rows in pick("uploads", tensors).items()}
     return PartialReply(
         [_read_one(each) for each in meta["answers"]],
@@ -188,18 +188,18 @@ _ERRORS: dict[str, type[Exception]] = {
     for kind in (MemoryError, *vars(errors).values())
     if isinstance(kind, type) and issubclass(kind, (MemoryError, FedgeError))
 }
-"""Errors that mean the same in the parent as in a worker."""
+"""Errors of a worker that the parent raises again by name."""
 
 
 class Failure(msgspec.Struct, array_like=True, tag=True):
-    """Why it found nothing: an error, by the name of its class if that is a known one."""
+    """An error in a worker, with the name of its class if the parent knows it."""
 
     name: str | None
     text: str
 
     @staticmethod
     def of(error: BaseException) -> Failure:
-        """Of an error that people can act on its message, of any other all that is known."""
+        """Describe an error: its message if the user can act on it, else the full traceback."""
         name = next((kind.__name__ for kind in type(error).__mro__ if _ERRORS.get(kind.__name__) is kind), None)
         if isinstance(error, FedgeError):
             return Failure(name, str(error))
@@ -209,14 +209,18 @@ class Failure(msgspec.Struct, array_like=True, tag=True):
         return RuntimeError(self.text) if self.name is None else _ERRORS[self.name](self.text)
 
 
-class _Elsewhere:
-    """In place of the store of private state: a worker's copy would be out of date, and say nothing of it."""
+class _NoPrivateState:
+    """Replaces the store of private state in workers, whose copy would be silently out of date."""
 
     def read(self, client: int) -> NoReturn:
-        raise RuntimeError(f"a worker cannot read what client {client} keeps: hand it over with the task's tensors")
+        raise RuntimeError(
+            f"a worker cannot read the private state of client {client}: pass it with the task's tensors"
+        )
 
     def write(self, client: int, tree: Tree) -> NoReturn:
-        raise RuntimeError(f"a worker cannot write what client {client} keeps: return it among the task's tensors")
+        raise RuntimeError(
+            f"a worker cannot write the private state of client {client}: return it among the task's tensors"
+        )
 
 
 TASKS: dict[str, Task] = {
@@ -225,4 +229,4 @@ TASKS: dict[str, Task] = {
     "common": evaluate.measure_common,
     "own": evaluate.measure_own,
 }
-"""What there is to ask, by name."""
+"""All tasks by name."""

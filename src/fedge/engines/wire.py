@@ -1,7 +1,7 @@
-"""`loop` with every exchange turned into bytes and back: proof that an algorithm can travel.
+"""The `wire` engine: `loop` with every exchange encoded and decoded, to prove that an algorithm works over a network.
 
-The client side has an algorithm and a model of its own, made anew from the configuration: names and numbers cross the
-wire, never code.
+The client side has its own algorithm and model, rebuilt from the configuration: names and numbers cross the wire, never
+code.
 """
 
 from __future__ import annotations

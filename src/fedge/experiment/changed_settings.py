@@ -1,4 +1,4 @@
-"""Which settings of a run may change when it is resumed."""
+"""Check which settings of a run may change when it is resumed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fedge.core.errors import ConfigError
 from fedge.runs.read import Run
 
 _SAME = ("name", "seed", "seeds", "data", "model", "personal", "codec", "cluster")
-"""A run that changes these is another run, unless only options change that do not affect results."""
+"""Settings that identify a run: changing them makes another run, unless the changed options do not affect results."""
 _OF_THE_END = ("rounds", "target", "budget")
-"""Settings that decide how far a run goes and what its summary has."""
+"""Settings that determine when a run ends and what its summary contains."""
 
 
 def changed_config(path: Path, changes: Sequence[str] | Mapping[str, Any]) -> Config:
-    """Return the configuration of a run with changes on top; a ConfigError for those that would make it another run."""
+    """Return the configuration of a run with changes applied. Raises ConfigError if they would make another run."""
     before = configuration.parse(Run(path).config)
     values = changes if isinstance(changes, Mapping) else configuration.assignments(changes)
     config = configuration.parse(configuration.change(configuration.plain(before), values))
@@ -27,7 +27,7 @@ def changed_config(path: Path, changes: Sequence[str] | Mapping[str, Any]) -> Co
 
 
 def check_same_run(before: Config, config: Config) -> None:
-    """Raise a ConfigError that names every setting which must stay as a run has it, and would change."""
+    """Raise a ConfigError that names every setting that would change although it must not."""
     had, wanted = configuration.effective(before), configuration.effective(config)
     fixed = [name for name in _SAME if had[name] != wanted[name]]
     if type(before.algorithm) is not type(config.algorithm):
@@ -41,14 +41,14 @@ def check_same_run(before: Config, config: Config) -> None:
 
 
 def check_takes_effect(before: Config, config: Config, trained: int) -> None:
-    """Raise a ConfigError that names every changed setting which no round is left to use.
+    """Raise a ConfigError that names every changed setting without effect because no round is left to use it.
 
-    Else the configuration of a complete run would have values that it was not made with.
+    Otherwise the configuration of a complete run would have values that it was not made with.
     """
     if unused := settings_without_rounds(before, config, trained):
         raise ConfigError(
             *(
-                f"{name}: changes nothing, since all {trained} rounds are done; set rounds above {trained} as well"
+                f"{name}: has no effect, since all {trained} rounds are done; also set rounds above {trained}"
                 for name in unused
             )
         )

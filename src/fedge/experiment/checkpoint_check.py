@@ -1,4 +1,4 @@
-"""Whether a checkpoint is one of this run: what it holds has the names, types and shapes that the run needs."""
+"""Check that a checkpoint belongs to a run: its entries have the names, types and shapes that the run needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CheckpointMeta(msgspec.Struct):
 def check_checkpoint(
     file: Path, tensors: Tree, meta: Mapping[str, Any], fresh: Tree, totals: Mapping[str, Any]
 ) -> None:
-    """Raise a RunError that names file and field unless the run, whose state at its start is `fresh`, can use it."""
+    """Raise a RunError that names file and field unless the run, whose initial state is `fresh`, can use it."""
     try:
         found = msgspec.convert(meta, CheckpointMeta)
     except msgspec.ValidationError as error:
@@ -45,7 +45,9 @@ def check_checkpoint(
             raise _foreign(file, f"{name} is missing")
     for name, value in tensors.items():
         expected = fresh.get(_of_base(name))
-        if expected is None and name not in _LEDGER and not name.startswith("server."):  # whose state may gain entries
+        if (
+            expected is None and name not in _LEDGER and not name.startswith("server.")
+        ):  # the server's state may gain entries
             raise _foreign(file, f"{name} is unknown")
         if expected is not None and (value.dtype != expected.dtype or not _fits(value.shape, expected.shape)):
             raise _foreign(
@@ -56,18 +58,18 @@ def check_checkpoint(
     for ids, *others in (("ledger.ids", "ledger.accounts", "ledger.joules"), ("users.ids", "users.accuracy")):
         for name in others:
             if tensors[ids].ndim != 1 or tensors[name].shape[:1] != tensors[ids].shape:
-                raise _foreign(file, f"{name}: expected as many rows as {ids} has entries")
+                raise _foreign(file, f"{name}: expected one row per entry of {ids}")
 
 
 def _of_base(name: str) -> str:
-    """The state of a cell has the entries of the common one."""
+    """Return the name of the same entry in the base state; a cell's state has the same entries."""
     server, _, rest = name.partition(".")
     cell, _, entry = rest.partition(".")
     return f"{server}.base.{entry}" if server == "server" and cell.isdecimal() else name
 
 
 def _fits(found: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    """A state of one row may have become one of a row for each client."""
+    """Return whether shapes match; one row may have grown to a row per client."""
     return found == expected or (expected[:1] == (1,) and found[1:] == expected[1:])
 
 

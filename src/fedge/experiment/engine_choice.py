@@ -1,4 +1,4 @@
-"""Which engine runs an experiment."""
+"""Choose the engine of an experiment."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from fedge.engines.wire import Wire
 
 
 class Chosen(NamedTuple):
-    """An engine, and what there is to report about it."""
+    """An engine and facts about it."""
 
     engine: Engine
-    facts: Mapping[str, object]  # for the record
+    facts: Mapping[str, object]  # recorded in environment.json
     close: Callable[[], None] = lambda: None
 
 
@@ -37,9 +37,9 @@ def choose(
     notice: Notice,
     rebuild: Callable[[], ClientSide] | None = None,
 ) -> Chosen:
-    """Return the engine for cohorts of about `num_selected` clients. `rows` is what a resumed run had before.
+    """Return the engine for cohorts of about `num_selected` clients. `rows` is the block size of a resumed run.
 
-    `rebuild` makes the clients' side anew, for an engine in which nothing but bytes passes between the sides.
+    `rebuild` builds a separate clients' side, for the engine in which only bytes pass between the sides.
     """
     num_rows = options.rows or rows or suggest_rows(sides.server, num_selected)
     if options.name == "loop":
@@ -57,7 +57,7 @@ def choose(
     if options.name == "block" or (options.name == "auto" and (workers == 1 or options.device != "cpu")):
         return Chosen(Block(sides, batched, num_rows), {**facts, "engine": "block"})
     if options.name == "ray":
-        from fedge.engines.ray import Ray  # an extra
+        from fedge.engines.ray import Ray  # an optional extra
 
         ray = Ray(sides, num_rows, workers, notice, options.stall_s)
         return Chosen(ray, {**facts, "workers": workers}, ray.close)
@@ -69,11 +69,11 @@ def choose(
 
 
 def check_device(options: EngineOptions) -> str:
-    """Return the device that clients compute on; a ConfigError if this machine does not have it."""
+    """Return the device that clients compute on. Raises ConfigError if this machine does not have it."""
     has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not has[options.device]:
         there = ", ".join(name for name, present in has.items() if present)
-        raise ConfigError(f"engine.device: torch finds no {options.device} on this machine; it has {there}")
+        raise ConfigError(f"engine.device: torch finds no {options.device} on this machine; available: {there}")
     if options.device == "mps" and options.dtype == "float64":
         raise ConfigError("engine.dtype: mps has no float64; use float32, or engine.device = cpu")
     return options.device

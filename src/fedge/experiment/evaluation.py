@@ -1,4 +1,4 @@
-"""What is measured of a model, round by round."""
+"""Evaluation of models, round by round."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from fedge.core.placement import settle
 from fedge.core.question import Measure, Question, Sums, add_up, means
 from fedge.core.server_side import ServerSide
 
-_ADVICE = (
-    'If training has diverged lower algorithm.learning_rate; to go without bad answers set reduce.on_bad = "reject"'
-)
+_ADVICE = 'If training has diverged, lower algorithm.learning_rate; to skip bad answers set reduce.on_bad = "reject"'
 
 
 class Evaluation:
-    """Measures states of the server as the options ask; remembers each client's accuracy of the last time."""
+    """Measures server states as configured, and stores each client's last measured accuracy."""
 
     def __init__(
         self, options: EvaluateOptions, server: ServerSide, engine: Engine, has_test: bool, has_validation: bool = False
@@ -38,7 +36,7 @@ class Evaluation:
         self.user_accuracies: dict[int, float] = {}
 
     def measure(self, state: Tree, info: Info) -> dict[str, Any]:
-        """Return fields of a round's record; `info.cohort` are the users to measure if only some are selected."""
+        """Return metrics as fields of a round's record. With users = "selected", `info.cohort` are those users."""
         options, server = self._options, self._server
         variables = server.algorithm.model(state, server.variables)
         everybody = range(info.num_clients)
@@ -63,7 +61,7 @@ class Evaluation:
             whose = info.cohort if options.users == "selected" else everybody
             if server.algorithm.personal or server.algorithm.adapt:
                 found = self._ask("user", variables, whose, info)
-            elif self._at == "server":  # else clients have tested it already: there is one model for all
+            elif self._at == "server":  # otherwise clients have already tested the only model
                 found = self._ask("test", variables, whose, info)
             self.user_accuracies = _accuracies({client: found[client] for client in whose if client in found})
             metrics |= self._over_users("user_accuracy", self.user_accuracies)
@@ -74,7 +72,7 @@ class Evaluation:
         return metrics | {"evaluated_at": self._at}
 
     def _on_training_data(self, answers: Mapping[int, Sums], test_loss: float | None) -> dict[str, float]:
-        """Return accuracy and loss on all training data, and how far that loss is from the one on test data."""
+        """Return accuracy and loss on all training data, and the generalisation gap."""
         trained = self._over_clients(answers, "training")
         names = {"accuracy": "train_accuracy", "loss": "train_eval_loss"}
         found = {names[name]: value for name, value in trained.items()}
@@ -87,12 +85,12 @@ class Evaluation:
         return self._accepted(Question(measure, variables, clients), info)
 
     def _ask_trained(self, state: Tree, clients: Sequence[int], info: Info) -> dict[int, Sums]:
-        """Ask for the model that each client reaches in one round of local training; nothing is kept of it."""
+        """Evaluate the model that each client reaches in one round of local training, without storing anything."""
         server = self._server
         found: dict[int, Sums] = {}
         left = [client for client in clients if server.clients.sizes[client]]
         while left:
-            # The server may ask one part of a cohort after another.
+            # The server may ask a cohort in several parts.
             exchange = first_exchange(server.algorithm, state, info._replace(cohort=tuple(left)))
             request = server.send(exchange, info)
             asked = sorted(set(exchange.cohort).intersection(left))
@@ -102,7 +100,7 @@ class Evaluation:
         return found
 
     def _accepted(self, question: Question, info: Info) -> dict[int, Sums]:
-        """Return the answers that pass the gate; with on_bad = "stop", a TrainingError for one that does not."""
+        """Return the answers that pass the gate. With on_bad = "stop", raises TrainingError for one that does not."""
         found: dict[int, Sums] = {}
         question = question._replace(down=settle(question.down))
         for client, answer in self._engine.evaluate(question, info).items():
@@ -118,23 +116,25 @@ class Evaluation:
         return problem_of_sums(self._server.clients, client, measure, answer, self._server.metrics)
 
     def _means(self, sums: Sums) -> dict[str, float]:
-        """Return accuracy and loss, and the values of metrics that the sums are of."""
+        """Return accuracy, loss and the values of the metrics whose sums are given."""
         found = means(sums)
         if sums.keys() >= self._server.metrics.lengths.keys() and np.isfinite(found["loss"]):
             found |= self._server.metrics.values(sums)
         return found
 
     def _over_clients(self, answers: Mapping[int, Sums], what: str) -> dict[str, float]:
-        """Return the means over all samples of all clients whose answers count.
+        """Return the means over all samples of all clients with accepted answers.
 
-        Without any, a DataError, or nothing if bad answers are to cost only themselves.
+        Without any answer, raises DataError, or returns nothing with on_bad = "reject".
         """
         if not answers and self._stops:
-            raise DataError(f"evaluate: no client answered with its {what} data; do any clients have some?")
+            raise DataError(
+                f"evaluate: no client answered with its {what} data; check that some clients have {what} data"
+            )
         return self._means(add_up(answers.values())) if answers else {}
 
     def _over_users(self, name: str, accuracies: Mapping[int, float]) -> dict[str, float]:
-        """Return statistics over all clients, and over those that are not noisy if some are."""
+        """Return statistics over all clients, and over clean clients if some are noisy."""
         if not accuracies:
             return {}
         values = np.array(list(accuracies.values()))

@@ -1,4 +1,4 @@
-"""How the inputs of a networked run are normalised if clients exchange sums: found once, and kept on disk."""
+"""Input normalisation of a networked run from the clients' sums: computed once, and stored on disk."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ FILE = "checkpoint/scaled.json"
 
 
 class InputScaling:
-    """The mean and deviation of all clients' inputs, from the sums of those that are there when a round begins."""
+    """Mean and deviation of all clients' inputs, from the sums of the clients connected when a round begins."""
 
     def __init__(self, run: Path, part: ServerPart) -> None:
-        """Read what an earlier server has found. Raises RunError if the file is damaged."""
+        """Read the scaling computed by an earlier server, if any. Raises RunError if the file is damaged."""
         self._file, self._part = run / FILE, part
         data = files.read_bytes(self._file)
         self.found = None if data is None else self._decode(data)
 
     def is_due(self, enough: bool) -> bool:
-        """Return whether it is to be found now; `enough`: the round has as many clients as it needs."""
+        """Return whether to compute the scaling now; `enough`: the round has the clients that it needs."""
         return self._part.plan.sums and self.found is None and enough
 
     def find(self, moments: Mapping[int, InputMoments]) -> Scaled:
-        """Find it from clients' sums, durably: a restarted server must not find another."""
+        """Compute the scaling from clients' sums and store it durably: a restarted server must use the same."""
         every = combine(_tree(each) for _, each in sorted(moments.items()))
         scaling = normaliser_of(every, self._part.shape).scaling()
         assert isinstance(scaling.mean, list)
@@ -45,14 +45,14 @@ class InputScaling:
         return scaled
 
     def apply(self, samples: Samples) -> Samples:
-        """Return samples as the model gets them; as they are if nothing is found, or to be."""
+        """Return normalised samples; unchanged if there is no scaling."""
         if self.found is None:
             return samples
         normalise = Scaling(mean=self.found.mean, std=self.found.std).normaliser(self._part.shape)
         return Samples(normalise(samples.x), samples.y)
 
     def problem(self, moments: InputMoments | None, facts: Facts) -> str | None:
-        """Return why the sums that a client registers cannot be right."""
+        """Return why the sums that a client registers are invalid; None if they are valid."""
         if not self._part.plan.sums:
             return None
         if moments is None:
@@ -62,9 +62,9 @@ class InputScaling:
     def _decode(self, data: bytes) -> Scaled:
         try:
             return msgspec.json.decode(data, type=Scaled)
-        except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
+        except (ValueError, RecursionError) as error:  # msgspec's errors and UnicodeDecodeError
             raise RunError(
-                f"{self._file} is damaged: {error}; put back a copy of it, since clients would be normalised otherwise"
+                f"{self._file} is damaged: {error}; put back a copy of it, since another scaling would change results"
             ) from None
 
 

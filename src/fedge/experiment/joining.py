@@ -1,4 +1,4 @@
-"""A client of a run whose server is elsewhere: what `fedge client` starts."""
+"""A networked client, started by `fedge client`."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from fedge.net.views import ClientView
 from fedge.runs.code import hash_code
 from fedge.runs.environment import environment
 
-_KEPT_BYTES = 32 << 20  # a device may have little memory: what a large model frees is given back
+_KEPT_BYTES = 32 << 20  # devices may have little memory: larger freed blocks are returned to the system
 
 
 def join(options: ClientOptions, view: ClientView) -> None:
-    """Take part in a run until it is complete. Raises a FedgeError if a person has to act."""
+    """Take part in a run until it is complete. Raises FedgeError if the user has to act."""
     keep_freed_memory(_KEPT_BYTES)
     torch.set_num_threads(options.threads or num_shared())
     identity = None if options.credentials_dir is None else load_client(options.credentials_dir)
     name = identity.name if identity else options.name
     if name is None:
-        raise ConfigError("--name: expected the client's name, since there is no certificate that has it")
+        raise ConfigError("--name: expected the client's name, since there is no certificate that contains it")
     for notice in identity.notices if identity else ():
         view.notice(notice)
     credentials = Credentials(identity.key, identity.certificate, identity.ca) if identity else None
@@ -79,9 +79,9 @@ class PlanBuilder:
             )(network.layout)
             metrics = MetricSet(load_metrics(told.metrics), data.task, data.num_outputs, network.dtype)
         for path, found in hash_code(sources).items():
-            # The owner's copy may have another name. Versions of packages were compared before they were loaded.
+            # The client's copy may have another name. Package versions were compared before loading.
             if isinstance(sources[path], bytes) and found not in told.files.values():
-                raise ConfigError(f"{path} is not the file that the server has; get the same one")
+                raise ConfigError(f"{path} differs from the server's file; get the same one")
         side = ClientSide(algorithm, network, data, kept, told.algorithm.batch_size, metrics)
         moments = _plain(data.moments()) if told.data.sums else None
         return Built(side, digests(told, network, algorithm), Facts(*data.facts), moments)
@@ -102,6 +102,6 @@ def _plain(moments: Tree) -> InputMoments:
 
 
 def _software() -> dict[str, str]:
-    """Return what the server is told of this client's software; it compares none of it."""
+    """Return the software versions that are reported to the server, for information only."""
     found = environment()
     return {name: str(found[name])[:100] for name in ("fedge", "torch", "cpu")}

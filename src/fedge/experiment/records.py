@@ -1,4 +1,4 @@
-"""The record of a round: who took part, and how much they did."""
+"""The record of a round: participants and training statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run has achieved so far, and what that cost."""
+"""Results of a run so far, and the costs to reach its target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedge.schedules import Plateau, Seen
 
 
 class Results:
-    """The last and the best of each metric, and the totals when the target was first reached."""
+    """The last and the best value of each metric, and the totals when the target was first reached."""
 
     def __init__(self, target: TargetOptions | None, own: OwnFields = NO_OWN_FIELDS) -> None:
         """`own` are the fields of the run's own metrics."""
@@ -22,30 +22,30 @@ class Results:
 
     @property
     def ended_by(self) -> str | None:
-        """What of the target ends the run now: `target`, where it is reached, or `patience`."""
+        """Why the target options end the run now: `target` or `patience`; None if they do not."""
         target = self._target
         if target and target.stop and self._to_target is not None:
             return "target"
         return "patience" if target and target.patience and self._plateau.waited >= target.patience else None
 
     def note(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
-        """Take in a round's record; `totals` include it."""
+        """Add a round's record; `totals` include it."""
         last, best = self.metrics["last"], self.metrics["best"]
         for name in (*METRICS, *self._own):
             if name in record:
                 last[name] = record[name]
                 best[name] = min(best.get(name, record[name]), record[name], key=describe(name, self._own).rank)
-        self._look(record, totals)
+        self._update(record, totals)
 
     def review(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Find what the target cost in the records: it may be another one than when they were written."""
+        """Recompute the costs to the target from the records: the target may have changed since they were written."""
         spent = dict.fromkeys(COSTS_TO_TARGET, 0)
         for record in records:
             spent = {name: before + (record.get(name) or 0) for name, before in spent.items()}
-            self._look(record, spent)
+            self._update(record, spent)
 
-    def _look(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
-        """See whether a round reached the target, and whether the validation metric still improves."""
+    def _update(self, record: Mapping[str, Any], totals: Mapping[str, float]) -> None:
+        """Check whether a round reached the target, and whether the validation metric still improves."""
         self._plateau = self._plateau.after(seen_of(record))
         if self._to_target is None and self._target and self._target.reached(record, self._own):
             self._to_target = {"rounds": record["round"], **{name: totals[name] for name in COSTS_TO_TARGET}}
@@ -62,6 +62,6 @@ class Results:
 
 
 def seen_of(record: Mapping[str, Any]) -> Seen:
-    """Return what schedules and patience look at in a round's record: never the test set."""
+    """Return the part of a round's record that schedules and patience may use: never the test set."""
     metric = "validation_accuracy" if "validation_accuracy" in record else "validation_loss"
     return Seen(record.get("train_loss"), record.get(metric), higher_is_better=describe(metric).better == "higher")

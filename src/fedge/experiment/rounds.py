@@ -1,4 +1,4 @@
-"""The rounds of one run, against clients of which the server knows only what they registered."""
+"""The rounds of one run. Of its clients, the server knows only what they registered."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from fedge.runs.pace import CommitPolicy
 from fedge.runs.read import Run
 
 Record = dict[str, Any]
-"""What is recorded of a round: see `fedge.core.fields`."""
+"""The record of a round: see `fedge.core.fields`."""
 
 
 class Surroundings(NamedTuple):
-    """What a run is given beside its configuration: in simulation and on a real network other ones."""
+    """What a run needs besides its configuration; it differs between simulation and a real network."""
 
     server: ServerSide
     engine: Engine
     world: World
     hierarchy: Hierarchy
     commits: Callable[[int], CommitPolicy]  # given the round of the last checkpoint
-    has_test: bool  # the engine can test models on a test set of the server's
+    has_test: bool  # the engine can evaluate models on a test set of the server
     tracer: Tracer | None = None
-    class_counts: Callable[[], np.ndarray] | None = None  # training samples of each client and class, where known
-    begin: Callable[[int], RegisteredClients] | None = None  # waits until a round can start; who has registered then
-    explain_silence: Callable[[], str] | None = None  # why nobody answers, and what to do; None: see the settings
+    class_counts: Callable[[], np.ndarray] | None = None  # training samples of each client and class, if known
+    begin: Callable[[int], RegisteredClients] | None = None  # waits until a round can start; returns its clients
+    explain_silence: Callable[[], str] | None = None  # why no client answers, and what to do
 
 
 class TrainingRun:
-    """A run: its state after some number of rounds."""
+    """A run in progress: its state after some number of rounds."""
 
     def __init__(
         self, config: Config, seed: int, given: Surroundings, directory: RunDirectory, progress: Progress
@@ -64,7 +64,7 @@ class TrainingRun:
         self._algorithm, self._num_clients = given.server.algorithm, len(given.server.clients.sizes)
         self._ledger = Ledger()
         self._round = 0
-        self._void_rounds = 0  # the last ones, without a break
+        self._void_rounds = 0  # consecutive, up to the last round
         self._seconds = 0.0
         self._stopped = False  # by a callback
         self._results = Results(config.target, given.server.metrics.fields)
@@ -77,7 +77,7 @@ class TrainingRun:
 
     @property
     def round(self) -> int:
-        """The last round that is done."""
+        """The last completed round."""
         return self._round
 
     def model(self) -> Tree:
@@ -90,9 +90,9 @@ class TrainingRun:
             pass
 
     def steps(self) -> Generator[Record, bool | None, None]:
-        """Train round by round: yield each record once it is written; sending True makes that round the last.
+        """Train round by round: yield each record once it is written. Sending True makes that round the last.
 
-        Closed in between, it saves the last round, and the run is left unfinished.
+        If the generator is closed early, it saves the last round and the run stays unfinished.
         """
         config, directory, progress = self._config, self._directory, self._progress
         progress.begin(str(directory.path), self._round + 1, config.rounds)
@@ -104,7 +104,7 @@ class TrainingRun:
             progress.round(record)
             if self._void_rounds >= config.edge.max_void_rounds:
                 self._save()
-                what = f"in {self._void_rounds} rounds one after another, as many as edge.max_void_rounds allows"
+                what = f"in {self._void_rounds} consecutive rounds, the limit of edge.max_void_rounds"
                 reason = self._explain(what, record.get("rejected", 0))
                 raise VoidError(f"{reason}, or raise edge.max_void_rounds")
             now = time.perf_counter()
@@ -120,11 +120,11 @@ class TrainingRun:
         self._save()
         records = Run(directory.path).rounds
         num_void = sum(bool(record.get("void")) for record in records)
-        if num_void == self._round:  # nothing was learned: that is no result, and must not look like one
+        if num_void == self._round:  # nothing was trained: this must not look like a result
             rejected = records[-1].get("rejected", 0) if records else 0
             raise VoidError(self._explain(f"in any of the {num_void} rounds", rejected))
         if num_void:
-            progress.notice(f"{directory.path}: nobody answered in {num_void} of {self._round} rounds")
+            progress.notice(f"{directory.path}: no client answered in {num_void} of {self._round} rounds")
         self._write_model()
         directory.write_clients(self._client_rows())
         summary = self._summary() | ({"void": num_void} if num_void else {})
@@ -136,7 +136,7 @@ class TrainingRun:
         self._round += 1
         if self._given.begin:
             self._register(self._given.begin(self._round))
-            began = time.perf_counter()  # the wait for clients is not part of the round
+            began = time.perf_counter()  # waiting for clients is not part of the round
         everyone = any(self._algorithm.asks_all(state, self._round) for state in self._hierarchy.states)
         cohorts = self._world.gather(self._round, everyone)
         info = self._info(sum(len(cohort.asked) for cohort in cohorts))
@@ -155,7 +155,7 @@ class TrainingRun:
         return record
 
     def _register(self, clients: RegisteredClients) -> None:
-        """Continue with the clients that have registered by now; the state grows with them."""
+        """Use the clients that have registered by now, and grow the state with them."""
         before, after = self._num_clients, len(clients.sizes)
         if after > before:
             self._hierarchy.grow(lambda state: self._algorithm.grow(state, before, after))
@@ -163,13 +163,13 @@ class TrainingRun:
         self._server.clients = clients
 
     def _explain(self, when: str, num_rejected: int) -> str:
-        """Say that nobody answered, why, and what to do."""
+        """Return a message that no client answered, why, and what to do."""
         explain = self._given.explain_silence
         why = explain() if explain and not num_rejected else _explain_silence(self._config, num_rejected)
-        return f"nobody answered {when}; {why}"
+        return f"no client answered {when}; {why}"
 
     def _learn(self, cohorts: Sequence[Cohort], info: Info) -> dict[int, Outcome]:
-        """The round of each cell in which somebody is present, all in one call of the engine."""
+        """Run the round of each cell with participants, all in one call of the engine."""
         tracer, hierarchy = self._given.tracer, self._hierarchy
         cells = [cohort.cell for cohort in cohorts if cohort.present]
         infos = [info._replace(cohort=cohort.present) for cohort in cohorts if cohort.present]
@@ -183,7 +183,7 @@ class TrainingRun:
         return dict(zip(cells, outcomes, strict=True))
 
     def _end(self, outcomes: Mapping[int, Outcome]) -> dict[str, Any]:
-        """Let time pass, cells agree and clients move; what the round cost, as fields of its record."""
+        """End the round: advance time, merge cells, move clients. Returns the costs as fields of its record."""
         edge, world = self._config.edge, self._world
         merges = edge.merges(self._round)
         by_cell = [outcome.replies for outcome in outcomes.values()]
@@ -202,15 +202,15 @@ class TrainingRun:
         return self._algorithm.model(state, self._server.variables)["x"]
 
     def _info(self, num_asked: int) -> Info:
-        """What the server says of this round."""
+        """Return the parameters of this round."""
         return info_of(
             self._config, self._seed, self._num_clients, num_asked, self._round, self._world.seconds, self._schedule
         )
 
     def _evaluate_if_due(self, info: Info) -> dict[str, float]:
-        """An evaluation waits until cells have agreed; that of the last round is of what a merge would result in.
+        """Evaluate if due. With cells, an evaluation waits for a merge; in the last round it uses a hypothetical merge.
 
-        Selected users are those that download the model next: the cohort of the next round.
+        Selected users are the clients that download the model next: the cohort of the next round.
         """
         config, every = self._config, self._config.evaluate.every
         last = self._round == config.rounds or config.budget.spent(self._ledger.totals)
@@ -223,7 +223,7 @@ class TrainingRun:
         return self._evaluation.measure(self._hierarchy.merged(), info._replace(cohort=users))
 
     def _client_rows(self) -> Iterator[dict[str, Any]]:
-        """One row for each client that took part or whose accuracy was measured in the last evaluation."""
+        """Yield one row for each client that took part or whose accuracy was measured in the last evaluation."""
         notes = self._algorithm.notes(self._hierarchy.merged()) if self._algorithm.notes else {}
         known = {name: values.expand(self._num_clients).tolist() for name, values in notes.items()}
         accounts = {row["client"]: row for row in self._ledger.clients()}
@@ -253,7 +253,7 @@ class TrainingRun:
         }
 
     def _write_model(self) -> None:
-        """Write the global model's tensors by their names, for those who have neither the data nor the program."""
+        """Write the global model's tensors by name, usable without the data and without fedge."""
         layout, variables = self._server.layout, self.model()
         tensors = {**layout.views(variables["x"]), **layout.views(variables["stats"], "stats")}
         self._directory.write_model(tensors)
@@ -285,7 +285,7 @@ class TrainingRun:
         self._round, self._seconds = meta["round"], meta["seconds"]
         self._results.metrics, self._void_rounds = meta["metrics"], meta["void_rounds"]
         self._num_clients = meta.get("num_clients", self._num_clients)
-        for quantity, fresh in self._schedule.items():  # a resumed run may have another schedule
+        for quantity, fresh in self._schedule.items():  # a resumed run may have a different schedule
             if (saved := meta.get("schedule", {}).get(quantity, {})).keys() == fresh.keys():
                 self._schedule[quantity] = saved
         if users := pick("users", tensors):
@@ -299,4 +299,4 @@ def _explain_silence(config: Config, num_rejected: int) -> str:
         return f'{num_rejected} answers of the last round were rejected: resume with reduce.on_bad = "stop" to see why'
     if edge.deadline_s is not None:
         return f"no client can meet edge.deadline_s = {edge.deadline_s:g}: raise it"
-    return "no client could be asked: see edge.availability and edge.dropout"
+    return "no client was available: see edge.availability and edge.dropout"

@@ -1,4 +1,4 @@
-"""What a server tells about its run: events, status and the registry's rows."""
+"""Telemetry of a server run: events, status and the registry's rows."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _EVENT_OF = {
     "committed": "commit",
     "void": "void",
 }
-"""Transitions that the event log has, by the state that they lead to."""
+"""Logged events by the state that a transition leads to."""
 
 
 class RunTelemetry:
-    """Logs events, publishes the status and writes the registry. `watch` is called before any of that."""
+    """Logs events, publishes the status and writes the registry. Call `watch` first."""
 
     _hub: Hub
     _engine: NetEngine
@@ -59,15 +59,15 @@ class RunTelemetry:
         self._run_id, self._num_rounds, self._registry, self._log = run, num_rounds, registry, log
         self._observer, self._on_transition = observer, on_transition
         self._status_file, self._writing_status = StatusFile(path / files.STATUS), asyncio.Lock()
-        self._disk_problem = ""  # the last one
-        self.complete = False  # whether clients know that the run is
+        self._disk_problem = ""  # the last one reported
+        self.complete = False  # the run is complete, and clients have been told
 
     def watch(self, hub: Hub, engine: NetEngine) -> None:
-        """Tell about these from now on."""
+        """Set the hub and the engine to report on."""
         self._hub, self._engine = hub, engine
 
     def append(self, event: str, **fields: Value) -> None:
-        """Log an event, and tell the observer of it."""
+        """Log an event and pass it to the observer."""
         told = {"round": self._engine.round_number or None, **fields}
         self._log.append(event, **told)
         if self._observer:
@@ -83,7 +83,7 @@ class RunTelemetry:
         self._on_transition(transition)
 
     def record(self, assignment: Assignment, conducted: Conducted) -> None:
-        """Note in the registry what became of each task."""
+        """Record the outcome of each task in the registry."""
         for row in task_rows(assignment, conducted, time.time()):
             self._registry.record(row)
 
@@ -116,7 +116,7 @@ class RunTelemetry:
             await asyncio.sleep(1.0)
 
     async def write_status(self) -> None:
-        """Write the status as it is now, and show it to the observer."""
+        """Write the current status and pass it to the observer."""
         async with self._writing_status:
             status = self._status()
             if self._observer:
@@ -124,18 +124,18 @@ class RunTelemetry:
             await self._try_to_write(partial(self._status_file.write, status))
 
     async def flush(self) -> None:
-        """Write what the registry has noted every few seconds, until cancelled, and return freed memory."""
+        """Flush the registry and return freed memory every few seconds, until cancelled."""
         before = 0
         while True:
             await asyncio.sleep(_FLUSH_S)
             await self._try_to_write(self._registry.flush)
             moved = self._hub.bytes_down + self._hub.bytes_up
-            if moved != before:  # what is freed are the buffers of payloads
+            if moved != before:  # payload buffers have been freed
                 await asyncio.to_thread(return_freed_memory)
             before = moved
 
     async def _try_to_write(self, write: Callable[[], None]) -> None:
-        """Write what can wait: of a full disk, the rounds find out as well."""
+        """Write something that can wait. A full disk is only logged, as it will also stop the rounds."""
         try:
             await asyncio.to_thread(write)
             self._disk_problem = ""
@@ -146,7 +146,7 @@ class RunTelemetry:
 
 
 def _size_and_seconds(task: ClientTask | None) -> dict[str, Value]:
-    """Return the bytes of an answer that has arrived, and how long the client took."""
+    """Return the size of an answer that has arrived, and the seconds that the client took."""
     if task is None or task.state not in (TaskState.SETTLED, TaskState.REJECTED):
         return {}
     spent = task.seconds()

@@ -1,4 +1,4 @@
-"""The run directory that belongs to an experiment file under `fedge server`."""
+"""The run directory of an experiment file under `fedge server`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ ServerRunStatus = Literal["new", "unfinished", "complete"]
 
 
 def is_server_run(path: Path) -> bool:
-    """Whether a run was made by `fedge server`, not by a simulation."""
+    """Return whether a run was made by `fedge server`, not by a simulation."""
     return (path / files.REGISTRY).is_file()
 
 
 def server_run_status(path: Path, config: Config) -> ServerRunStatus:
-    """Return what is at a path, at which `fedge server` is about to run a configuration.
+    """Return the status of the run at a path where `fedge server` is about to run a configuration.
 
-    Raises a RunError if it is a simulated run or damaged, and a ConfigError that names each setting of an unfinished or
-    complete run that must stay, and is another one in this configuration.
+    Raises RunError if the run is damaged or was made by a simulation, and ConfigError that names each setting that
+    would change although it must not.
     """
     if not (path / files.CONFIG).exists():
         return "new"
@@ -47,6 +47,6 @@ def server_run_status(path: Path, config: Config) -> ServerRunStatus:
 
 
 def _told(path: Path) -> bool:
-    """Return whether clients were told of the end; a server that was killed before has to be started again for that."""
+    """Return whether clients were told that the run is complete; if not, the server has to be started again."""
     status = read_status(path / files.STATUS)
     return status is None or status.state == DONE

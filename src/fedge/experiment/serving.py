@@ -1,4 +1,4 @@
-"""A run whose clients are elsewhere: the server that `fedge server` starts."""
+"""A networked run: the server started by `fedge server`."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def serve(
     on_transition: Observer = unobserved,
     on_port: Callable[[int], None] | None = None,
 ) -> Path:
-    """Run an experiment with clients that connect to `listen`, in a directory below `runs`; resume it if it is there.
+    """Run an experiment with clients that connect to `listen`, in a directory below `runs`; resume it if it exists.
 
-    Without `pki`, anybody on this machine may connect. `secret_seed` is that of a new run, instead of a random one.
+    Without `pki`, anybody on this machine may connect. `secret_seed` replaces the random seed of a new run.
     """
     check_networked(config)
     path = runs / config.name
@@ -80,7 +80,7 @@ def serve(
     if status == "complete":
         progress.notice(f"{path}: is complete already")
         return path
-    identity = None if pki is None else load_server(pki)  # before anything is written
+    identity = None if pki is None else load_server(pki)  # checked before anything is written
     revoked = None if pki is None else RevocationList(pki)
     with one_thread(config.engine.matmul_precision):
         seed = config.seed or 0
@@ -105,7 +105,7 @@ def serve(
 
 
 class _Opened(NamedTuple):
-    """What has to be closed at the end."""
+    """Resources that are closed at the end."""
 
     registry: Registry
     log: EventLog
@@ -114,7 +114,7 @@ class _Opened(NamedTuple):
 
 @contextmanager
 def _opening(path: Path, max_clients: int) -> Iterator[_Opened]:
-    """Open the registry, the event log and a thread for the network; in the end, the registry has what was noted."""
+    """Open the registry, the event log and a thread for the network; flush the registry at the end."""
     with ExitStack() as stack:
         registry = Registry.open(path / files.REGISTRY, max_clients)
         stack.callback(registry.close)
@@ -125,12 +125,12 @@ def _opening(path: Path, max_clients: int) -> Iterator[_Opened]:
             yield _Opened(registry, log, loop)
         finally:
             loop.stop()
-            with suppress(StorageError):  # telemetry must not hide why the server ends
+            with suppress(StorageError):  # telemetry must not hide the reason why the server ends
                 registry.flush()
 
 
 class _Server:
-    """All that one server run consists of."""
+    """One server run and all its parts."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Server:
             self._scaling.problem,
         )
         self._hub = Hub(terms, config.net, self._registry, self._telemetry, spool)
-        self._hub.expected.update(self._registry.names())  # those of the server before a restart
+        self._hub.expected.update(self._registry.names())  # clients from before a restart
         self._hub.scaled = self._scaling.found
         self._world = MeasuredWorld(
             config.selection, secret, config.net.over_selection, self._hub.connected, config.edge.joules
@@ -207,7 +207,7 @@ class _Server:
 
     @contextmanager
     def running(self, on_port: Callable[[int], None] | None) -> Iterator[None]:
-        """Listen for clients meanwhile."""
+        """Listen for clients inside this context."""
         running = self._loop.call(listen_at(self._hub, *self._address, self._credentials, renew=self._renew))
         if on_port:
             on_port(running.port)
@@ -219,12 +219,14 @@ class _Server:
             for work in beside:
                 work.cancel()
             self._loop.call(running.stop())
-            with suppress(StorageError):  # the next server empties it too
+            with suppress(StorageError):  # the next server clears it too
                 self._spool.clear()
 
     def train(self, progress: Progress) -> None:
-        """Run the rounds, and tell all clients when they are over."""
-        import_module("torch._dynamo")  # for arithmetic on the meta device: else the first round would wait for it
+        """Run the rounds, and tell all clients when the run is complete."""
+        import_module(
+            "torch._dynamo"
+        )  # needed for arithmetic on the meta device; imported now so that the first round does not wait
         config = self._setup.config
         for notice in self.notices:
             progress.notice(notice)
@@ -236,20 +238,20 @@ class _Server:
             raise VoidError(f"{error}\nThe run is kept: the same command resumes it") from None
         self._engine.committed()
         final = Outgoing(NoMeta(), training.model())
-        with self._engine.waiting("all clients to hear that it is complete", config.net.linger_s):
+        with self._engine.waiting("all clients to be told that the run is complete", config.net.linger_s):
             self._loop.call(self._hub.finish(final, self._world.named, config.net.linger_s))
         self._telemetry.complete = True
         self._loop.call(self._telemetry.write_status())
 
     def _begin(self, round: int) -> RegisteredClients:
         num_clients = self._engine.begin(round, self._population)
-        if self._scaling.is_due(enough=not self._engine.machine.ended):  # a void round has ended already
+        if self._scaling.is_due(enough=not self._engine.machine.ended):  # a void round has already ended
             self._loop.call(self._hub.scale(self._scaling.find(self._hub.moments)))
             self._normalise_test()
         return _register(self._part, self._registry.population(), num_clients)
 
     def _population(self) -> int:
-        """Return how many clients there are: as data names them, or as many as have joined."""
+        """Return the number of clients: as defined by the data, or else those that have joined."""
         if self._registry.named and self._part.num_clients is not None:
             return self._part.num_clients
         return max(1, len(self._registry.population()))
@@ -264,7 +266,7 @@ class _Server:
 
 
 class _EveryRound:
-    """Commits every round."""
+    """A commit policy that saves every round."""
 
     def __init__(self, engine: NetEngine, registry: Registry) -> None:
         self._engine, self._registry = engine, registry
@@ -276,7 +278,7 @@ class _EveryRound:
 
 
 def _register(part: ServerPart, facts: list[Facts | None], num_clients: int) -> RegisteredClients:
-    """Return what is known of so many clients; one that has not joined has no samples."""
+    """Return what is known of `num_clients` clients; a client that has not joined has no samples."""
     known = (facts + [None] * num_clients)[:num_clients]
 
     def sizes(name: str) -> np.ndarray:
@@ -295,7 +297,7 @@ def _register(part: ServerPart, facts: list[Facts | None], num_clients: int) -> 
 
 
 def _secret_seed(file: Path, given: int | None) -> int:
-    """Return the seed that decides who is selected: clients must not know it. It stays the same across restarts."""
+    """Return the seed of client selection, which clients must not know. It stays the same across restarts."""
     found = files.read_bytes(file)
     if found is None:
         secret = secrets.randbits(62) if given is None else given

@@ -1,4 +1,4 @@
-"""What a configuration stands for: clients with data, a model, an algorithm."""
+"""Build the parts of an experiment from its configuration: clients with data, a model, an algorithm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fedge.schedules import Amounts, Moment
 
 @dataclass(frozen=True)
 class Setup:
-    """A configuration and a seed with all that is built from them, once for a run; caches end with it."""
+    """A configuration and a seed with everything built from them, once per run. Caches live as long as the run."""
 
     config: Config
     seed: int
@@ -41,13 +41,13 @@ class Setup:
     network: Network
     algorithm: Algorithm
     flops_per_sample: int
-    data: Clients | None = None  # None: others have it, and this is a server
-    sources: Sources = field(default_factory=dict)  # of parts that are not built in
+    data: Clients | None = None  # None on a server, whose clients have the data
+    sources: Sources = field(default_factory=dict)  # of user files and packages
     metrics: MetricSet = NO_METRICS
 
     @staticmethod
     def of(config: Config, seed: int) -> Setup:
-        """Build data, model and algorithm; a FedgeError if they do not fit together."""
+        """Build data, model and algorithm. Raises FedgeError if they do not fit together."""
         with noting_parts(config) as sources:
             data = config.data.build(seed)
             config.selection.check(len(data.sizes))
@@ -58,7 +58,7 @@ class Setup:
 
     @staticmethod
     def without_data(config: Config, seed: int, registered: RegisteredClients) -> Setup:
-        """Build model and algorithm for clients that have registered; a FedgeError if they do not fit together."""
+        """Build model and algorithm for registered clients. Raises FedgeError if they do not fit together."""
         num_clients = len(registered.sizes)
         config.edge.check(num_clients)
         _check_cells(config, num_clients)
@@ -70,7 +70,7 @@ class Setup:
             )
         if target and target.metric == "user_accuracy_clean" and not len(registered.noisy):
             raise ConfigError(
-                "target.metric: user_accuracy_clean needs noisy clients, and there are none; set data.noise"
+                "target.metric: user_accuracy_clean needs noisy clients, but there are none; set data.noise"
             )
         network = _network(config, seed, registered)
         metrics = _metrics(config, registered, network)
@@ -84,12 +84,12 @@ class Setup:
         return self.data
 
     def variant(self, config: Config) -> Setup:
-        """Return the same data and model under another algorithm."""
+        """Return the same data and model with another algorithm."""
         return replace(self, config=config, algorithm=algorithm_of(config, self.network))
 
     @cached_property
     def test(self) -> Samples | None:
-        """The server's test set: all clients' together; None if there is no sample in it."""
+        """The server's test set, pooled from all clients; None if it is empty."""
         found = self.clients.pooled_test()
         return found if len(found) else None
 
@@ -100,13 +100,13 @@ class Setup:
 
     @cached_property
     def class_counts(self) -> np.ndarray:
-        """How many training samples of each class each client has."""
+        """The number of training samples of each client and class."""
         clients = self.clients
         labels = (clients.train(client, 1).y.numpy() for client in range(len(clients.sizes)))
         return np.stack([np.bincount(y, minlength=clients.num_outputs) for y in labels])
 
     def server_side(self, on_bad: OnBad = "stop") -> ServerSide:
-        """Return what the server has of it; `on_bad` is the default of that setting."""
+        """Return the server's side; `on_bad` is the default of that setting."""
         config, network = self.config, self.network
         return ServerSide(
             self.algorithm,
@@ -122,24 +122,24 @@ class Setup:
         )
 
     def client_side(self, kept: Kept) -> ClientSide:
-        """Return what all clients have of it."""
+        """Return the clients' side."""
         batch_size = self.config.algorithm.batch_size
         return ClientSide(self.algorithm, self.network, self.clients, kept, batch_size, self.metrics)
 
     def rebuilt(self) -> Setup:
-        """Return the same data with a model, an algorithm and metrics made anew from the configuration."""
+        """Return the same data with model, algorithm and metrics rebuilt from the configuration."""
         network = _network(self.config, self.seed, self.registered)
         metrics = _metrics(self.config, self.registered, network)
         return replace(self, network=network, algorithm=algorithm_of(self.config, network), metrics=metrics)
 
     def hierarchy(self) -> Hierarchy:
-        """Return the servers at the start."""
+        """Return the initial server states."""
         state = self.algorithm.init(self.network.variables)
         edge = self.config.edge
         return Hierarchy(self.algorithm.slots, state, edge.cell_grid.num_cells, edge.cells_equal)
 
     def world(self) -> World:
-        """Return the clients' surroundings at the start."""
+        """Return the simulated world in its initial state."""
         config, amounts, sizes = self.config, amounts_of(self.config), self.registered.sizes
 
         def amount(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -170,21 +170,21 @@ def _network(config: Config, seed: int, clients: RegisteredClients) -> Network:
 
 
 def _metrics(config: Config, clients: RegisteredClients, network: Network) -> MetricSet:
-    """Return the metrics of a run, tried out; a ConfigError if they do not fit the data, or the target not them."""
+    """Return the tested metrics of a run. Raises ConfigError if they do not fit the data, or the target them."""
     metrics = MetricSet(load_metrics(config.evaluate.metrics), clients.task, clients.num_outputs, network.dtype)
     target = config.target
     if target and target.value is not None and target.metric in (own := metrics.fields):
         declared = own[target.metric]
         if not declared.low <= target.value <= declared.high:
             raise ConfigError(
-                f"target.value: {target.metric} is a number from {declared.low:g} to {declared.high:g}, got "
+                f"target.value: expected a number from {declared.low:g} to {declared.high:g} for {target.metric}, got "
                 f"{target.value:g}"
             )
     return metrics
 
 
 def algorithm_of(config: Config, network: Network) -> Algorithm:
-    """All that the configuration says about the algorithm, for this model."""
+    """Return the configured algorithm with all its wrappers, for this model."""
     algorithm = compose(
         config.algorithm,
         config.reduce,
@@ -194,7 +194,7 @@ def algorithm_of(config: Config, network: Network) -> Algorithm:
         config.evaluate.fine_tune_steps,
     )(network.layout)
     if any(work.penalty for work in algorithm.works.values()):
-        network.last_layer  # noqa: B018 - a linear model has no features: an error now, not in the first round
+        network.last_layer  # noqa: B018 - raises now, not in the first round, for a linear model, which has no features
     return algorithm
 
 
@@ -207,8 +207,8 @@ def info_of(
     sim_seconds: float,
     schedule: dict[str, Any],
 ) -> Info:
-    """What the server says of a round, with the simulated seconds so far and the state of the schedules."""
-    num_asked = max(1, num_asked)  # schedules divide by it, also in a round in which nobody can be asked
+    """Return the parameters of a round, given the simulated seconds so far and the state of the schedules."""
+    num_asked = max(1, num_asked)  # schedules divide by it, even if no client is available
     share = config.selection.share(num_clients, config.edge.cell_grid.num_cells if config.edge.divided else None)
     moment = Moment(round, share, num_asked, config.algorithm.batch_size, sim_seconds)
     amounts = config.schedule.amounts(amounts_of(config), moment, schedule)
@@ -224,21 +224,21 @@ def info_of(
 
 
 def amounts_of(config: Config) -> Amounts:
-    """What the algorithm was given, before any schedule."""
+    """Return the configured amounts of work and learning rates, before any schedule."""
     num_steps, num_epochs = config.algorithm.amount
     work = num_steps or num_epochs or 1
     return Amounts(work, config.algorithm.learning_rate, config.algorithm.server_rate, epochs=num_steps is None)
 
 
 def _check_cells(config: Config, num_clients: int) -> None:
-    """Data that lies in cells lies in those of the edge."""
+    """Raise a ConfigError if spatially partitioned data has other cells than the edge."""
     partition = getattr(config.data, "partition", None)
     if not (isinstance(partition, Spatial) and isinstance(config.edge, CellClock)):
         return
     data, edge = partition.cell_grid, config.edge.cell_grid
     if data != edge:
         raise ConfigError(
-            f"data.partition: its grid of {data.rows} x {data.cols} cells is not that of edge, {edge.rows} x "
+            f"data.partition: its grid of {data.rows} x {data.cols} cells differs from that of edge, {edge.rows} x "
             f"{edge.cols}; give both the same cells or grid"
         )
     if not np.array_equal(partition.occupancy(num_clients), config.edge.occupancy(num_clients)):

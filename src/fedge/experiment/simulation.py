@@ -1,4 +1,4 @@
-"""A run in simulation: server and clients in one process, a simulated world, an engine of choice."""
+"""A simulated run: server and clients in one process, with a simulated world and the chosen engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedge.runs.pace import Pace
 
 
 class Simulation:
-    """A run that was set up and restored, ready to train."""
+    """A run that is set up and restored, ready to train."""
 
     def __init__(self, setup: Setup, directory: RunDirectory, progress: Progress) -> None:
         config, world = setup.config, setup.world()
@@ -28,8 +28,8 @@ class Simulation:
         test = None if config.evaluate.at == "clients" else setup.test
         if test is None and config.evaluate.at is None and not setup.clients_test:
             raise DataError(
-                "data: there is no test sample, so nothing can be measured; give a test set, or a larger share of the "
-                "samples (data.test_file or data.test_fraction of a table)"
+                "data: there are no test samples, so nothing can be measured; add a test set, or hold out a larger "
+                "share of the samples (data.test_file or data.test_fraction of a table)"
             )
         sides = BothSides(setup.server_side(), setup.client_side(kept), test)
         num_selected = sum(len(cohort.asked) for cohort in world.gather(1)) or 1
@@ -55,7 +55,7 @@ class Simulation:
         self._training = TrainingRun(config, setup.seed, given, directory, progress)
 
     def steps(self) -> Generator[Record, bool | None, None]:
-        """Train to the end, round by round, as `TrainingRun.steps`."""
+        """Train to the end, round by round, like `TrainingRun.steps`."""
         self._directory.note(self._chosen.facts)
         with closing(self._chosen):
             self._give_notice()
@@ -66,7 +66,7 @@ class Simulation:
         if self._setup.network.has_norm and config.personal is None:
             self._progress.notice(
                 "model: its BatchNorm parameters and statistics are averaged like all others; "
-                'to keep them private set personal.private = "bn", or "none" to say that this is meant'
+                'to keep them private set personal.private = "bn", or "none" to silence this notice'
             )
         data = self._setup.clients
         hint = scale_hint(data.train(int(np.argmax(data.sizes)), 1).x, getattr(data, "features", ()))
@@ -75,5 +75,5 @@ class Simulation:
         small = int(np.count_nonzero(self._setup.registered.sizes < size))
         if small:
             self._progress.notice(
-                f"data: {small} clients have fewer samples than a batch of {size} and use all they have"
+                f"data: {small} clients have fewer samples than a batch of {size}; their batches are all their samples"
             )

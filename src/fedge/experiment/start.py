@@ -1,4 +1,4 @@
-"""One experiment from configuration to records: start, resume, repeat."""
+"""Run one experiment, from configuration to records: start, resume, repeat."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from fedge.runs.read import Run
 from fedge.track.tracker import tracking
 
 Steps = Generator[Record, bool | None, None]
-"""Rounds as they are recorded; sending True makes a round the last."""
+"""Yields the record of each round; sending True makes a round the last."""
 
 
 def start(config: Config, runs: Path, progress: Progress) -> Path:
-    """Train in a new directory below `runs`; several seeds get a directory each inside it."""
+    """Train in a new directory below `runs` and return it; with several seeds, each has a subdirectory."""
     path = unused(runs / config.name)
     with training(config.engine.matmul_precision):
         _exhaust(steps(path, config, progress))
@@ -47,9 +47,9 @@ def start(config: Config, runs: Path, progress: Progress) -> Path:
 def steps(path: Path, config: Config, progress: Progress) -> Steps:
     """Train in a new directory at `path`, round by round and seed by seed; see `TrainingRun.steps`.
 
-    Callers drive it inside `training`.
+    The caller must iterate inside `training`.
     """
-    setup = Setup.of(config, _seeds(config)[0])  # reports whatever is wrong before anything is written
+    setup = Setup.of(config, _seeds(config)[0])  # raises before anything is written
     if config.seeds is None:
         yield from _begin(setup, path, progress)
         return
@@ -61,7 +61,7 @@ def steps(path: Path, config: Config, progress: Progress) -> Steps:
 
 
 def start_at(path: Path, config: Config, progress: Progress, group: Path) -> None:
-    """Train one seed in a new directory at `path`, with the same users' files as all runs of the folder `group`."""
+    """Train one seed in a new directory at `path`, with the same user files as all runs of the folder `group`."""
     with training(config.engine.matmul_precision):
         _exhaust(_begin(Setup.of(config, _seeds(config)[0]), path, progress, group))
 
@@ -75,8 +75,9 @@ def resume(
 ) -> Path:
     """Resume a run, or all unfinished seeds of repeats, each from its last checkpoint.
 
-    Changes of settings are texts `a.b=v`, or values by their path. If users' files are not those that the run was made
-    with, this is a RunError, or recorded with `accept_code`. All runs of the folder `group` must have the same.
+    Changed settings are strings `a.b=v`, or values by path. Raises RunError if user files have changed since the run
+    was made; with `accept_code`, the change is recorded instead. All runs of the folder `group` must have the same
+    files.
     """
     if changes or Run(path).status != "complete":
         check_resumable(path)
@@ -97,25 +98,25 @@ def resumed_steps(
     accept_code: bool = False,
     group: Path | None = None,
 ) -> Steps:
-    """Continue the run at a path, or all seeds of repeats, with these settings, round by round.
+    """Resume the run at a path, or all seeds of repeats, with these settings, round by round.
 
-    `config_of` gives the settings for the run of one seed, at its path, where they are not `config`'s.
+    `config_of` returns the settings of the run of one seed, given its path, if they differ from `config`.
     """
     if config.seeds is None:
-        yield from _go_on(config, path, progress, accept_code, group)
+        yield from _resume(config, path, progress, accept_code, group)
         return
     change_repeats(path, configuration.plain(config))
     for seed in config.seeds:
         own, single = seed_path(path, seed), _repeat(config, seed)
         if (own / CONFIG).exists():
             there = config_of(own) if config_of else single
-            yield from _go_on(there, own, progress, accept_code, group or path)
+            yield from _resume(there, own, progress, accept_code, group or path)
         else:
             yield from _begin(Setup.of(single, seed), own, progress, group or path)
 
 
 def check_lent(path: Path, config: Config) -> None:
-    """Raise a RunError if the run at a path has parts that only another Python program has."""
+    """Raise a RunError if the run at a path has a model or data that only the Python program that started it has."""
     for what, part in (("model", config.model), ("data", config.data)):
         if isinstance(part, PythonModel | PythonData) and borrow(part.digest) is None:
             raise RunError(
@@ -131,9 +132,9 @@ def create_run(
     metrics: Sequence[MetricDeclaration] = (),
     names: DataNames = NO_NAMES,
 ) -> RunDirectory:
-    """Return the directory of a new run of a configuration.
+    """Create the directory of a new run.
 
-    `sources` are users' files by their path, `metrics` its own ones, and `names` those of classes and clients.
+    `sources` are user files by path, `metrics` the run's own metrics, and `names` those of classes and clients.
     """
     without = paths_without_effect(config)
     return RunDirectory.create(
@@ -141,17 +142,17 @@ def create_run(
     )
 
 
-def _go_on(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> Steps:
+def _resume(config: Config, path: Path, progress: Progress, accept_code: bool, group: Path | None) -> Steps:
     found = Run(path)
     before, done = configuration.parse(found.config), found.last("round") or 0
-    of_others = group is not None and settings_without_rounds(before, config, done)  # other seeds may still use them
+    of_others = group is not None and settings_without_rounds(before, config, done)  # other seeds may still need them
     if found.status == "complete" and (before == config or of_others):
         progress.notice(f"{path}: is complete already")
         return
     with RunDirectory.open(path) as directory:
         trained = found.last("round") or 0
         if config.rounds < min(trained, found.config["rounds"]):
-            raise ConfigError(f"rounds: expected at least the {trained} that the run has already, got {config.rounds}")
+            raise ConfigError(f"rounds: expected at least the {trained} rounds already trained, got {config.rounds}")
         check_takes_effect(before, config, trained)
         setup = Setup.of(config, _seeds(config)[0])
         directory.change_code(setup.sources, accept_code, trained)
@@ -173,7 +174,7 @@ def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> Steps:
     try:
         with tracking(config.track, directory.path, progress) as tracked:
             simulation = Simulation(setup, directory, tracked)
-            # only now: what cannot be trained changes nothing
+            # only now: a configuration that cannot be trained must not be saved
             directory.change(configuration.plain(config), paths_without_effect(config), setup.metrics.declarations)
             yield from simulation.steps()
     except VoidError as error:
@@ -190,7 +191,7 @@ def _train(setup: Setup, directory: RunDirectory, progress: Progress) -> Steps:
 
 
 def _kept(setup: Setup, directory: RunDirectory, change: str) -> str:
-    """Say where the run is, and how to resume it with a change where a command can."""
+    """Return where the run is kept, and if possible the command that resumes it with a change."""
     if isinstance(setup.config.model, PythonModel) or isinstance(setup.config.data, PythonData):
         return f"The run is kept: {directory.path}"
     return f"The run is kept: fedge resume {directory.path} --set {change}"
@@ -207,7 +208,7 @@ def _repeat(config: Config, seed: int) -> Config:
 
 @contextmanager
 def training(precision: str) -> Iterator[None]:
-    """Set up this process for training while the block runs."""
+    """Set up this process for training inside this context."""
     keep_freed_memory()
     with one_thread(precision):
         yield
@@ -215,7 +216,7 @@ def training(precision: str) -> Iterator[None]:
 
 @contextmanager
 def one_thread(precision: str) -> Iterator[None]:
-    """Results are promised for one thread; several in one process also slow down small models."""
+    """Use one thread inside this context: results are reproducible, and small models are faster."""
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision(precision)
@@ -227,12 +228,12 @@ def one_thread(precision: str) -> Iterator[None]:
 
 
 def _seeds(config: Config) -> list[int]:
-    """The seeds of a configuration: its own, or those of its repeats."""
+    """Return the seeds of a configuration: one, or those of its repeats."""
     return config.seeds or [] if config.seed is None else [config.seed]
 
 
 def unused(path: Path) -> Path:
-    """The path itself, or else the first of path-2, path-3, ... where nothing is."""
+    """Return the path, or the first of path-2, path-3, ... that does not exist."""
     number, found = 1, path
     while found.exists():
         number += 1

@@ -1,7 +1,7 @@
-"""What happens inside a round, on request: step by step and layer by layer.
+"""Traces of what happens inside a round, on request: step by step and layer by layer.
 
-A client's work is pure, and its randomness hangs on nothing but what it is for. So what a client is about to do can be
-done beforehand, looked at, and forgotten: no engine knows of it, and nothing of the run changes.
+A client's work is pure, and its randomness depends only on its purpose. The work of a client can therefore be replayed
+before the round and measured without any effect on the engine or the run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WHOLE = "model"  # the name of a layer that is the model itself
 
 
 class Replay(NamedTuple):
-    """What a client is about to do in a round."""
+    """A replay of a client's work in a round."""
 
     client: int
     group: Group
@@ -46,7 +46,7 @@ class Replay(NamedTuple):
 
 
 class Tracer:
-    """Looks at what happens inside rounds, as the options ask."""
+    """Traces rounds as configured."""
 
     def __init__(self, options: TraceOptions, side: ClientSide) -> None:
         self._options, self._side = options, side
@@ -56,18 +56,18 @@ class Tracer:
         return self._side.data.pooled_test()
 
     def replay(self, state: Tree, info: Info) -> list[Replay]:
-        """What the traced clients are about to do, before the round is run; none if the round is not traced."""
+        """Replay the work of the traced clients before the round is run; empty if the round is not traced."""
         if info.round % self._options.every:
             return []
         noisy = set(self._side.data.noisy.tolist())
-        # Ordered by group, so that an even spread has some of both.
+        # Ordered by group, so that an even spread includes both.
         cohort = sorted((c for c in info.cohort if self._side.data.sizes[c]), key=lambda c: (c in noisy, c))
         groups: dict[int, Group] = {c: ("noisy" if c in noisy else "clean") if noisy else "all" for c in cohort}
         replays = (self._replay(state, info, c, groups[c]) for c in spread(cohort, self._options.clients))
         return [found for found in replays if found is not None]
 
     def lines(self, state: Tree, info: Info, replays: Sequence[Replay]) -> Iterator[Line]:
-        """All that was seen in a round, now that it was run and has led to `state`."""
+        """Yield all lines of a round, after it was run and resulted in `state`."""
         for replay in replays:
             yield from replay.steps
         shared = self._side.algorithm.model(state, self._side.network.variables)
@@ -83,7 +83,7 @@ class Tracer:
             yield {"kind": "updates", "round": info.round, "cosine_distance": whole, "layers": layers}
 
     def _replay(self, state: Tree, info: Info, client: int, group: Group) -> Replay | None:
-        """None if the round starts with something other than training."""
+        """Replay one client; None if the round starts with something other than training."""
         exchange = first_exchange(self._side.algorithm, state, info._replace(cohort=(client,)))
         work = self._side.algorithm.works[exchange.work]
         if not work.trains:
@@ -95,7 +95,7 @@ class Tracer:
         return Replay(client, group, [{**heading, **step} for step in watch.steps], watch.start, watch.model)
 
     def _sets(self, client: int, info: Info) -> dict[str, Samples]:
-        """What a model's accuracy is measured on, by the name of the field; of values there is none."""
+        """Return the samples on which accuracy is measured, by field name; empty for regression."""
         if self._side.network.task == "values":
             return {}
         sets = {}
@@ -108,7 +108,7 @@ class Tracer:
         return {name: samples for name, samples in sets.items() if len(samples)}
 
     def _aggregation(self, shared: Tree, info: Info, replay: Replay) -> Line:
-        """How the model that a client has after the round differs from the one that it had reached by itself."""
+        """Measure how a client's model after the round differs from the one that it reached by local training."""
         personal, kept = self._side.algorithm.personal, self._side.kept.read(replay.client)
         model = personal(shared, kept) if personal else shared
         measured = _accuracies(self._side.network, model, self._sets(replay.client, info))
@@ -120,7 +120,7 @@ class Tracer:
 
 
 class _Watch:
-    """An observer that notes what a client's model is like after every step, if there is something to note."""
+    """An observer that measures a client's model after every step."""
 
     def __init__(self, side: ClientSide, sets: Mapping[str, Samples], gradients: bool) -> None:
         self._network, self._sets = side.network, sets
@@ -148,7 +148,7 @@ class Moments:
         self._count, self._sum, self._squares = 0, Tensor(), Tensor()
 
     def add(self, rows: Tensor) -> None:
-        """Count outputs `[n, neurons]`."""
+        """Add outputs `[n, neurons]`."""
         rows = rows.double()
         total, squares = rows.sum(0), rows.square().sum(0)
         self._sum, self._squares = (self._sum + total, self._squares + squares) if self._count else (total, squares)
@@ -163,7 +163,7 @@ class Moments:
         return (self._squares / self._count - self.mean.square()).clamp(min=0)
 
     def change(self, after: Moments) -> dict[str, float]:
-        """How far they are moved, mean over neurons; and the variance before, which says how much that is."""
+        """Return the mean absolute changes over neurons, and the variance before, for scale."""
         return {
             "mean_change": float((after.mean - self.mean).abs().mean()),
             "variance_change": float((after.variance - self.variance).abs().mean()),
@@ -172,7 +172,7 @@ class Moments:
 
 
 def activations(network: Network, variables: Tree, x: Tensor) -> dict[str, Moments]:
-    """What every layer with parameters puts out for inputs, in evaluation mode, before any nonlinearity after it."""
+    """Return moments of the outputs of every layer with parameters, in evaluation mode, before any nonlinearity."""
     found: dict[str, Moments] = {}
 
     def listen(name: str, layer: nn.Module) -> RemovableHandle:
@@ -194,7 +194,7 @@ def activations(network: Network, variables: Tree, x: Tensor) -> dict[str, Momen
 
 
 def layer_slices(layout: Layout) -> dict[str, slice]:
-    """Where each layer lies in a vector of parameters: the tensors of a layer are neighbours."""
+    """Return the slice of each layer in a vector of parameters; the tensors of a layer are adjacent."""
     found: dict[str, slice] = {}
     for entry in layout.params:
         name = entry.name.rpartition(".")[0] or _WHOLE
@@ -203,7 +203,7 @@ def layer_slices(layout: Layout) -> dict[str, slice]:
 
 
 def cosine_distance(updates: Sequence[Tensor]) -> float:
-    """The mean of 1 - cosine over all pairs, from the length of the sum of their directions; a zero has cosine 0."""
+    """Return the mean of 1 - cosine over all pairs, from the norm of the sum of directions; a zero has cosine 0."""
     n, total, own = len(updates), torch.zeros_like(updates[0], dtype=torch.float64), 0.0
     for update in updates:
         direction = nn.functional.normalize(update.double(), dim=0, eps=torch.finfo(torch.float64).tiny)
@@ -213,7 +213,7 @@ def cosine_distance(updates: Sequence[Tensor]) -> float:
 
 
 def spread(cohort: Sequence[int], count: int) -> list[int]:
-    """So many of them at even distances, the first and the last among them."""
+    """Return `count` members of the cohort at even distances, including the first and the last."""
     last, gaps = len(cohort) - 1, max(1, count - 1)
     return list(cohort) if count > last else [cohort[i * last // gaps] for i in range(count)]
 

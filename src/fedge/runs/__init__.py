@@ -1,6 +1,6 @@
-"""Runs that last: what a run leaves on disk, and how it goes on after being stopped at any moment.
+"""Run directories: what a run writes to disk, and how it resumes after being stopped at any moment.
 
-Reading runs is quick: this package does not import torch. Writing them is in `fedge.runs.directory`.
+Importing this package to read runs is fast: it does not import torch. `fedge.runs.directory` writes runs.
 """
 
 from fedge.runs.follow import Cursor, NewRecords, follow

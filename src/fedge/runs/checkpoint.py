@@ -4,8 +4,8 @@ The metadata has two texts. `fedge` is JSON: {"layout": 2, "meta": {...}, "round
 "trace_bytes": n, "edge_bytes": n}.
 `crc32` is the checksum of that JSON and of all tensors' bytes, in the order of the names.
 
-Layout 1 is the same without the number. It is read here and not by the library, which needs the file's size in memory
-twice: a checkpoint is written in pieces of at most 1 MiB, and read into the tensors' own memory.
+Layout 1 is the same without the layout number. Checkpoints are read here and not by the safetensors library, which
+needs twice the file's size in memory: they are written in pieces of at most 1 MiB, and read directly into the tensors.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MAX_DIMENSIONS = 64  # as in torch
 
 
 class Checkpoint(NamedTuple):
-    """All that a run needs to continue."""
+    """Everything that a run needs to resume."""
 
     state: Tree  # the server's
-    kept: Tree  # where each client's private state lies in kept.bin
+    kept: Tree  # index of the clients' private state in kept.bin
     meta: dict[str, Any]
     round_bytes: int  # length of rounds.jsonl at this point
     trace_bytes: int = 0  # and of traces.jsonl
@@ -48,7 +48,7 @@ _Length = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Numbered(msgspec.Struct):
-    """Of a header of any layout, its number."""
+    """The layout number, present in the header of any layout."""
 
     layout: int = 1
 
@@ -56,7 +56,7 @@ class _Numbered(msgspec.Struct):
 class _Header(_Numbered, forbid_unknown_fields=True, kw_only=True):
     meta: dict[str, Any]
     round_bytes: _Length
-    names: list[str]  # in the file, tensors have another order
+    names: list[str]  # the file stores tensors in another order
     trace_bytes: _Length = 0
     edge_bytes: _Length = 0
 
@@ -67,7 +67,7 @@ class _Texts(msgspec.Struct):
 
 
 def chunks(checkpoint: Checkpoint) -> Iterator[bytes | memoryview]:
-    """Return the bytes of the file in pieces of at most 1 MiB, after the first: views of the tensors."""
+    """Return the bytes of the file: the header, then views of the tensors in pieces of at most 1 MiB."""
     tree = nest("state", checkpoint.state) | nest("kept", checkpoint.kept)
     lengths = {"round_bytes": checkpoint.round_bytes, "trace_bytes": checkpoint.trace_bytes}
     lengths["edge_bytes"] = checkpoint.edge_bytes
@@ -85,7 +85,7 @@ def load(file: Path) -> Checkpoint | None:
         with opened:
             try:
                 return _read(file, opened)
-            except (ValueError, RecursionError) as error:  # ours, msgspec's own errors, and UnicodeDecodeError
+            except (ValueError, RecursionError) as error:  # raised here, by msgspec, or UnicodeDecodeError
                 raise RunError(
                     f"{file} is damaged: expected a checkpoint, but {error}; "
                     f"put back a copy of the run directory, or start the run again"
@@ -96,7 +96,7 @@ def _read(file: Path, opened: FileIO) -> Checkpoint:
     num_bytes = os.fstat(opened.fileno()).st_size
     length = int.from_bytes(_read_bytes(opened, min(8, num_bytes)), "little")
     if num_bytes < 8 or length > min(num_bytes - 8, _MAX_HEADER_BYTES):
-        raise ValueError(f"its {num_bytes} bytes are not those of a safetensors file")
+        raise ValueError(f"its {num_bytes} bytes are not a safetensors file")
     places = msgspec.json.decode(_read_bytes(opened, length), type=dict[str, msgspec.Raw])
     texts = msgspec.json.decode(places.pop("__metadata__", b"{}"), type=_Texts)
     raw = texts.fedge.encode()
@@ -105,7 +105,7 @@ def _read(file: Path, opened: FileIO) -> Checkpoint:
     found = {name: msgspec.json.decode(place, type=TensorPlace) for name, place in places.items()}
     _check_places(found, num_bytes - 8 - length)
     if sorted(header.names) != sorted(found):
-        raise ValueError("its tensors are not those that its metadata names")
+        raise ValueError("its tensors differ from those listed in its metadata")
     tensors: Tree = {}
     for name, place in sorted(found.items(), key=lambda item: item[1].data_offsets):
         start, stop = place.data_offsets
@@ -121,7 +121,7 @@ def _read(file: Path, opened: FileIO) -> Checkpoint:
 
 def _check_layout(file: Path, layout: int) -> None:
     if layout < 1:
-        raise ValueError(f"its layout has the number {layout}")
+        raise ValueError(f"its layout number is {layout}")
     if layout > LAYOUT:
         run = file.parent.parent
         raise RunError(
@@ -131,7 +131,7 @@ def _check_layout(file: Path, layout: int) -> None:
 
 
 def _check_places(tensors: dict[str, TensorPlace], num_bytes: int) -> None:
-    """Raise ValueError unless the tensors fill the file exactly: then they need no more memory than it has bytes."""
+    """Raise ValueError unless the tensors fill the file exactly, so that they need no more memory than its size."""
     end = 0
     for name, place in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
         start, stop = place.data_offsets
@@ -140,12 +140,12 @@ def _check_places(tensors: dict[str, TensorPlace], num_bytes: int) -> None:
         if len(place.shape) > _MAX_DIMENSIONS or min(place.shape, default=0) < 0:
             raise ValueError(f"the shape of {name!r} is not valid")
         size = DTYPES[place.dtype].itemsize
-        # Strides of an empty tensor must not overflow either, so a zero counts as a one.
+        # Strides of an empty tensor must not overflow either, so a zero counts as one.
         if start != end or stop - start != prod(place.shape) * size or prod(max(n, 1) for n in place.shape) >= 1 << 60:
-            raise ValueError(f"{name!r} does not lie where its shape and its neighbours say")
+            raise ValueError(f"the offsets of {name!r} contradict its shape or its neighbours")
         end = stop
     if end != num_bytes:
-        raise ValueError(f"its tensors have {end} bytes, and {num_bytes} are there")
+        raise ValueError(f"its tensors take {end} of its {num_bytes} bytes")
 
 
 def _read_bytes(opened: FileIO, num_bytes: int) -> bytes:
@@ -158,7 +158,7 @@ def _fill(opened: FileIO, memory: memoryview) -> None:
     while memory:
         count = opened.readinto(memory)
         if not count:
-            raise ValueError("it was cut short while it was read")
+            raise ValueError("it was truncated while it was read")
         memory = memory[count:]
 
 

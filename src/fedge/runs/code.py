@@ -1,4 +1,4 @@
-"""Users' own files and packages, noted with the runs that they made: a run does not continue with others unnoticed."""
+"""User files and packages, recorded with each run so that it does not silently resume with changed code."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedge.core.parts import Sources
 from fedge.core.storage import write_atomic, writing
 
 CODE = "code"
-_REMEDY = "put it back as it was, or accept the change with --accept-code"
+_REMEDY = "restore it, or accept the change with --accept-code"
 
 Hashes = dict[str, str]
-"""The SHA-256, in hex, of each file by its path, and the version of each package by its name."""
+"""The hex SHA-256 of each file by path, and the version of each package by name."""
 
 
 def hash_code(sources: Sources) -> Hashes:
-    """Return the hashes of files, given by their content; of packages, their versions."""
+    """Return the hash of each file's content, and the version of each package."""
     return {
         path: sha256(content).hexdigest() if isinstance(content, bytes) else content
         for path, content in sorted(sources.items())
@@ -29,7 +29,7 @@ def hash_code(sources: Sources) -> Hashes:
 
 
 def copy_code(run: Path, sources: Sources) -> None:
-    """Put copies of files into a run directory, named after the file and its hash."""
+    """Copy files into a run directory, named after the file and its hash."""
     for path, content in sources.items():
         if isinstance(content, str):  # a package
             continue
@@ -39,14 +39,14 @@ def copy_code(run: Path, sources: Sources) -> None:
 
 
 def check_code(run: Path, known: Hashes, found: Hashes) -> None:
-    """Raise a RunError that names a file which is not the one that the run was made with."""
+    """Raise a RunError that names the first file or package that differs from the one the run was made with."""
     for path in sorted(known.keys() | found.keys()):
         before, now = known.get(path), found.get(path)
         if before == now:
             continue
         if not Path(path).is_absolute():
             raise RunError(
-                f"{run} was made with {path} {before or '(not used)'}, and now has {path} {now or '(not used)'}. "
+                f"{run} was made with {path} {before or '(not used)'}, but now has {path} {now or '(not used)'}. "
                 f"Either {_REMEDY}"
             )
         copy = f"; its copy is {run / CODE / _name_copy(path, before)}" if before else ""
@@ -54,9 +54,9 @@ def check_code(run: Path, known: Hashes, found: Hashes) -> None:
 
 
 def agree_on_code(folder: Path, sources: Sources) -> None:
-    """Raise a RunError if another run below the folder, of a sweep or of repeats, was made with other files.
+    """Raise a RunError if another run below the folder, of a sweep or of repeats, was made with different files.
 
-    The first run to bring a file decides; runs in several processes may do so at once.
+    The first run to use a file decides. Runs in several processes may call this concurrently.
     """
     for path, digest in hash_code(sources).items():
         with writing(folder / CODE, "start again"):
@@ -66,14 +66,14 @@ def agree_on_code(folder: Path, sources: Sources) -> None:
 
 
 def forget_code(folder: Path) -> None:
-    """Let the next runs below a folder decide what its files are."""
+    """Forget the files recorded for a folder, so that the next runs below it decide anew."""
     with writing(folder / CODE, "start again"):
         if (folder / CODE).exists():
             rmtree(folder / CODE)
 
 
 def _settle(mark: Path, digest: str) -> str:
-    """Return what a mark says; write it, whole or not at all, if there is none."""
+    """Return the digest in a mark file; if there is none, write it atomically."""
     if not mark.exists():
         mark.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=mark.parent) as file:

@@ -1,4 +1,4 @@
-"""Names of classes and clients, kept in a run for its charts: nothing is matched or computed by them."""
+"""Names of classes and clients, stored in a run for its charts only."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fedge.runs.files import NAMES, read_bytes
 MOST_CLASSES = 1_000
 MOST_CLIENTS = 10_000
 LONGEST = 60
-"""Characters of a stored name; longer ones are cut."""
+"""Maximum number of characters of a stored name; longer ones are cut."""
 
 _Name = Annotated[str, msgspec.Meta(max_length=LONGEST)]
 
 
 class DataNames(msgspec.Struct, frozen=True):
-    """The names by number; none where the data has none, or more than a chart could use.
+    """Names of classes and clients by number; empty if the data has none, or more than a chart could use.
 
-    All or none, since a number beside names, which may be numerals, would be taken for a name.
+    All have names or none do: names may be numerals, so a plain number among them would look like a name.
     """
 
     classes: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MOST_CLASSES)] = ()
@@ -31,7 +31,7 @@ class DataNames(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(data: object) -> DataNames:
-        """Return the names that a federation's data has."""
+        """Return the names that the data of a federation defines."""
         return DataNames(
             _bounded(getattr(data, "shown_classes", ()), MOST_CLASSES),
             _bounded(getattr(data, "names", ()), MOST_CLIENTS),
@@ -42,7 +42,7 @@ class DataNames(msgspec.Struct, frozen=True):
         return list(self.classes) if len(self.classes) == num_classes else [*map(str, range(num_classes))]
 
     def client_label(self, client: int) -> str:
-        """Return what to call a client: its name, or its number."""
+        """Return the label of a client: its name, or its number."""
         return self.clients[client] if 0 <= client < len(self.clients) else str(client)
 
 
@@ -50,7 +50,7 @@ NO_NAMES = DataNames()
 
 
 def read_names(path: Path) -> DataNames:
-    """Return the names in a run directory, fit to be shown; none if they cannot be read, since no result needs them."""
+    """Return the printable names in a run directory; none if they cannot be read, since no result depends on them."""
     try:
         found = msgspec.json.decode(read_bytes(path / NAMES) or b"{}", type=DataNames)
     except (FedgeError, ValueError, RecursionError):
@@ -59,7 +59,7 @@ def read_names(path: Path) -> DataNames:
 
 
 def cut(name: str, longest: int) -> str:
-    """Return the name, or its first letters and an ellipsis."""
+    """Return the name, shortened with an ellipsis to at most `longest` characters."""
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 

@@ -31,19 +31,19 @@ _START_AGAIN = "start again, or choose another folder with `--runs`"
 
 
 class RunDirectory:
-    """Made by `create` or `open`; this process alone writes to it until `close`.
+    """A run directory, made by `create` or `open` and locked by this process until `close`.
 
-    A run that was there already is restored before anything else is done with it: what it recorded after
-    its last checkpoint goes, and will come again.
+    Call `restore` first on an existing run: it discards records written after the last checkpoint, and those rounds
+    are trained again.
     """
 
     def __init__(self, path: Path, then: str) -> None:
         self.path = path
         self.config: dict[str, Any] = {}
         self._mark = RunMark()
-        self._then = then  # what to do once a problem with the disk is solved
+        self._then = then  # advice in disk errors: what to do once the problem is solved
         self._kept: KeptStore | None = None
-        self._kept_index: Tree | None = None  # that of the checkpoint restored
+        self._kept_index: Tree | None = None  # from the restored checkpoint
         with writing(path, then):
             (path / files.CHECKPOINT).mkdir(parents=True, exist_ok=True)
             self._lock = Lock(path / files.LOCK)
@@ -66,10 +66,11 @@ class RunDirectory:
         metrics: Iterable[MetricDeclaration] = (),
         names: DataNames = NO_NAMES,
     ) -> Self:
-        """A new run, with the paths of the settings that do not affect its results, and users' files by their path.
+        """Create a run directory. Raises RunError if there is a run already.
 
-        `metrics` are those that it records beside the fields of every run, `names` those that its charts use. Its
-        configuration is written last, since a directory without one is no run.
+        `without_effect` has the paths of settings that do not affect results, `sources` the user files by path,
+        `metrics` the additional recorded fields, and `names` the names for charts. The configuration is written last:
+        a directory without it is not a run.
         """
         run = cls(path, _START_AGAIN)
         try:
@@ -91,13 +92,13 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """A run that is there already."""
+        """Open an existing run. Raises RunError if there is none, or if the directory holds repeats."""
         config, _ = files.read_config(path)
         if files.holds_repeats(path, config):
             first = files.seed_path(path, config["seeds"][0])
             raise RunError(f"{path} holds repeats, not one run; open one of them, such as {first}")
         run = cls(path, _resume(path))
-        try:  # again, as another process may have written it until the lock was held
+        try:  # read again: another process may have written before the lock was held
             run.config, run._mark = files.read_config(path)
         except BaseException:
             run.close()
@@ -106,41 +107,41 @@ class RunDirectory:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was noted of how it runs."""
+        """Recorded facts about how the run executes, such as its engine."""
         found = files.read_environment(self.path).get("engine")
         return found if isinstance(found, dict) else {}
 
     def note(self, facts: Mapping[str, Any]) -> None:
-        """Write down how it runs, beside where."""
+        """Add facts about how the run executes to environment.json."""
         where = {**files.read_environment(self.path), "engine": {**self.facts, **facts}}
         with writing(self.path / files.ENVIRONMENT, self._then):
             write_atomic(self.path / files.ENVIRONMENT, files.encode_pretty(where))
 
     def kept_store(self, template: Tree) -> KeptStore:
-        """Where clients of this run keep their private state; from now on part of every checkpoint."""
+        """Return the store of the clients' private state. From now on it is part of every checkpoint."""
         self._kept = KeptStore(template, self.path / files.KEPT, self._then)
         if self._kept_index is not None:
             self._kept.restore(self._kept_index)
         return self._kept
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Record a round, for all to see at once."""
+        """Append the record of a round, visible to readers at once."""
         with writing(self._rounds.path, self._then):
             self._rounds.append(files.encode_lines([record]))
 
     def append_traces(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Record what was seen inside a round."""
+        """Append the traces of a round."""
         data = files.encode_lines(lines)
         with writing(self._traces.path, self._then):
             self._traces.append(data)
 
     def append_edge(self, line: Mapping[str, Any]) -> None:
-        """Record where clients were in a round, and when they did what."""
+        """Append the timeline of a round: the clients' places and phases."""
         with writing(self._edge.path, self._then):
             self._edge.append(files.encode_lines([line]))
 
     def save(self, state: Tree, meta: Mapping[str, Any]) -> None:
-        """Make this moment the one that a resumed run goes on from. Until it is, the last one is."""
+        """Write a checkpoint atomically. If it fails, the previous checkpoint stays valid."""
         if self._kept is not None:
             self._kept.flush()
         index = self._kept.index() if self._kept is not None else {}
@@ -154,7 +155,7 @@ class RunDirectory:
     def change(
         self, config: Mapping[str, Any], without_effect: Iterable[str] = (), metrics: Iterable[MetricDeclaration] = ()
     ) -> None:
-        """Continue with another configuration. A run that was complete no longer is.
+        """Replace the configuration of the run. A complete run becomes unfinished.
 
         Metrics that it recorded before stay declared.
         """
@@ -164,9 +165,9 @@ class RunDirectory:
         self._write_config(config, mark)
 
     def change_code(self, sources: Sources, accept: bool, round: int) -> None:
-        """Continue with these users' files; a RunError if they are others than before and this is not accepted.
+        """Continue with these user files. Raises RunError if they have changed, unless `accept`.
 
-        `round` is the last one recorded. A run that noted no files takes these for its own.
+        `round` is the last one recorded. A run without recorded files adopts these.
         """
         before, code = self._mark.code, hash_code(sources)
         if before == code:
@@ -179,10 +180,10 @@ class RunDirectory:
         self._write_config(self.config, replace(self._mark, code=code, code_changes=changes))
 
     def restore(self) -> tuple[Tree, dict[str, Any]] | None:
-        """Go back to the last checkpoint; None, and back to the start, if there is none.
+        """Go back to the last checkpoint and return (state, meta); if there is none, back to the start, returning None.
 
-        The generation of the records grows twice. Before the cut, so that no follower takes the cut log for the one
-        that it knows; and after it, for followers that read the log in between.
+        The generation of the records increases twice: before truncating, so that no follower mistakes the truncated log
+        for the one it knows, and after it, for followers that read the log in between.
         """
         checkpoint = load(self.path / files.STATE)
         lengths = dict.fromkeys(self._logs, 0)
@@ -204,23 +205,23 @@ class RunDirectory:
         return None if checkpoint is None else (checkpoint.state, checkpoint.meta)
 
     def write_clients(self, clients: Iterable[Mapping[str, Any]]) -> None:
-        """Say what each client did; before the summary, which makes the run complete."""
+        """Write one line per client. Call it before `write_summary`, which makes the run complete."""
         with writing(self.path / files.CLIENTS, self._then):
             write_atomic(self.path / files.CLIENTS, files.encode_lines(clients))
 
     def write_model(self, tensors: Tree) -> None:
-        """Write the trained tensors by their names, as any safetensors library reads them."""
+        """Write the trained tensors by name, as a standard safetensors file."""
         with writing(self.path / files.MODEL, self._then):
             write_atomic(self.path / files.MODEL, safetensors_chunks(tensors, {"format": "pt"}))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Say what the run came to. With that it is complete."""
+        """Write the run's results, which makes it complete."""
         with writing(self.path / files.SUMMARY, self._then):
             self._sync()
             write_atomic(self.path / files.SUMMARY, files.encode_pretty(summary))
 
     def close(self) -> None:
-        """Let others have it."""
+        """Close all files and release the lock."""
         if self._kept is not None:
             self._kept.close()
         for log in self._logs:
@@ -229,7 +230,7 @@ class RunDirectory:
 
     @property
     def _logs(self) -> tuple[_Log, ...]:
-        """In the order of their lengths in a checkpoint."""
+        """The logs, in the order of their lengths in a checkpoint."""
         return self._rounds, self._traces, self._edge
 
     def _begin_generation(self) -> None:
@@ -246,7 +247,7 @@ class RunDirectory:
             log.sync()
 
     def _reopen(self) -> None:
-        """Take away what only a complete run has; the summary, which makes it complete, first."""
+        """Delete the files that only a complete run has, first the summary, which marks it complete."""
         for name in (files.SUMMARY, files.CLIENTS, files.MODEL):
             with writing(self.path / name, self._then):
                 (self.path / name).unlink(missing_ok=True)
@@ -262,10 +263,10 @@ class RunDirectory:
 
 
 class _Log:
-    """A file of lines that only grows, but for going back to a length that it had."""
+    """An append-only file of lines, which can be truncated to an earlier length."""
 
     def __init__(self, path: Path, on_request: bool = False) -> None:
-        """What is written on request is there only from its first line on."""
+        """Open the file; with `on_request`, it is created only when its first line is written."""
         self.path = path
         self._file = None if on_request and not path.exists() else self._open()
         self.length = os.fstat(self._file.fileno()).st_size if self._file else 0
@@ -282,7 +283,7 @@ class _Log:
         self.length += len(lines)
 
     def check(self, length: int) -> None:
-        """A RunError if it is shorter."""
+        """Raise a RunError if the file is shorter than this."""
         if self.length < length:
             raise RunError(
                 f"{self.path} is damaged: expected at least the {length} bytes it had at the last checkpoint, "
@@ -307,7 +308,7 @@ class _Log:
 
 
 def create_repeats(path: Path, config: Mapping[str, Any]) -> None:
-    """A directory for one run per seed of the configuration, each to be created at its `seed_path`."""
+    """Create a directory for one run per seed; each run is created later at its `seed_path`."""
     with writing(path, _START_AGAIN):
         path.mkdir(parents=True, exist_ok=True)
         _refuse_existing(path)
@@ -315,7 +316,7 @@ def create_repeats(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def change_repeats(path: Path, config: Mapping[str, Any]) -> None:
-    """Another configuration for the runs that are still to be created."""
+    """Replace the configuration for runs that are not created yet."""
     with writing(path, _resume(path)):
         write_atomic(path / files.CONFIG, files.encode_config(config))
 
@@ -323,7 +324,7 @@ def change_repeats(path: Path, config: Mapping[str, Any]) -> None:
 def _refuse_existing(path: Path) -> None:
     if (path / files.CONFIG).exists():
         raise RunError(
-            f"there is a run at {path} already; continue it with `fedge resume {path}`, or choose another folder"
+            f"there is already a run at {path}; resume it with `fedge resume {path}`, or choose another folder"
         )
     if (path / files.STATE).exists():
         raise RunError(f"{path} has the remains of a run: {files.STATE} without {files.CONFIG}; choose another folder")
@@ -334,4 +335,4 @@ def _new_id() -> str:
 
 
 def _resume(path: Path) -> str:
-    return f"continue with `fedge resume {path}`"
+    return f"resume with `fedge resume {path}`"

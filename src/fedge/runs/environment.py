@@ -1,4 +1,4 @@
-"""Where a run happens: what one needs to know to get the same numbers again."""
+"""The environment of a run: versions and hardware needed to reproduce its numbers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 
 
 def environment() -> dict[str, Any]:
-    """This process's surroundings, now."""
+    """Return the current environment of this process."""
     return {
-        # of the code that runs, which need not be the one installed
+        # the version of the running code, which may differ from the installed one
         "fedge": getattr(sys.modules["fedge"], "__version__", "unknown"),
         "python": platform.python_version(),
-        "torch": str(torch.__version__),  # which is a class of its own
+        "torch": str(torch.__version__),  # TorchVersion is a subclass of str
         "numpy": np.__version__,
         "platform": platform.platform(),
         "cpu": _cpu(),
@@ -43,7 +43,7 @@ def _cpu() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the working directory, if it is in a git checkout."""
+    """Return the commit of the working directory; None outside a git checkout."""
     command = ["git", "rev-parse", "--verify", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=1, check=True)

@@ -1,20 +1,20 @@
-"""What a run directory holds.
+"""The files of a run directory, and how they are encoded.
 
     config.json            the resolved configuration, and a `RunMark`; a directory that has it is a run
     environment.json       where it ran: versions, CPU, threads, commit, start
     names.json             names of classes and clients, if the data has any
-    rounds.jsonl           one line for each round, written as it happens
-    traces.jsonl           on request: what happened inside rounds, written after each
-    edge.jsonl             on request: where clients were and when they did what, written after each
-    clients.jsonl          at the end: one line for each client
-    model.safetensors      at the end, and when a run is left between rounds: the trained tensors by name
+    rounds.jsonl           one line per round, written as it happens
+    traces.jsonl           on request: measurements inside rounds, written after each
+    edge.jsonl             on request: places and timelines of clients, written after each round
+    clients.jsonl          at the end: one line per client
+    model.safetensors      at the end, and when a run stops between rounds: the trained tensors by name
     summary.json           at the end; a run that has it is complete
-    registry.sqlite        networked runs: who has joined, and what became of each task
+    registry.sqlite        networked runs: the clients that joined, and the state of each task
     events.jsonl           networked runs: what happened when; events.jsonl.1 and so on are older
-    status.json            networked runs: where the run is, replaced once a second
-    track/                 with [track]: what the tracker has told its tool, and by default what the tool writes
-    lock                   names the process that writes the run, which holds a lock on this file
-    code/                  copies of users' own files, as they were run
+    status.json            networked runs: current status, replaced once a second
+    track/                 with [track]: what the tracker has sent, and by default the tool's own files
+    lock                   names the process that writes the run; that process holds a lock on this file
+    code/                  copies of user files, as they were run
     checkpoint/
       state.safetensors    the last checkpoint
       kept.bin             private state of clients
@@ -22,7 +22,7 @@
 Repeats over several seeds are a directory with a config.json that has `seeds`, and a run in each of seed-1/,
 seed-2/, ...
 
-JSON knows no NaN and no infinity: both are stored as null.
+JSON has neither NaN nor infinity: both are stored as null.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ KEPT = "checkpoint/kept.bin"
 
 
 def encode(value: object) -> bytes:
-    """One line of JSON, without its end."""
+    """Return a value as one line of JSON, without a newline."""
     return _ENCODER.encode(value)
 
 
 def encode_lines(values: Iterable[object]) -> bytes:
-    """One line of JSON for each value."""
+    """Return one line of JSON per value, each with a newline."""
     return _ENCODER.encode_lines(values)
 
 
 def encode_pretty(value: object) -> bytes:
-    """JSON for people to read."""
+    """Return indented JSON."""
     return msgspec.json.format(encode(value), indent=2) + b"\n"
 
 
 def decode(file: Path, data: bytes) -> dict[str, Any]:
-    """The JSON object that the bytes of a file hold."""
+    """Return the JSON object in the bytes of a file. Raises RunError if they are damaged."""
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
         place = next(_overflowing(found), None) if MANY_DIGITS.search(data) else None
-    except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # msgspec's errors and UnicodeDecodeError
         raise RunError(f"{file} is damaged: expected a JSON object, but {error}") from None
     if place is not None:
         raise RunError(f"{file} is damaged: {place}: expected a number of at most 300 digits; put back a copy of it")
@@ -87,11 +87,11 @@ def decode(file: Path, data: bytes) -> dict[str, Any]:
 
 
 MANY_DIGITS = re.compile(rb"[0-9]{300}")
-"""JSON that may hold an integer which is larger than any float."""
+"""Matches JSON that may contain an integer larger than any float."""
 
 
 def _overflowing(value: object, place: str = "") -> Iterator[str]:
-    """Yield the paths of integers that are larger than any float."""
+    """Yield the paths of integers larger than any float."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _overflowing(inner, f"{place}.{key}".removeprefix("."))
@@ -100,7 +100,7 @@ def _overflowing(value: object, place: str = "") -> Iterator[str]:
 
 
 def check_types(file: Path, found: object, kind: type[msgspec.Struct]) -> None:
-    """Raise a RunError that names file and field if a decoded object has values of other types than a struct's."""
+    """Raise a RunError that names file and field if a decoded object does not match a struct's types."""
     try:
         msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
@@ -108,14 +108,14 @@ def check_types(file: Path, found: object, kind: type[msgspec.Struct]) -> None:
 
 
 def _located(error: msgspec.ValidationError) -> str:
-    """`algorithm: expected object, got int`"""
+    """Return an error such as `algorithm: expected object, got int`."""
     reason, _, path = str(error).replace("`", "").partition(" - at ")
     path = path.replace("$.", "").replace("$", "")
     return f"{path}: {reason[:1].lower()}{reason[1:]}".removeprefix(": ")
 
 
 def read_bytes(file: Path) -> bytes | None:
-    """A file's content; None if there is no such file."""
+    """Return a file's content; None if there is no such file."""
     with reading(file):
         try:
             return file.read_bytes()
@@ -124,21 +124,21 @@ def read_bytes(file: Path) -> bytes | None:
 
 
 class CodeChange(msgspec.Struct, frozen=True):
-    """A resumed run whose files had changed, which was accepted."""
+    """An accepted change of user files when a run was resumed."""
 
-    round: int  # the last one recorded before; those after the last checkpoint were trained again
+    round: int  # the last recorded round; those after the last checkpoint were trained again
     before: dict[str, str]  # hashes of the files by path
 
 
 class RunMark(msgspec.Struct, frozen=True):
-    """What config.json holds beside the settings. The defaults stand for repeats, and for runs from before it."""
+    """What config.json holds in addition to settings. The defaults are for repeats and older runs."""
 
     id: str | None = None  # random, made with the run and never changed
-    generation: Annotated[int, msgspec.Meta(ge=0)] = 0  # of rounds.jsonl: grows whenever that is cut
+    generation: Annotated[int, msgspec.Meta(ge=0)] = 0  # of rounds.jsonl: incremented whenever it is truncated
     without_effect: tuple[str, ...] = ()  # paths of the settings that do not affect results
-    code: dict[str, str] = {}  # SHA-256 of each user's file, and of what it imports from its folder, by path
+    code: dict[str, str] = {}  # SHA-256 of each user file, and of the modules it imports from its folder, by path
     code_changes: tuple[CodeChange, ...] = ()
-    metrics: tuple[MetricDeclaration, ...] = ()  # what `evaluate.metrics` adds to the recorded fields
+    metrics: tuple[MetricDeclaration, ...] = ()  # recorded fields added by `evaluate.metrics`
 
 
 class _KnownTarget(msgspec.Struct):
@@ -147,7 +147,7 @@ class _KnownTarget(msgspec.Struct):
 
 
 class _KnownSettings(msgspec.Struct):
-    """The settings that readers of any run rely on, if they are there; others are data to them."""
+    """The settings, if present, that all readers of runs rely on; they treat the others as opaque data."""
 
     name: str | None = None
     seed: int | None = None
@@ -168,7 +168,10 @@ def _is_shallow(value: object, depth: int = 0) -> bool:
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
-    """Return the settings of a run, or of repeats, and the run's mark; what an older format implied is written out."""
+    """Return the settings of a run or of repeats, and its mark. Values that an older format implied are filled in.
+
+    Raises RunError if config.json is missing, damaged or of a newer format.
+    """
     config, format = _read_settings(path)
     marks = {name: config.pop(name) for name in RunMark.__struct_fields__ if name in config}
     file = path / CONFIG
@@ -180,21 +183,21 @@ def read_config(path: Path) -> tuple[dict[str, Any], RunMark]:
 
 
 def check_resumable(path: Path) -> None:
-    """Raise a RunError if a run, or repeats, of an older format cannot be resumed as they were made."""
+    """Raise a RunError if a run or repeats of an older format cannot be resumed with their original meaning."""
     config, format = _read_settings(path)
     check_meanings(str(path), config, format, name_version(path))
 
 
 def _read_settings(path: Path) -> tuple[dict[str, Any], int]:
-    """Return what config.json holds beside its format, and the format."""
+    """Return the contents of config.json without its format, and the format."""
     file = path / CONFIG
     data = read_bytes(file)
     if data is None:
-        raise RunError(f"no run at {path}: expected {CONFIG} in it; `fedge list` shows the runs there are")
+        raise RunError(f"no run at {path}: expected {CONFIG} in it; `fedge list` shows all runs")
     config = decode(file, data)
     found = config.pop("format", None)
     if type(found) is not int or found < 1:
-        raise RunError(f"{path} is no run of fedge: expected a format number in {CONFIG}, got {found!r}")
+        raise RunError(f"{path} is not a run of fedge: expected a format number in {CONFIG}, got {found!r}")
     if found > FORMAT:
         raise RunError(
             f"{path} has format {found}, and this fedge reads up to format {FORMAT}; "
@@ -204,22 +207,22 @@ def _read_settings(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def encode_config(config: Mapping[str, Any], mark: RunMark | None = None) -> bytes:
-    """Return the bytes that `read_config` reads; repeats have no mark."""
+    """Return the bytes of config.json for `read_config`; repeats have no mark."""
     return encode_pretty({**config, "format": FORMAT, **(msgspec.structs.asdict(mark) if mark else {})})
 
 
 def holds_repeats(path: Path, config: Mapping[str, Any]) -> bool:
-    """Whether the directory with this configuration has its runs, one for each seed, below it."""
+    """Return whether the directory with this configuration holds one run per seed in subdirectories."""
     return bool(config.get("seeds")) and not (path / ROUNDS).exists()
 
 
 def seed_path(path: Path, seed: int) -> Path:
-    """The run directory of one repeat."""
+    """Return the run directory of one repeat."""
     return path / f"seed-{seed}"
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """Where a run was started, and how it runs; nothing, if that cannot be read: no run hangs on it."""
+    """Return a run's environment; empty if it cannot be read, since no result depends on it."""
     try:
         return decode(path / ENVIRONMENT, read_bytes(path / ENVIRONMENT) or b"")
     except (RunError, StorageError):
@@ -227,9 +230,9 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def name_version(path: Path) -> str:
-    """Return the version of fedge that wrote a run, or words for it.
+    """Return the version of fedge that wrote a run, or a phrase for it.
 
-    Between releases the number stays the same while formats change: a user is not sent to the version in use.
+    Between releases the version stays the same while formats change, so the version in use is never named.
     """
     version = read_environment(path).get("fedge")
     own = getattr(sys.modules["fedge"], "__version__", None)
@@ -237,11 +240,11 @@ def name_version(path: Path) -> str:
 
 
 def _plain(value: object) -> object:
-    import numpy as np  # here, since it takes long and few values need it
+    import numpy as np  # imported here because it is slow and rarely needed
 
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"expected a value that JSON knows, or a numpy scalar; got {type(value).__name__}")
+    raise TypeError(f"expected a JSON value or a numpy scalar, got {type(value).__name__}")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)

@@ -1,4 +1,4 @@
-"""The records of a run as they come: what is new since the last look."""
+"""Follow the records of a run: return those that are new since the last call."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Cursor(NamedTuple):
 
 
 class NewRecords(NamedTuple):
-    """What a look at a run found."""
+    """The result of one `follow` call."""
 
-    records: list[dict[str, Any]]  # of whole rounds, in order
-    cursor: Cursor  # for the next look
-    restarted: bool  # the records are all of the run's, and those known before are void
+    records: list[dict[str, Any]]  # of complete rounds, in order
+    cursor: Cursor  # for the next call
+    restarted: bool  # `records` has all of the run's records; discard those returned before
 
 
 def follow(path: Path, cursor: Cursor | None = None) -> NewRecords:
-    """Return the records of the run at a path that are new since a cursor; without one, all.
+    """Return the records of a run that are new since a cursor; without a cursor, all of them.
 
-    If the run was restored since then, or another run is in its place, reading starts over. Takes no lock, so it can be
-    called at any time. A RunError if there is no run, or if its records are damaged.
+    If the run was restored since then, or replaced by another run, reading starts over. It takes no lock, so it can be
+    called at any time. Raises RunError if there is no run, or if its records are damaged.
     """
     file = path / files.ROUNDS
     while True:
         _, mark = files.read_config(path)
         log = _log_of(mark)
         start, data = _read_from(file, cursor.offset if cursor is not None and cursor[:2] == log else 0)
-        if _log_of(files.read_config(path)[1]) == log:  # else it may have been cut meanwhile
+        if _log_of(files.read_config(path)[1]) == log:  # otherwise it may have been truncated meanwhile
             break
-    whole = data[: data.rfind(b"\n") + 1]  # what follows is a line being written
+    whole = data[: data.rfind(b"\n") + 1]  # the rest is a line being written
     restarted = cursor is not None and cursor != (*log, start)
     own = declared_fields(mark.metrics)
     return NewRecords(decode_records(file, whole, own), Cursor(*log, start + len(whole)), restarted)
@@ -51,7 +51,7 @@ def _log_of(mark: files.RunMark) -> tuple[str | None, int]:
 
 
 def _read_from(file: Path, offset: int) -> tuple[int, bytes]:
-    """Return the bytes from an offset on, and where they start: at 0 if no line starts at the offset."""
+    """Return the bytes from an offset on, and their actual start, which is 0 if no line starts at the offset."""
     with reading(file):
         try:
             with file.open("rb") as opened:

@@ -1,8 +1,8 @@
-"""Older formats of config.json: how runs were made before a default or a meaning changed.
+"""Older formats of config.json: defaults and meanings of settings that have changed since.
 
-A new format has a row here for every such change, so that an older run resumes with the values it was made with, or
-is refused. A row of `VALUES` fills in a setting that the older format did not have. A row of `MEANINGS` is for what no
-value of today's settings can express.
+A new format adds a row here for every such change, so that an older run resumes with the values it was made with, or
+is refused. A row of `VALUES` fills in a setting that the older format did not have. A row of `MEANINGS` describes a
+change that no value of a current setting can express.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from msgspec import UNSET, UnsetType
 from fedge.core.errors import RunError
 
 FORMAT = 2
-"""Of the config.json that is written."""
+"""The current format of config.json."""
 
 Settings = Mapping[str, Any]
 
 
 class OlderValue(NamedTuple):
-    """What a setting was up to a format, for runs whose config.json does not have it."""
+    """The value of a setting up to a format, for runs whose config.json lacks it."""
 
-    format: int  # the last one for which this holds
+    format: int  # the last format for which this holds
     setting: str
-    value: Callable[[Settings], Any | UnsetType]  # given all settings; UNSET where it does not matter
+    value: Callable[[Settings], Any | UnsetType]  # given all settings; UNSET if it does not apply
 
 
 class OlderMeaning(NamedTuple):
-    """What a setting meant up to a format."""
+    """The meaning of a setting up to a format."""
 
     format: int
     setting: str
@@ -38,7 +38,7 @@ class OlderMeaning(NamedTuple):
 
 
 def _rounding(config: Settings) -> str | UnsetType:
-    """Of a fraction, down without cells and up with them."""
+    """A fraction of clients was rounded up with cells and down without."""
     if _at(config, "selection.count") is not None:
         return UNSET
     return "up" if _at(config, "edge.clock") == "cells" else "down"
@@ -64,7 +64,7 @@ def _unnormalised(config: Settings) -> bool | UnsetType:
 
 
 def _of(algorithm: str, value: str) -> Callable[[Settings], str | UnsetType]:
-    """That value where this is the algorithm."""
+    """Return a function that gives the value if this is the algorithm, else UNSET."""
     return lambda config: value if _at(config, "algorithm.name") == algorithm else UNSET
 
 
@@ -79,7 +79,7 @@ MEANINGS: tuple[OlderMeaning, ...] = (
     OlderMeaning(
         1, "evaluate.users", _measured_those_who_trained, "selected users were the cohort that had just trained"
     ),
-    OlderMeaning(1, "schedule", _steps, "step schedules looked at the test set"),
+    OlderMeaning(1, "schedule", _steps, "step schedules used the test set"),
     OlderMeaning(
         1, "algorithm.name", lambda config: _at(config, "algorithm.name") == "dynavg", "dynavg charged silent clients"
     ),
@@ -89,7 +89,7 @@ MEANINGS: tuple[OlderMeaning, ...] = (
 
 
 def upgrade(config: Settings, format: int) -> dict[str, Any]:
-    """Return settings of an older format with the values that it implied written out."""
+    """Return settings of an older format with the values that it implied filled in."""
     found = dict(config)
     for row in VALUES:
         table, _, key = row.setting.rpartition(".")
@@ -102,12 +102,12 @@ def upgrade(config: Settings, format: int) -> dict[str, Any]:
 
 
 def check_meanings(where: str, config: Settings, format: int, version: str) -> None:
-    """Raise a RunError that names the setting if a run of an older format cannot be resumed as it was made."""
+    """Raise a RunError that names the setting if a run of an older format cannot be resumed with the same meaning."""
     for row in MEANINGS:
         if format <= row.format and row.applies(config):
             raise RunError(
-                f"{where} has format {format}, and cannot be resumed as it was made: {row.setting} has another meaning "
-                f"now, as {row.meaning} then; start a new run, or resume it with fedge {version}"
+                f"{where} has format {format} and cannot be resumed: the meaning of {row.setting} has changed since "
+                f"(then, {row.meaning}); start a new run, or resume it with fedge {version}"
             )
 
 

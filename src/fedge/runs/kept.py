@@ -1,11 +1,11 @@
-"""Private state of clients: a file of rows of one size, one row for each client that took part.
+"""Private state of clients: a file of rows of equal size, one row for each client that took part.
 
-Copy-on-write against the last checkpoint: a row that it refers to is never overwritten; its client gets
-another row, and the old one is free again once the next checkpoint is durable. So the checkpoint is whole at
-every moment, and the next one need not copy what did not change.
+The file is copy-on-write against the last checkpoint: a row that it refers to is never overwritten. Its client gets
+another row, and the old one becomes free once the next checkpoint is durable. The checkpoint is therefore complete at
+every moment, and the next one does not copy unchanged rows.
 
-The file is read and written by calls, not mapped into memory: on a full disk, writing to a map ends the
-process by SIGBUS, where a call says ENOSPC. Space is allocated before it is used, so that it says so at a
+The file is read and written by system calls, not mapped into memory: on a full disk, writing to a map kills the
+process with SIGBUS, while a call fails with ENOSPC. Space is allocated before it is used, so that this happens at a
 defined place.
 """
 
@@ -28,10 +28,13 @@ _GROWTH_BYTES = 1 << 20
 
 
 class KeptStore:
-    """What each client keeps between rounds, of the template's names, shapes and dtypes."""
+    """The clients' private state between rounds, with the names, shapes and dtypes of a template."""
 
     def __init__(self, template: Tree, path: Path | None, then: str = "run again") -> None:
-        """Without a path, in a temporary file. `then`: what to do once a problem with the disk is solved."""
+        """Open the store; without a path, in a temporary file.
+
+        `then` is the advice in disk errors: what to do once the problem is solved.
+        """
         self._template = {name: value.detach().clone() for name, value in template.items()}
         self._placements = arrange(self._template)  # in a row
         self._row_bytes = aligned(end_of(self._placements))
@@ -40,16 +43,16 @@ class KeptStore:
         if self._row_bytes:
             with writing(self._path, then):
                 self._file = _open(path)
-        self._capacity = self._count_rows()  # how many rows the file has room for
-        self._num_rows = 0  # rows ever handed out: the free ones, and those in use
+        self._capacity = self._count_rows()  # rows that the file has room for
+        self._num_rows = 0  # rows handed out so far, free or in use
         self._row_of: dict[int, int] = {}
         self._free: list[int] = []
         self._fresh: set[int] = set()  # rows that no checkpoint can refer to: they may be overwritten
-        self._stale: list[int] = []  # rows that no client has any more, but a checkpoint may refer to
-        self._num_settled = 0  # how many of the stale ones the checkpoint being written does not refer to
+        self._stale: list[int] = []  # rows that no client uses any more, but a checkpoint may refer to
+        self._num_settled = 0  # stale rows to which the checkpoint being written does not refer
 
     def read(self, client: int) -> Tree:
-        """The caller's own copy; of a client never written, the template's values."""
+        """Return a copy of a client's state; the template's values if it was never written."""
         number = self._row_of.get(client)
         if number is None:
             return {name: value.clone() for name, value in self._template.items()}
@@ -80,7 +83,7 @@ class KeptStore:
             self._stale.append(old)
 
     def index(self) -> Tree:
-        """What the checkpoint must hold to find the rows again. From here on they are not overwritten."""
+        """Return the index of rows for a checkpoint. From now on these rows are not overwritten."""
         if not self._row_bytes:
             return {}
         self._fresh.clear()
@@ -92,19 +95,19 @@ class KeptStore:
         }
 
     def flush(self) -> None:
-        """Make all rows durable: before the checkpoint that refers to them is written."""
+        """Make all rows durable. Call it before writing the checkpoint that refers to them."""
         if self._file is not None:
             with writing(self._path, self._then):
                 os.fsync(self._file.fileno())
 
     def committed(self) -> None:
-        """The checkpoint with the last index is durable: rows that only earlier ones refer to are free."""
+        """Free the rows to which only earlier checkpoints refer. Call it once the checkpoint is durable."""
         self._free += self._stale[: self._num_settled]
         del self._stale[: self._num_settled]
         self._num_settled = 0
 
     def restore(self, index: Tree) -> None:
-        """Go back to a checkpoint's rows."""
+        """Go back to the rows of a checkpoint. Raises RunError if they do not fit, or if the file is too short."""
         found = int(index["row_bytes"]) if index else 0
         if found != self._row_bytes:
             raise RunError(
@@ -136,7 +139,7 @@ class KeptStore:
         expected, found = _forms(self._template), _forms(tree)
         if expected != found:
             raise TrainingError(
-                f"client {client} keeps state of another form than it started with: expected {expected}, "
+                f"client {client}: its private state changed names, shapes or dtypes: expected {expected}, "
                 f"got {found}; `keep` and `final` of the algorithm must agree"
             )
 
@@ -157,7 +160,7 @@ class KeptStore:
             while done < self._row_bytes:
                 count = os.preadv(self._fd, [memory[done:]], number * self._row_bytes + done)
                 if count == 0:
-                    raise RunError(f"{self._path} is damaged: it was cut short, before the end of row {number}")
+                    raise RunError(f"{self._path} is damaged: it ends before the end of row {number}")
                 done += count
         return row
 

@@ -1,4 +1,4 @@
-"""How often to save."""
+"""Decide how often to write a checkpoint."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from typing import Protocol
 
 
 class CommitPolicy(Protocol):
-    """Decides after which rounds a checkpoint is made; after the last one it always is."""
+    """Decides after which rounds a checkpoint is written. After the last round one always is."""
 
     def due(self, round: int, seconds_run: float, seconds_saving: float) -> bool:
-        """Return whether to save after this round; if so, that counts as done. `seconds_run` includes the saving."""
+        """Return whether to save after this round; if so, the round counts as saved.
+
+        `seconds_run` includes `seconds_saving`.
+        """
 
 
 class Pace:
-    """Every so many rounds, but with no more than a share of the time spent on it."""
+    """Saves every `every` rounds, but spends at most a share of the time on it."""
 
     def __init__(self, every: int, share: float = 0.05, last: int = 0) -> None:
         """`last` is the round of the checkpoint that a resumed run starts from."""
@@ -23,7 +26,7 @@ class Pace:
         self._first = True
 
     def due(self, round: int, seconds_run: float, seconds_saving: float) -> bool:
-        """Whether to save after this round; if so, that counts as done. `seconds_run` includes the saving."""
+        """Return whether to save after this round; if so, the round counts as saved."""
         if round - self._last < self._every:
             return False
         if not self._first and seconds_saving > self._share * seconds_run:

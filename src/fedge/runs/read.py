@@ -1,4 +1,4 @@
-"""Runs as others see them: never locked, never changed, whatever state they are in."""
+"""Read runs in any state, without locking or changing them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TAIL_BYTES = 8_192
 
 
 def _record_kind(own: OwnFields = NO_OWN_FIELDS) -> type[msgspec.Struct]:
-    """Return what a round's record must be, in a run with these metrics of its own."""
+    """Return the type of a round's record in a run with these additional fields."""
     fields = {**own, **{field.name: field for field in FIELDS if field.name != "round"}}
     return msgspec.defstruct(
         "_RECORD",
@@ -50,7 +50,7 @@ _RECORD = _record_kind()
 
 
 class _Surroundings(msgspec.Struct):
-    """What readers rely on, of all that is noted about where a run was started."""
+    """The fields of environment.json that readers rely on."""
 
     fedge: str | None = None
     started: str | None = None
@@ -58,7 +58,7 @@ class _Surroundings(msgspec.Struct):
 
 
 class RunRecords:
-    """A run directory, read when asked and then remembered; make another one to see what came since."""
+    """A run directory, read lazily and then cached; make a new object to see later changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,29 +68,29 @@ class RunRecords:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration it runs with."""
+        """The configuration of the run."""
         return self._config_and_mark[0]
 
     @property
     def id(self) -> str | None:
-        """16 random hex digits, made with the run; None if it was last written by a fedge that made none."""
+        """16 random hex digits, unique to the run; None in runs of older versions."""
         return self._config_and_mark[1].id
 
     @property
     def code(self) -> dict[str, str]:
-        """The SHA-256 of each of the user's own files that it was made with, by path; copies are in `code/`."""
+        """The SHA-256 of each user file that the run was made with, by path; copies are in `code/`."""
         return self._config_and_mark[1].code
 
     @cached_property
     def own_fields(self) -> OwnFields:
-        """The fields of the metrics that it records beside those of every run, as it declares them."""
+        """The additional fields that the run's own metrics record, as it declares them."""
         return declared_fields(self._config_and_mark[1].metrics)
 
     @cached_property
     def effective(self) -> dict[str, Any]:
         """The configuration without the settings that do not affect results.
 
-        Beside them it tells whether seconds are `simulated` or `measured`: the two share no mean.
+        It also has `clock`, whether seconds are `simulated` or `measured`: the two must not be averaged together.
         """
         found = omit(self.config, self._config_and_mark[1].without_effect)
         return found | {"clock": "measured" if (self.path / files.REGISTRY).is_file() else "simulated"}
@@ -102,7 +102,7 @@ class RunRecords:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Where it was started."""
+        """The environment in which the run was started."""
         found = self._object(files.ENVIRONMENT) or {}
         files.check_types(self.path / files.ENVIRONMENT, found, _Surroundings)
         return found
@@ -114,56 +114,56 @@ class RunRecords:
 
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:
-        """What was recorded of each round so far."""
+        """The records of all rounds so far."""
         return decode_records(self.path / files.ROUNDS, self._whole_lines(files.ROUNDS), self.own_fields)
 
     def last(self, field: str) -> Any:
-        """The value of a field when it was last measured; None if it never was. Reads all only if it must."""
+        """Return the last measured value of a field; None if never measured. Reads all records only if needed."""
         found = _last(self._tail, field)
         return _last(self.rounds, field) if found is None else found
 
     def round_lines(self) -> bytes:
-        """The records of the rounds as they are stored, for those who decode them in a way of their own."""
+        """Return the stored records of all rounds as JSON lines, for callers with their own decoder."""
         return self._whole_lines(files.ROUNDS)
 
     @cached_property
     def traces(self) -> list[dict[str, Any]]:
-        """What was seen inside rounds so far; empty unless the run was asked for it."""
+        """The traces recorded so far; empty unless `[trace]` is set."""
         return self._lines(files.TRACES)
 
     @cached_property
     def edge(self) -> list[dict[str, Any]]:
-        """Where clients were and when they did what, round by round; empty unless the run was asked for it."""
+        """The places and timelines of clients, round by round; empty unless `edge.record` is set."""
         return self._lines(files.EDGE)
 
     @cached_property
     def clients(self) -> list[dict[str, Any]]:
-        """What each client did; empty until the run is complete."""
+        """One record per client; empty until the run is complete."""
         return decode_lines(self.path / files.CLIENTS, self._whole_lines(files.CLIENTS), _CLIENT)
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
-        """What it came to; None until it is complete."""
+        """The run's results; None until it is complete."""
         found = self._object(files.SUMMARY)
         if found is not None:
             _check_summary(self.path / files.SUMMARY, found)
         return found
 
     def state(self) -> Tree:
-        """The server's state at the last checkpoint."""
+        """Return the server's state at the last checkpoint. Raises RunError if there is none."""
         from fedge.runs.checkpoint import load
 
         checkpoint = load(self.path / files.STATE)
         if checkpoint is None:
-            raise RunError(f"{self.path} has no checkpoint yet: expected {files.STATE}; let the run go on")
+            raise RunError(f"{self.path} has no checkpoint yet: expected {files.STATE}; let the run continue")
         return checkpoint.state
 
     @cached_property
     def problem(self) -> str | None:
-        """Why it cannot be read; None if it can.
+        """Why the run cannot be read; None if it can.
 
-        Of long records only the end is looked at, which is where a crash leaves its marks: reading all takes long.
-        Damage further up is said by `rounds`.
+        Only the end of long records is checked, which is where a crash leaves damage: reading everything is slow. For
+        damage further up, `rounds` raises.
         """
         try:
             if files.holds_repeats(self.path, self.config):
@@ -187,7 +187,7 @@ class RunRecords:
 
     @cached_property
     def _tail(self) -> list[dict[str, Any]]:
-        """The last rounds."""
+        """The records of the last rounds."""
         file = self.path / files.ROUNDS
         with reading(file):
             try:
@@ -197,7 +197,7 @@ class RunRecords:
                     data = opened.read()
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        first = data.find(b"\n") + 1 if start else 0  # the first line was cut
+        first = data.find(b"\n") + 1 if start else 0  # skip the partial first line
         return decode_records(file, data[first : data.rfind(b"\n") + 1], self.own_fields)
 
     def _object(self, name: str) -> dict[str, Any] | None:
@@ -209,17 +209,17 @@ class RunRecords:
 
     def _whole_lines(self, name: str) -> bytes:
         data = files.read_bytes(self.path / name) or b""
-        return data[: data.rfind(b"\n") + 1]  # what follows the last line end is a line being written
+        return data[: data.rfind(b"\n") + 1]  # the rest is a line being written
 
 
 Run = RunRecords
-"""The short name, within the package; `fedge.Run` can do more."""
+"""Short name within the package; the public `fedge.Run` has more methods."""
 
 
 def find_runs(path: Path) -> list[Run]:
-    """The run at a path, or else all below it, in the order of their paths.
+    """Return the run at a path, or all runs below it, sorted by path. Raises RunError if it is not a directory.
 
-    A directory with the marks of a run that cannot be read is among them, as damaged, and says its `problem`.
+    A directory that looks like a run but cannot be read is included, with the status `damaged` and a `problem`.
     """
     if not path.is_dir():
         raise RunError(f"no directory at {path}: expected a run, or a directory with runs in it")
@@ -247,7 +247,7 @@ def _last(records: list[dict[str, Any]], field: str) -> Any:
 
 
 def decode_records(file: Path, lines: bytes, own: OwnFields = NO_OWN_FIELDS) -> list[dict[str, Any]]:
-    """Return the records of rounds in whole lines of a file; a RunError names the field that has another type.
+    """Return the records of rounds in complete lines of a file. RunError names a field of the wrong type.
 
     `own` are the fields of the run's own metrics.
     """
@@ -255,13 +255,13 @@ def decode_records(file: Path, lines: bytes, own: OwnFields = NO_OWN_FIELDS) -> 
 
 
 def decode_lines(file: Path, lines: bytes, kind: type[msgspec.Struct] | None = None) -> list[dict[str, Any]]:
-    """Return the objects in whole lines of a file; a RunError if one is no JSON object, or not of a kind."""
+    """Return the objects in complete lines of a file. Raises RunError if one is not a JSON object or not of a kind."""
     try:
         if kind is not None:
-            msgspec.json.Decoder(kind).decode_lines(lines)  # a pass without objects, much faster than a look at each
+            msgspec.json.Decoder(kind).decode_lines(lines)  # checks types without building dictionaries, much faster
         if not files.MANY_DIGITS.search(lines):
             return _LINES.decode_lines(lines)
-    except (ValueError, RecursionError):  # speaks of a place in all lines; of a single line it is easier to find
+    except (ValueError, RecursionError):  # its offset counts from the first line; decoding each line names the line
         pass
     found = [files.decode(file, line) for line in lines.split(b"\n")[:-1]]
     if kind is not None:

@@ -1,13 +1,13 @@
-"""Many runs of one experiment file in which some settings have several values.
+"""Sweeps: many runs of one experiment file in which some settings have several values.
 
-options    what the [sweep] table says
-settings   which settings there are, and what they take
+options    the options of the [sweep] table
+settings   the settings of an experiment, and the types they accept
 axes       from a file to the points of its grid
-names      what points are called
+names      names of points
 plan       from points to run directories
-worker     one run in a process of its own
-machine    what processors and memory there are
-pool       as many runs at a time as that allows
-board      how far all runs are
-execute    the whole, from a plan to its outcome
+worker     one run in its own process
+machine    available processors and memory
+run_pool   concurrent runs, within those limits
+board      progress of all runs
+execute    a whole sweep, from its plan to its outcome
 """

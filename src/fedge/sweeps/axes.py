@@ -1,7 +1,7 @@
 """From an experiment file to the points of its grid.
 
-A list is an axis where the setting itself takes no list, and so is a range: { start, stop, step } or
-{ start, stop, num, log }. Axes cross each other in the order of the file, the last one fastest.
+A list is an axis if the setting itself does not accept a list, and so is a range: { start, stop, step } or
+{ start, stop, num, log }. Axes are crossed in the order of the file; the last one varies fastest.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Point = dict[str, Any]
 """Settings by their path."""
 
 MOST_POINTS = 1_000_000
-"""More are not even listed."""
+"""The most points that a grid may have."""
 
 _HERE = Path()
-_NOT_VARIED = ("name", "seed", "seeds")  # names the whole; each point is repeated for every seed
+_NOT_VARIED = ("name", "seed", "seeds")  # name is the sweep's name; every point is repeated for each seed
 
 
 class Axis(NamedTuple):
@@ -40,24 +40,27 @@ class Axis(NamedTuple):
 
 
 def find_points(raw: Mapping[str, Any], options: SweepOptions, base: Path = _HERE) -> list[Point]:
-    """All points of a file's grid, in order, as far as they are to be run; paths in conditions start at `base`."""
+    """Return the points of a file's grid that will be run, in order. Raises ConfigError.
+
+    Paths in conditions are relative to `base`.
+    """
     axes = find_axes(raw, options)
     raw = configuration.change(raw, options.axes)
     excluded = [_conditions(raw, condition, "sweep.exclude", base) for condition in options.exclude]
     grid = prod(len(axis.rows) for axis in axes)
     if grid > MOST_POINTS:
-        raise ConfigError(f"the axes make {grid:,} points, expected at most {MOST_POINTS:,}; take out values")
+        raise ConfigError(f"the axes make {grid:,} points, expected at most {MOST_POINTS:,}; remove values")
     points = [_merged(axes, rows) for rows in product(*(axis.rows for axis in axes))]
     for conditional in options.when:
         points = _crossed(points, conditional, raw, base)
     points = [point for point in points if not any(_hold(wanted, point, raw) for wanted in excluded)]
     if not points:
-        raise ConfigError("sweep.exclude: leaves no point of the grid; take out conditions")
+        raise ConfigError("sweep.exclude: excludes all points of the grid; remove conditions")
     return _subset(points, options)
 
 
 def find_axes(raw: Mapping[str, Any], options: SweepOptions) -> list[Axis]:
-    """The axes of a file, zipped ones as one, where the first of them stands."""
+    """Return the axes of a file. Zipped axes become one, at the position of the first."""
     raw = configuration.change(raw, options.axes)
     further = {path: _axis_values(values, path, raw, "sweep.axes") for path, values in options.axes.items()}
     single = dict(_walk(raw, raw, "")) | further
@@ -70,7 +73,7 @@ def find_axes(raw: Mapping[str, Any], options: SweepOptions) -> list[Axis]:
 
 
 def seeds_of(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The same file with a list of values for `seed` as `seeds`: repeats, not settings to compare."""
+    """Return the settings with several values of `seed` moved to `seeds`: they are repeats, not an axis."""
     values = _values(raw.get("seed"), "seed", raw)
     if values is None:
         return dict(raw)
@@ -93,7 +96,7 @@ def _walk(table: Mapping[str, Any], raw: Mapping[str, Any], prefix: str) -> Iter
 
 
 def _values(value: Any, path: str, raw: Mapping[str, Any]) -> list[Any] | None:
-    """The values of an axis; None if this is none."""
+    """Return the values of an axis; None if the value is not an axis."""
     if isinstance(value, Range):
         found: list[Any] = value.values()
     elif isinstance(value, Mapping) and {"start", "stop"} & set(value) and takes_number(kinds_at(raw, path)):
@@ -115,7 +118,7 @@ def _check_differ(values: Sequence[Any], path: str) -> None:
 
 
 def _axis_values(value: Any, path: str, raw: Mapping[str, Any], where: str) -> list[Any]:
-    """The values of an axis that was asked for by its path."""
+    """Return the values of an axis given by its path. Raises ConfigError if it is not a valid axis."""
     if path in _NOT_VARIED:
         raise ConfigError(f"{where}: {path} cannot be an axis; several seeds are given as seeds = [1, 2, 3]")
     _check_known(raw, path, where)
@@ -136,13 +139,13 @@ def _check_group(group: Sequence[str], axes: Mapping[str, list[Any]], together: 
     for path in group:
         if path not in axes:
             known = ", ".join(axes) or "none"
-            raise ConfigError(f"sweep.zip: {path} is no axis{nearest(path, axes)}; axes of this file: {known}")
+            raise ConfigError(f"sweep.zip: {path} is not an axis{nearest(path, axes)}; axes of this file: {known}")
         if path in together or group.count(path) > 1:
             raise ConfigError(f"sweep.zip: {path} is zipped more than once")
     lengths = {path: len(axes[path]) for path in group}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{path} has {length}" for path, length in lengths.items())
-        raise ConfigError(f"sweep.zip: zipped axes must have equally many values, but {told}")
+        raise ConfigError(f"sweep.zip: zipped axes must have the same number of values, but {told}")
 
 
 def _merged(axes: Sequence[Axis], rows: Sequence[tuple[Any, ...]]) -> Point:
@@ -152,7 +155,7 @@ def _merged(axes: Sequence[Axis], rows: Sequence[tuple[Any, ...]]) -> Point:
 
 
 def _crossed(points: Sequence[Point], conditional: When, raw: Mapping[str, Any], base: Path) -> list[Point]:
-    """Points with a further axis, those for which its condition holds."""
+    """Return the points, crossed with a conditional axis where its condition holds."""
     path = conditional.key
     values = _axis_values(anchor({path: conditional.values}, base)[path], path, raw, "sweep.when")
     wanted = _conditions(raw, conditional.condition, "sweep.when", base)
@@ -168,7 +171,7 @@ def _crossed(points: Sequence[Point], conditional: When, raw: Mapping[str, Any],
 
 
 def _conditions(raw: Mapping[str, Any], condition: Condition, where: str, base: Path) -> dict[str, object]:
-    """A condition as settings and what they must be."""
+    """Return a condition as required values by setting."""
     try:
         wanted = configuration.assignments([condition] if isinstance(condition, str) else condition)
     except ConfigError:
@@ -184,7 +187,7 @@ def _hold(wanted: Mapping[str, object], point: Point, raw: Mapping[str, Any]) ->
 
 
 def _subset(points: list[Point], options: SweepOptions) -> list[Point]:
-    """So many of the points, in their order. Each has a draw of its own, which further points do not change."""
+    """Return `options.fraction` of the points, in order. A point's draw does not depend on other points."""
     count = max(1, round(options.fraction * len(points)))
     draws = [key(options.seed, f"sweep/{msgspec.json.encode(point, order='sorted').decode()}") for point in points]
     chosen = set(sorted(range(len(points)), key=draws.__getitem__)[:count])

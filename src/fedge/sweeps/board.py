@@ -1,4 +1,4 @@
-"""How far the runs of a sweep are, all together."""
+"""Progress of all runs of a sweep."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ Status = Literal["waiting", "running", "complete", "failed"]
 
 @dataclass
 class Line:
-    """One run."""
+    """The progress of one run."""
 
     name: str
     num_rounds: int
     round: int = 0
     status: Status = "waiting"
-    value: float | None = None  # the last of the metric that was measured
-    resumed_at: int = 0  # rounds that were there before it was started here
+    value: float | None = None  # the last measured value of the metric
+    resumed_at: int = 0  # rounds that were complete before it was started here
 
 
 class Listener(Protocol):
-    """Whoever watches a sweep."""
+    """Receives the progress of a sweep."""
 
     def notice(self, text: str) -> None:
-        """Something a person should know, in one line."""
+        """Receive a message for the user, one line."""
 
     def ended(self, line: Line, board: Board) -> None:
-        """A run is complete, or has failed."""
+        """Called when a run is complete or has failed."""
 
     def show(self, board: Board) -> None:
-        """A moment has passed."""
+        """Called regularly, to refresh the display."""
 
 
 class Unwatched:
-    """Listens to nothing."""
+    """A listener that ignores everything."""
 
     def notice(self, text: str) -> None:
         pass
@@ -58,13 +58,13 @@ class Board:
     ) -> None:
         """`own` are the fields of the runs' own metrics."""
         self.metric, self.declared = metric, describe(metric, own)
-        self.later_rounds = 0  # of runs that are not chosen yet
+        self.later_rounds = 0  # rounds of later rungs, whose runs are not chosen yet
         self._lines: dict[str, Line] = {}
         self._clock = clock
         self._started_s = clock()
 
     def lines(self, *statuses: Status) -> list[Line]:
-        """The runs that are in one of these states."""
+        """Return the runs with one of these statuses."""
         return [line for line in self._lines.values() if line.status in statuses]
 
     @property
@@ -73,7 +73,7 @@ class Board:
 
     @property
     def share(self) -> float:
-        """How much of all rounds is done."""
+        """The share of all rounds that is done."""
         lines = self._lines.values()
         ahead = sum(line.num_rounds for line in lines if line.status != "failed") + self.later_rounds
         return sum(line.round for line in lines if line.status != "failed") / ahead if ahead else 1.0
@@ -85,7 +85,7 @@ class Board:
 
     @property
     def best(self) -> Line | None:
-        """The run with the best value so far; None where runs are not ranked."""
+        """The run with the best value so far; None if runs are not ranked."""
         if not self.ranks:
             return None
         measured = [line for line in self.lines("running", "complete") if line.value is not None]
@@ -93,7 +93,7 @@ class Board:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to the end, if the rounds to come take as long as those so far; None if there were none."""
+        """Estimated seconds to the end, from the mean duration of rounds so far; None before the first round."""
         here = sum(line.round - line.resumed_at for line in self.lines("running", "complete"))
         if here <= 0:
             return None
@@ -101,17 +101,17 @@ class Board:
         return (self._clock() - self._started_s) / here * ahead
 
     def rank(self, value: float | None) -> float:
-        """A number that is the smaller the better the value."""
+        """Return a number that is smaller for better values."""
         return float("inf") if value is None else self.declared.rank(value)
 
     def place(self, names: Iterable[str], num_rounds: int) -> None:
-        """These runs are to come, or to go on, for so many rounds in all."""
+        """Add runs, or put them back to waiting, until they have this many rounds in total."""
         for name in names:
             line = self._lines.setdefault(name, Line(name, num_rounds))
             line.num_rounds, line.status = num_rounds, "waiting"
 
     def hear(self, name: str, round: int, metrics: Mapping[str, float], begins: bool = False) -> None:
-        """A run has come to the end of a round, or begins after it."""
+        """Record that a run finished this round, or with `begins`, that it starts after it."""
         line = self._lines[name]
         line.status, line.round = "running", round
         if begins:
@@ -119,11 +119,11 @@ class Board:
         line.value = metrics.get(self.metric, line.value)
 
     def wait(self, name: str) -> None:
-        """A run is to be tried again."""
+        """Record that a run will be retried."""
         self._lines[name].status = "waiting"
 
     def end(self, name: str, failed: bool = False) -> Line:
-        """A run is complete, however many rounds that took, or has failed."""
+        """Record that a run is complete, after any number of rounds, or has failed."""
         line = self._lines[name]
         line.status = "failed" if failed else "complete"
         if not failed:
@@ -131,7 +131,7 @@ class Board:
         return line
 
     def complete(self, name: str, round: int, value: float | None) -> None:
-        """A run was complete before."""
+        """Record that a run was complete before the sweep started."""
         line = self._lines[name]
         line.round = line.num_rounds = line.resumed_at = round
         line.status, line.value = "complete", value

@@ -1,4 +1,4 @@
-"""A sweep from its plan to its outcome."""
+"""Execute a sweep, from its plan to its outcome."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from fedge.sweeps.worker import Ended
 
 
 class PointOutcome(NamedTuple):
-    """What has become of a sweep."""
+    """The outcome of a sweep."""
 
     folder: Path
-    runs: list[Path]  # those that are complete, in order
+    runs: list[Path]  # complete runs, in order
     failures: dict[str, Ended]
     board: Board
 
@@ -35,9 +35,9 @@ class PointOutcome(NamedTuple):
 def execute(
     plan: SweepPlan, runs: Path, listener: Listener, limits: PoolLimits | None = None, accept_code: bool = False
 ) -> PointOutcome:
-    """Run what is not complete yet, below `runs`. A run that fails does not keep others from running.
+    """Execute all incomplete runs of a sweep, below `runs`. A failed run does not stop the others.
 
-    If users' files have changed since the first run, the others fail, unless `accept_code` says that this is meant.
+    If user files have changed since the first run, the remaining runs fail, unless `accept_code`.
     """
     folder = runs / plan.sweep.name
     check_folder(folder)
@@ -53,7 +53,7 @@ def execute(
 
 
 def limits_of(plan: SweepPlan) -> PoolLimits:
-    """What the plan says, or else what the machine has."""
+    """Return the limits set in the plan; by default those of the machine."""
     options = plan.sweep.options
     return PoolLimits(options.workers or num_processors(), options.memory_mb or usable_memory_mb(), options.retries)
 
@@ -90,7 +90,7 @@ class _Execution:
         return PointOutcome(self._folder, complete, self._failures, self._board)
 
     def _check_places(self, trials: Sequence[Trial]) -> None:
-        """Find runs that are there with other settings before anything is done, and those that cannot be read."""
+        """Raise a RunError for existing runs with other settings before starting, and record damaged ones as failed."""
         for run in (run for trial in trials for run in trial.runs(self._folder)):
             if (problem := damage(run)) is not None:
                 self._failures[run.name] = Ended(problem, RunError.exit_code)
@@ -98,7 +98,7 @@ class _Execution:
                 is_done(run, self._halving is not None)
 
     def _refuse_invalid(self) -> None:
-        """Say at once which points will not be run."""
+        """Report the points that will not be run at once."""
         for trial in self._plan.trials:
             if trial.config is None:
                 self._failures[trial.name] = Ended("; ".join(trial.problems), ConfigError.exit_code)
@@ -107,7 +107,7 @@ class _Execution:
             self._listener.ended(self._board.end(name, failed=True), self._board)
 
     def _train(self, trials: Sequence[Trial], rounds: int | None = None) -> None:
-        """Bring these points to so many rounds; what failed before is not tried again."""
+        """Train these points up to `rounds` rounds. Runs that failed before are skipped."""
         todo, num_done = [], 0
         for trial in trials:
             _create_repeats(trial, self._folder)
@@ -122,17 +122,17 @@ class _Execution:
                 else:
                     todo.append(run._replace(accept_code=self._accept_code))
         if num_done:
-            self._listener.notice(f"{num_done} of {num_done + len(todo)} runs are complete already")
+            self._listener.notice(f"{num_done} of {num_done + len(todo)} runs are already complete")
         self._failures |= self._pool.run(todo)
 
     def _best(self, trials: Sequence[Trial], count: int, rounds: int) -> list[Trial]:
-        """The points that did best by then, in their order; of equals the earlier."""
+        """Return the `count` best points at this round, in order; ties go to the earlier point."""
         ranks = [self._rank(trial, rounds) for trial in trials]
         best = sorted(range(len(trials)), key=ranks.__getitem__)[:count]
         return [trials[i] for i in sorted(best)]
 
     def _rank(self, trial: Trial, rounds: int) -> float:
-        """The mean over seeds; a point with a seed that failed is the last."""
+        """Return the mean rank over seeds; infinity if a seed has failed."""
         runs = [run.until(rounds) for run in trial.runs(self._folder)]
         if any(run.name in self._failures for run in runs):
             return float("inf")
@@ -144,14 +144,14 @@ class _Execution:
         return fmean(map(self._board.rank, values))
 
     def _measured(self, run: PlannedRun) -> tuple[int, float | None]:
-        """Rounds that a run has, as far as it was asked for, and the last value of the metric by then."""
+        """Return the rounds of a run, up to the planned ones, and the last value of the metric among them."""
         records = [record for record in Run(run.path).rounds if record["round"] <= run.rounds]
         values = [record[self._plan.metric] for record in records if record.get(self._plan.metric) is not None]
         return (records[-1]["round"] if records else 0), (values[-1] if values else None)
 
 
 def _create_repeats(trial: Trial, folder: Path) -> None:
-    """Make the directory of a point that is repeated what `fedge resume` takes for one."""
+    """Create the directory of a repeated point, so that `fedge resume` recognises it."""
     path = folder / trial.name
     if trial.config is not None and trial.config.seeds is not None and not (path / CONFIG).exists():
         create_repeats(path, configuration.plain(trial.config))

@@ -1,4 +1,4 @@
-"""What the machine can give."""
+"""Memory of the machine and of processes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import sys
 from multiprocessing import active_children
 from pathlib import Path
 
-_UNKNOWN_MB = 4096.0  # where the system does not tell
-_SHARE = 0.8  # the rest is for others
+_UNKNOWN_MB = 4096.0  # if the system does not report it
+_SHARE = 0.8  # leave the rest to other processes
 _KB = 1024 if sys.platform == "darwin" else 1  # units of ru_maxrss in one KB
 
 
 def usable_memory_mb() -> float:
-    """Most of what is free now, on the machine and within the limit of a container."""
+    """Return 80% of the memory that is free now, on the machine and within the container's limit, in MB."""
     free = [found for found in (_free_mb(), _free_in_container_mb()) if found is not None]
     return _SHARE * min(free, default=_UNKNOWN_MB)
 
 
 def peak_memory_mb() -> float:
-    """The most that this process has had, and what its worker processes have for themselves, where the system tells."""
+    """Return the peak memory of this process plus the current private memory of its workers, in MB."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _KB / 1024
     return own + sum(_private_mb(worker.pid) for worker in active_children())
 
 
 def _private_mb(process: int | None) -> float:
-    """Without what it shares with others, such as what it was forked with."""
+    """Return the private memory of a process, without memory shared by forking; 0 if unknown."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has ended, or this is another system

@@ -1,4 +1,4 @@
-"""Names of points, for people to read and to name directories: `scaffold+learning_rate-0.1+option-II`."""
+"""Readable names of points, also used for directories: `scaffold+learning_rate-0.1+option-II`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 120  # characters; file systems take 255 bytes
 
 
 def name_points(points: Sequence[Mapping[str, Any]], otherwise: str) -> list[str]:
-    """A name for each point, made of its settings; all different."""
+    """Return a unique name for each point, made of its settings; `otherwise` for a point without settings."""
     titles = _titles(list(dict.fromkeys(path for point in points for path in point)))
     names = [_fit("+".join(_part(titles[path], value) for path, value in point.items())) for point in points]
     seen: Counter[str] = Counter()
@@ -26,7 +26,7 @@ def name_points(points: Sequence[Mapping[str, Any]], otherwise: str) -> list[str
 
 
 def _titles(paths: Sequence[str]) -> dict[str, str]:
-    """The last word of each path, or all of it where others end alike; nothing for what a thing is called."""
+    """Return the last part of each path, or all of it if others end alike; empty for `name`."""
     ends = Counter(path.rpartition(".")[2] for path in paths)
     found = {}
     for path in paths:
@@ -51,7 +51,7 @@ def _written(value: Any) -> str:
 
 
 def _fit(name: str) -> str:
-    """A name that a directory can have."""
+    """Return a valid directory name."""
     name = re.sub(r"^[^A-Za-z0-9]+", "", name)
     if len(name) <= _LONGEST:
         return name

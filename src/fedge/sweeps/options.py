@@ -1,4 +1,4 @@
-"""What the [sweep] table of an experiment file says."""
+"""The options of the [sweep] table of an experiment file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from msgspec import Meta, field
 from fedge.core.schema import Options
 
 Condition = str | list[str]
-"""`algorithm.name=scaffold`, or several of these that must all hold."""
+"""`algorithm.name=scaffold`, or a list of conditions that must all hold."""
 
 
 class Range(Options, tag=False):
     """Evenly spaced values, both ends included: by `step`, or `num` of them; with `log`, evenly spaced ratios."""
 
     start: Annotated[float, Meta(description="first value")]
-    stop: Annotated[float, Meta(description="last value; with a step, no value is beyond it")]
-    step: Annotated[float | None, Meta(description="from a value to the next")] = None
-    num: Annotated[Annotated[int, Meta(ge=2)] | None, Meta(description="how many values")] = None
-    log: Annotated[bool, Meta(description="a value is the one before times a constant")] = False
+    stop: Annotated[float, Meta(description="last value; with step, an upper limit")]
+    step: Annotated[float | None, Meta(description="difference between neighbouring values")] = None
+    num: Annotated[Annotated[int, Meta(ge=2)] | None, Meta(description="number of values")] = None
+    log: Annotated[bool, Meta(description="logarithmic spacing: a constant ratio between neighbouring values")] = False
 
     def __post_init__(self) -> None:
         if (self.step is None) == (self.num is None):
@@ -33,7 +33,7 @@ class Range(Options, tag=False):
             raise ValueError("log needs num, and a start and a stop above 0")
 
     def values(self) -> list[float]:
-        """The values, without the last digits that only rounding made."""
+        """Return the values, rounded to 12 significant digits to remove float errors."""
         if self.num is None:
             assert self.step is not None
             count = int((self.stop - self.start) / self.step * (1 + 1e-9)) + 1
@@ -55,15 +55,15 @@ class When(Options, tag=False):
 
 
 class Halving(Options, tag=False):
-    """Successive halving: all points train a little, and only the best of them on the validation split continue."""
+    """Successive halving: all points train a few rounds, and only the best on the validation split continue."""
 
-    rounds: Annotated[int, Meta(ge=1, description="rounds that every point trains")]
+    rounds: Annotated[int, Meta(ge=1, description="rounds of the first rung, which every point trains")]
     factor: Annotated[
-        int, Meta(ge=2, description="one point in so many goes on, for so many times the rounds, up to all of them")
+        int, Meta(ge=2, description="at each rung, one in `factor` points continues, to `factor` times the rounds")
     ] = 3
 
     def rungs(self, rounds: int) -> list[int]:
-        """Rounds after which points are compared; the last is the end of the run."""
+        """Return the rounds after which points are compared; the last is the end of the run."""
         found = []
         reached = self.rounds
         while reached < rounds:
@@ -72,11 +72,11 @@ class Halving(Options, tag=False):
         return [*found, rounds]
 
     def survivors(self, num_points: int) -> int:
-        """How many of so many points go on."""
+        """Return how many of `num_points` points continue."""
         return max(1, -(-num_points // self.factor))
 
     def later_rounds(self, rungs: list[int], num_points: int) -> int:
-        """Rounds still to come after the first of these rungs, one run for each point."""
+        """Return the total rounds after the first of these rungs, with one run per point."""
         total = 0
         for before, after in pairwise(rungs):
             num_points = self.survivors(num_points)
@@ -85,31 +85,31 @@ class Halving(Options, tag=False):
 
 
 class SweepOptions(Options, tag=False):
-    """How a sweep goes through its grid, and with what means."""
+    """How a sweep covers its grid, and the resources it may use."""
 
     axes: Annotated[
         dict[str, Any],
-        Meta(description="further axes by their path; the way to vary a setting that is itself a list"),
+        Meta(description="additional axes by path, needed to vary a setting that is itself a list"),
     ] = field(default_factory=dict)
     zip: Annotated[list[list[str]], Meta(description="groups of axes that advance together instead of crossing")] = (
         field(default_factory=list)
     )
-    when: Annotated[list[When], Meta(description="axes that exist only where a condition holds: if, key, values")] = (
-        field(default_factory=list)
-    )
-    exclude: Annotated[list[Condition], Meta(description="conditions under which a point is left out")] = field(
+    when: Annotated[list[When], Meta(description="axes for points that meet a condition: if, key, values")] = field(
         default_factory=list
     )
-    fraction: Annotated[float, Meta(gt=0, le=1, description="share of the points that is run, chosen at random")] = 1.0
-    seed: Annotated[int, Meta(ge=0, description="of that choice")] = 1
+    exclude: Annotated[list[Condition], Meta(description="conditions under which a point is excluded")] = field(
+        default_factory=list
+    )
+    fraction: Annotated[float, Meta(gt=0, le=1, description="share of the points to run, chosen at random")] = 1.0
+    seed: Annotated[int, Meta(ge=0, description="seed of that choice")] = 1
     metric: Annotated[
-        str | None, Meta(description="what points are compared by; only a metric of the validation split ranks them")
+        str | None, Meta(description="metric that compares points; only a metric of the validation split ranks them")
     ] = None
-    halving: Annotated[Halving | None, Meta(description="stop points early that do worse than others")] = None
+    halving: Annotated[Halving | None, Meta(description="stop points early that perform worse than others")] = None
     workers: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="processes at most (as many as processors)")
+        Annotated[int, Meta(ge=1)] | None, Meta(description="maximum number of processes (one per processor)")
     ] = None
     memory_mb: Annotated[
-        Annotated[float, Meta(gt=0)] | None, Meta(description="memory of all runs together (80% of what is free)")
+        Annotated[float, Meta(gt=0)] | None, Meta(description="memory limit of all runs together (80% of free memory)")
     ] = None
-    retries: Annotated[int, Meta(ge=0, description="further tries of a run that ran out of memory or was killed")] = 3
+    retries: Annotated[int, Meta(ge=0, description="retries of a run that ran out of memory or was killed")] = 3

@@ -1,4 +1,4 @@
-"""From the points of a grid to run directories, and what is in those already."""
+"""From the points of a grid to run directories, and which runs are already done."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PLAN = "sweep.json"
 
 
 class Sweep(NamedTuple):
-    """What an experiment file asks for."""
+    """A sweep as described by an experiment file."""
 
     name: str
-    settings: dict[str, Any]  # as the file has them, with absolute paths, without the [sweep] table
-    base: Path  # where paths in the file start
+    settings: dict[str, Any]  # as in the file, with absolute paths, without the [sweep] table
+    base: Path  # relative paths in the file are relative to it
     options: SweepOptions
     points: list[Point]
 
@@ -44,25 +44,25 @@ class Sweep(NamedTuple):
 
 
 class PlannedRun(NamedTuple):
-    """One run of a sweep, with its whole configuration."""
+    """One run of a sweep, with its complete configuration."""
 
     name: str
     path: Path
     config: dict[str, Any]
     sweep: Path  # the folder of the sweep
-    accept_code: bool = False  # users' files may have changed
+    accept_code: bool = False  # user files may have changed
 
     @property
     def rounds(self) -> int:
         return int(self.config["rounds"])
 
     def until(self, rounds: int) -> PlannedRun:
-        """The same for so many rounds."""
+        """Return the same run with this many rounds."""
         return self._replace(config={**self.config, "rounds": rounds})
 
 
 class Trial(NamedTuple):
-    """One point: a run, or one for each seed. Without a configuration if its settings do not go together."""
+    """One point: a run, or one run per seed. `config` is None if its settings are invalid."""
 
     name: str
     values: Point
@@ -70,7 +70,7 @@ class Trial(NamedTuple):
     problems: Sequence[str] = ()
 
     def runs(self, folder: Path) -> list[PlannedRun]:
-        """The runs that it stands for, below the folder of the sweep."""
+        """Return the runs of this point, below the folder of the sweep."""
         if self.config is None:
             return []
         path, plain = folder / self.name, configuration.plain(self.config)
@@ -83,23 +83,23 @@ class Trial(NamedTuple):
 
 
 class SweepPlan(NamedTuple):
-    """A sweep with every point worked out."""
+    """A sweep with the configuration of every point."""
 
     sweep: Sweep
     trials: list[Trial]
     metric: str
-    own: OwnFields = NO_OWN_FIELDS  # those of the runs' own metrics
+    own: OwnFields = NO_OWN_FIELDS  # fields of the runs' own metrics
 
 
 def load(path: Path, changes: Sequence[str] = ()) -> Sweep:
-    """The sweep in a TOML file, with changes `a.b=v` on top."""
+    """Return the sweep in a TOML file, with changes `a.b=v` applied. Raises ConfigError."""
     given = anchor(configuration.assignments(changes), Path())
     raw = configuration.change(configuration.load_raw(path), given)
     return parse(raw, path.parent)
 
 
 def parse(raw: Mapping[str, Any], base: Path | None = None) -> Sweep:
-    """The sweep in a plain dictionary."""
+    """Return the sweep in a plain dictionary. Raises ConfigError."""
     base = base or Path()
     options = read(raw.get("sweep", {}), SweepOptions, "sweep")
     options = replace(options, axes=anchor(options.axes, base))
@@ -109,12 +109,12 @@ def parse(raw: Mapping[str, Any], base: Path | None = None) -> Sweep:
         raise ConfigError(f"name: expected one name for the whole sweep, got {name!r}")
     points = find_points(settings, options, base)
     if options.halving and any("rounds" in point for point in points):
-        raise ConfigError("sweep.halving: decides how many rounds a point trains, so rounds cannot be an axis")
+        raise ConfigError("sweep.halving: determines how many rounds a point trains, so rounds cannot be an axis")
     return Sweep(name, settings, base, options, points)
 
 
 def work_out(sweep: Sweep) -> SweepPlan:
-    """The plan of a sweep. A point that is no valid experiment says what is wrong with it; an error if all are."""
+    """Return the plan of a sweep. Invalid points carry their problems. Raises ConfigError if all are invalid."""
     names = name_points(sweep.points, sweep.name)
     settings = configuration.change(sweep.settings, sweep.options.axes)
     trials = [_trial(sweep, settings, name, point) for name, point in zip(names, sweep.points, strict=True)]
@@ -125,19 +125,19 @@ def work_out(sweep: Sweep) -> SweepPlan:
     metric = sweep.options.metric or _usual_metric(config, own)
     if metric not in (known := (*METRICS, *own)):
         raise ConfigError(
-            f"sweep.metric: {metric!r} is not measured{nearest(metric, known)}; measured are {', '.join(known)}"
+            f"sweep.metric: {metric!r} is not measured{nearest(metric, known)}; measured metrics: {', '.join(known)}"
         )
     if sweep.options.halving and measured_on(metric) == "test set":
         raise ConfigError(
-            f"sweep.halving: looks at the validation split and never at the test set, but sweep.metric is {metric}; "
-            "set data.validation = 0.1, and leave sweep.metric out or name a metric of the validation split"
+            f"sweep.halving: uses the validation split and never the test set, but sweep.metric is {metric}; "
+            "set data.validation = 0.1, and drop sweep.metric or name a metric of the validation split"
         )
     return SweepPlan(sweep, trials, metric, own)
 
 
 def write_plan(plan: SweepPlan, folder: Path, failures: Mapping[str, str]) -> None:
-    """Say in the folder of a sweep what it consists of, and what of it could not be done so far."""
-    said = {
+    """Write the plan of a sweep and its failures so far to the folder of the sweep."""
+    content = {
         "format": FORMAT,
         "name": plan.sweep.name,
         "settings": plan.sweep.settings,
@@ -149,15 +149,15 @@ def write_plan(plan: SweepPlan, folder: Path, failures: Mapping[str, str]) -> No
     file = folder / PLAN
     with writing(file, "start the sweep again"):
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(file, encode_pretty(said))
+        write_atomic(file, encode_pretty(content))
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds something other than a sweep."""
+    """Raise a RunError if the folder contains something other than a sweep."""
     data = read_bytes(folder / PLAN)
     if data is None:
         if folder.is_dir() and any(found.name != "lock" for found in folder.iterdir()):
-            raise RunError(f"{folder} is no sweep: expected {PLAN} in it; choose another name with --set name=NAME")
+            raise RunError(f"{folder} is not a sweep: expected {PLAN} in it; choose another name with --set name=NAME")
         return
     found = decode(folder / PLAN, data).get("format")
     if type(found) is not int or not 1 <= found <= FORMAT:
@@ -165,17 +165,17 @@ def check_folder(folder: Path) -> None:
 
 
 def damage(run: PlannedRun) -> str | None:
-    """Why what is in the place of a run cannot be read; None if it can, or if there is nothing yet."""
+    """Return why an existing run cannot be read; None if it can, or if there is none yet."""
     if not (run.path / CONFIG).exists():
         return None
     problem = Run(run.path).problem
-    return None if problem is None else f"{problem}; remove {run.path} to have it run again"
+    return None if problem is None else f"{problem}; remove {run.path} to run it again"
 
 
 def is_done(run: PlannedRun, halved: bool) -> bool:
-    """Whether a run needs no more training. If it is there with settings that give other results, raise a RunError.
+    """Return whether a run needs no more training. Raises RunError if it exists with settings that affect results.
 
-    Where points are stopped early, a run may have gone further than asked: it was among the best before.
+    With halving, a run may have trained further than asked, if it was among the best before.
     """
     if not (run.path / CONFIG).exists():
         return False
@@ -208,11 +208,11 @@ def _trial(sweep: Sweep, settings: Mapping[str, Any], name: str, point: Point) -
 
 def _check_validation(config: Config, setting: str) -> None:
     if config.data.validation is None:
-        raise ConfigError(f"{setting}: looks at the validation split, and there is none: set data.validation = 0.1")
+        raise ConfigError(f"{setting}: needs a validation split, but there is none: set data.validation = 0.1")
 
 
 def _usual_metric(config: Config, own: OwnFields) -> str:
-    """Return what points are compared by if nothing else is said: on the validation split, where there is one."""
+    """Return the default metric that compares points: on the validation split, if there is one."""
     metric = config.target.metric if config.target else "accuracy"
     if config.data.validation is None or measured_on(metric) == "validation split":
         return metric

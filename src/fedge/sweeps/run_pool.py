@@ -1,8 +1,8 @@
-"""Runs in processes, as many at a time as processors and memory allow.
+"""Concurrent runs in processes, within limits on processors and memory.
 
-Every run has a process of its own, forked from this one, which has imported all that a run needs. That costs
-milliseconds, and gives back all memory at the end of a run. The first run goes alone until it has finished a round:
-its memory then tells how many may run together.
+Every run has its own process, forked from this one, which has already imported everything. That takes milliseconds,
+and all memory is returned at the end of a run. The first run is alone until it has finished a round: its memory then
+determines how many may run concurrently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedge.core.lock import holder
 from fedge.runs.files import LOCK
 from fedge.sweeps.board import Board, Listener
 from fedge.sweeps.plan import PlannedRun
-from fedge.sweeps.worker import Ended, Heard, Told, work
+from fedge.sweeps.worker import Ended, NoticeMessage, ProgressMessage, work
 
 _TICK_S = 0.5
 _LONGEST_PAUSE_S = 60.0
@@ -32,12 +32,12 @@ _FORK = get_context("fork")
 
 
 class PoolLimits(NamedTuple):
-    """What a sweep may use."""
+    """The resources that a sweep may use."""
 
     workers: int
     memory_mb: float
     retries: int = 3
-    pause_s: float = 1.0  # before the first retry; twice as long before each further one
+    pause_s: float = 1.0  # before the first retry; doubled before each further one
 
 
 @dataclass
@@ -57,17 +57,17 @@ class _Running:
 
 
 class RunPool:
-    """Where the runs of a sweep are worked off."""
+    """Executes the runs of a sweep."""
 
     def __init__(self, limits: PoolLimits, board: Board, listener: Listener) -> None:
         self._limits, self._board, self._listener = limits, board, listener
-        self._most = limits.workers  # lowered when memory ran out, raised again by every run that succeeds
+        self._most = limits.workers  # lowered when memory runs out, raised by every run that succeeds
         self._peak_mb: float | None = None
         self._waiting: deque[_Waiting] = deque()
         self._running: dict[Connection, _Running] = {}
 
     def run(self, runs: Sequence[PlannedRun]) -> dict[str, Ended]:
-        """Work off all of these; returns those that failed, by name."""
+        """Execute all runs and return those that failed, by name."""
         self._waiting.extend(map(_Waiting, runs))
         failed: dict[str, Ended] = {}
         try:
@@ -82,7 +82,7 @@ class RunPool:
 
     @property
     def num_allowed(self) -> int:
-        """How many may run at this moment."""
+        """The number of runs allowed at this moment."""
         if self._peak_mb is None:
             return 1
         return max(1, min(self._most, int(self._limits.memory_mb // self._peak_mb)))
@@ -98,21 +98,23 @@ class RunPool:
             if user is None:
                 self._start(turn)
             else:
-                failed |= self._try_again(turn, Ended(f"{turn.run.path} is in use by process {user}; end that", 6))
+                failed |= self._try_again(
+                    turn, Ended(f"{turn.run.path} is in use by process {user}; end that process", 6)
+                )
         return failed
 
     def _start(self, turn: _Waiting) -> None:
         ours, theirs = _FORK.Pipe(duplex=False)
-        output = TemporaryFile()  # noqa: SIM115 - it is closed when the process is over
+        output = TemporaryFile()  # noqa: SIM115 - closed when the process ends
         told = (turn.run, theirs, output.fileno(), os.getpid(), self._limits.workers)
         process = _FORK.Process(target=work, args=told)
         process.start()
-        theirs.close()  # so that the end of the process is the end of the messages
+        theirs.close()  # so that the pipe closes when the process ends
         self._running[ours] = _Running(turn, process, output)
         self._board.hear(turn.run.name, 0, {}, begins=True)
 
     def _listen(self) -> None:
-        """Take in what has been said, or wait a moment for it."""
+        """Process messages of the runs, waiting briefly if there are none."""
         if not self._running:
             time.sleep(min(_TICK_S, self._limits.pause_s))
         for connection in wait(list(self._running), _TICK_S):
@@ -123,29 +125,29 @@ class RunPool:
         running = self._running[connection]
         try:
             while connection.poll():
-                self._hear(running, connection.recv())
-        except (EOFError, OSError):  # it is over; a message that was cut short is of no use
+                self._receive(running, connection.recv())
+        except (EOFError, OSError):  # the process has ended; ignore an incomplete message
             running.closed = True
 
-    def _hear(self, running: _Running, message: Heard | Told | Ended) -> None:
+    def _receive(self, running: _Running, message: ProgressMessage | NoticeMessage | Ended) -> None:
         name = running.turn.run.name
-        if isinstance(message, Heard):
+        if isinstance(message, ProgressMessage):
             self._board.hear(name, message.round, message.metrics, message.begins)
             if not message.begins:
                 self._peak_mb = max(self._peak_mb or 0.0, message.peak_mb)
-        elif isinstance(message, Told):
+        elif isinstance(message, NoticeMessage):
             self._listener.notice(f"{name}: {message.text}")
         else:
             running.ended = message
 
     def _settle(self) -> dict[str, Ended]:
-        """Draw the conclusion of every process that is over."""
+        """Handle every process that has ended; return the runs that failed."""
         failed: dict[str, Ended] = {}
         for connection, running in list(self._running.items()):
             if not running.closed and running.process.is_alive():
                 continue
             running.process.join()
-            self._take_in(connection)  # what it said at the very end
+            self._take_in(connection)  # its last messages
             del self._running[connection]
             connection.close()
             ended = running.ended or _death(running)
@@ -171,7 +173,7 @@ class RunPool:
         turn.not_before_s = time.monotonic() + pause_s
         self._waiting.appendleft(turn)
         self._board.wait(name)
-        self._listener.notice(f"{name}: {ended.reason}; tried again in {pause_s:g} s")
+        self._listener.notice(f"{name}: {ended.reason}; retrying in {pause_s:g} s")
         return {}
 
     def _fail(self, name: str, ended: Ended) -> dict[str, Ended]:
@@ -179,7 +181,7 @@ class RunPool:
         return {name: ended}
 
     def _stop(self) -> None:
-        """End all processes; their runs lose no more than what came after their last checkpoint."""
+        """Kill all processes. Their runs lose only the rounds after their last checkpoint."""
         for running in self._running.values():
             running.process.kill()
         for connection, running in self._running.items():
@@ -191,7 +193,7 @@ class RunPool:
 
 
 def _death(running: _Running) -> Ended:
-    """Why a process is over that did not say so itself. Memory is what processes are killed for as a rule."""
+    """Return why a process ended without a message. A killed process most likely ran out of memory."""
     code = running.process.exitcode or 0
     if code < 0:
         return Ended(f"was killed by {Signals(-code).name}", 1, out_of_memory=True)

@@ -1,4 +1,4 @@
-"""Which settings an experiment has, and what they take: read off the types of its options."""
+"""The settings of an experiment and the types they accept, derived from its option structs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedge.core.schema import choose, structs, tag, unknown_key
 
 
 def kinds_at(raw: Mapping[str, Any], path: str) -> list[Any]:
-    """The types that the setting at a path may have, given what is chosen on the way; an error if there is none."""
+    """Return the types of the setting at a path, given the names chosen along it. Raises ConfigError if unknown."""
     found: list[Any] = [Config]
     table: Any = raw
     done: list[str] = []
@@ -33,13 +33,13 @@ def kinds_at(raw: Mapping[str, Any], path: str) -> list[Any]:
 
 
 def value_at(raw: Mapping[str, Any], path: str) -> Any:
-    """What a setting is: as the file says, or else its default; of a table that has one, its name."""
+    """Return the value of a setting, or its default; for a table with a name, the name."""
     value = _find(raw, path.split("."))
     return value["name"] if isinstance(value, Mapping) and "name" in value else value
 
 
 def takes_list(kinds: Iterable[Any]) -> bool:
-    """Whether a list can be a value of the setting."""
+    """Return whether a list can be a value of the setting."""
     return any(part is Any or part is list or get_origin(part) is list for part in _parts(kinds))
 
 
@@ -48,7 +48,7 @@ def takes_number(kinds: Iterable[Any]) -> bool:
 
 
 def takes_fractions(kinds: Iterable[Any]) -> bool:
-    """Whether a number need not be whole."""
+    """Return whether the setting accepts numbers that are not whole."""
     return any(part in (float, Any) for part in _parts(kinds))
 
 
@@ -63,7 +63,7 @@ def _parts(kinds: Iterable[Any]) -> Iterator[Any]:
 
 
 def _is_free(kind: Any) -> bool:
-    """Whether any key may stand below it."""
+    """Return whether the type accepts any key."""
     return any(part is Any or part is dict or get_origin(part) is dict for part in _parts([kind]))
 
 
@@ -73,7 +73,7 @@ def _fields(kind: type[Struct]) -> list[tuple[str, Any]]:
 
 
 def _chosen(kinds: list[type[Struct]], table: Any) -> list[type[Struct]]:
-    """The kinds that the name in a table leaves; a name that is varied, or unknown, leaves several, or all."""
+    """Return the structs selected by the name in a table; several if the name is varied, all if it is unknown."""
     name = table.get("name") if isinstance(table, Mapping) else table
     names = name if isinstance(name, list) else [name]
     return [found for each in names if isinstance(each, str) for found in _named(each, kinds)] or kinds
@@ -82,7 +82,7 @@ def _chosen(kinds: list[type[Struct]], table: Any) -> list[type[Struct]]:
 def _named(name: str, kinds: list[type[Struct]]) -> list[type[Struct]]:
     try:
         return [choose(name, kinds, "name")]
-    except ConfigError:  # which the point that has it will report
+    except ConfigError:  # reported later by the point that has it
         return []
 
 

@@ -1,4 +1,4 @@
-"""One run in a process of its own, which tells its parent how it goes."""
+"""One run in its own process, which reports its progress to the parent."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedge.runs.files import CONFIG
 from fedge.sweeps.machine import peak_memory_mb
 from fedge.sweeps.plan import PlannedRun
 
-_INTERVAL_S = 0.1  # the least time between two tellings
+_INTERVAL_S = 0.1  # minimum time between two progress messages
 
 
-class Heard(NamedTuple):
-    """A run has come so far."""
+class ProgressMessage(NamedTuple):
+    """Message: the progress of a run."""
 
     round: int
     metrics: Mapping[str, float]
@@ -32,73 +32,73 @@ class Heard(NamedTuple):
     begins: bool = False
 
 
-class Told(NamedTuple):
-    """Something a person should know."""
+class NoticeMessage(NamedTuple):
+    """Message: a notice for the user."""
 
     text: str
 
 
 class Ended(NamedTuple):
-    """A run is complete, or has failed for a reason."""
+    """Message: a run is complete, or has failed for a reason."""
 
     reason: str | None = None
     exit_code: int = 0
     out_of_memory: bool = False
 
 
-class Telling:
-    """A listener to a run that passes on what it hears, but not more often than anyone can see."""
+class ProgressForwarder:
+    """A listener that forwards a run's progress to the parent, at a limited rate."""
 
     def __init__(self, connection: Connection, parent: int) -> None:
         self._connection, self._parent = connection, parent
-        self._told_s = 0.0
+        self._sent_s = 0.0
         self._metrics: dict[str, float] = {}
 
     def begin(self, title: str, first_round: int, num_rounds: int) -> None:
-        self._connection.send(Heard(first_round - 1, {}, peak_memory_mb(), begins=True))
+        self._connection.send(ProgressMessage(first_round - 1, {}, peak_memory_mb(), begins=True))
 
     def round(self, record: Mapping[str, Any]) -> None:
-        if os.getppid() != self._parent:  # nobody waits for it, and whoever starts the sweep again needs the run
+        if os.getppid() != self._parent:  # the parent is gone: free the run for a restarted sweep
             os._exit(1)
         measured = {name: value for name, value in record.items() if describe(name).role == "metric"}
         self._metrics |= {name: value for name, value in measured.items() if value is not None}
         now = time.monotonic()
-        if now - self._told_s >= _INTERVAL_S:
-            self._told_s = now
-            self._tell(record["round"])
+        if now - self._sent_s >= _INTERVAL_S:
+            self._sent_s = now
+            self._send(record["round"])
 
     def notice(self, text: str) -> None:
-        self._connection.send(Told(text))
+        self._connection.send(NoticeMessage(text))
 
     def end(self, summary: Mapping[str, Any]) -> None:
-        self._tell(summary["rounds"])
+        self._send(summary["rounds"])
 
-    def _tell(self, round: int) -> None:
-        self._connection.send(Heard(round, dict(self._metrics), peak_memory_mb()))
+    def _send(self, round: int) -> None:
+        self._connection.send(ProgressMessage(round, dict(self._metrics), peak_memory_mb()))
 
 
 def work(run: PlannedRun, connection: Connection, output: int, parent: int, num_processes: int) -> None:
-    """What the process does, one of several: train, and say how it ended.
+    """The main function of the process: train, and report how it ended.
 
-    Whatever is printed goes to a file, not over the view.
+    Output goes to a file, so that it does not disturb the display.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     die_with_parent(parent)
     take_share(num_processes)
     for stream in (1, 2):
         os.dup2(output, stream)
-    connection.send(_train(run, Telling(connection, parent)))
+    connection.send(_train(run, ProgressForwarder(connection, parent)))
 
 
-def _train(run: PlannedRun, telling: Telling) -> Ended:
+def _train(run: PlannedRun, forwarder: ProgressForwarder) -> Ended:
     try:
-        train(run, telling)
+        train(run, forwarder)
     except FedgeError as error:
         return Ended(str(error), error.exit_code)
     except MemoryError:
         return _out_of_memory()
     except Exception as error:
-        if isinstance(error, RuntimeError) and "allocate memory" in str(error):  # torch's way of saying it
+        if isinstance(error, RuntimeError) and "allocate memory" in str(error):  # raised by torch
             return _out_of_memory()
         if os.environ.get("FEDGE_DEBUG") == "1":
             return Ended(traceback.format_exc(), FedgeError.exit_code)
@@ -106,12 +106,12 @@ def _train(run: PlannedRun, telling: Telling) -> Ended:
     return Ended()
 
 
-def train(run: PlannedRun, telling: Telling) -> None:
-    """Start a run at its place, or resume it."""
+def train(run: PlannedRun, forwarder: ProgressForwarder) -> None:
+    """Start a run at its path, or resume it."""
     if not (run.path / CONFIG).exists():
-        experiment.start_at(run.path, configuration.parse(run.config), telling, run.sweep)
+        experiment.start_at(run.path, configuration.parse(run.config), forwarder, run.sweep)
         return
-    experiment.resume(run.path, omit(run.config, ("seed", "seeds")), telling, run.accept_code, run.sweep)
+    experiment.resume(run.path, omit(run.config, ("seed", "seeds")), forwarder, run.accept_code, run.sweep)
 
 
 def _out_of_memory() -> Ended:

@@ -1,6 +1,6 @@
-"""Live tracking: TensorBoard, MLflow or Weights & Biases beside a run, in a process that cannot disturb it.
+"""Live tracking with TensorBoard, MLflow or Weights & Biases, in a separate process that cannot disturb the run.
 
-A run starts `python -m fedge.track` and tells it through a pipe of each round that it has recorded. The process reads
-the records from the run directory, as any other reader, so a tool that is slow, late or broken costs the run nothing,
-and one that was absent for a while catches up.
+A run starts `python -m fedge.track` and notifies it through a pipe of each recorded round. The process reads the
+records from the run directory like any other reader, so a slow or broken tool costs the run nothing, and one that was
+absent for a while catches up.
 """

@@ -1,4 +1,4 @@
-"""`python -m fedge.track JOB`: the tracker of one run, which the run starts; its standard input is the pipe."""
+"""`python -m fedge.track JOB`: the tracker process of one run, started by the run. Standard input is the pipe."""
 
 import os
 import signal
@@ -12,11 +12,11 @@ from fedge.track.sinks import quiet_tools
 
 
 def main() -> int:
-    """Track until the run ends. Print one line, the reason, if that fails."""
+    """Track until the run ends. On failure, print the reason in one line and return 1."""
     reports = os.dup(1)
-    os.dup2(2, 1)  # tools print what they like
+    os.dup2(2, 1)  # tools may print anything
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(5)  # the run comes first
+    os.nice(5)  # the run has priority
     try:
         with quiet_tools():
             follow_run(msgspec.json.decode(sys.argv[1], type=Job), 0)
@@ -29,4 +29,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main())  # threads of a tool must not keep it
+    os._exit(main())  # threads of a tool must not keep it alive

@@ -1,4 +1,4 @@
-"""The process that tells a tool of a run: it reads the run directory, and ends with the run."""
+"""The tracker process: reads the run directory, reports to a tool, and ends with the run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fedge.track.export_names import accepted
 from fedge.track.sinks import MAX_BYTES, MlflowSink, Sink, SinkRun, TensorBoardSink, WandbSink
 
 NEWS, END = b".", b"!"
-"""What a run writes to its tracker: a round is recorded; the run is complete."""
-_PAUSE_S = 0.5  # between two looks: rounds of a fast run are told in batches
+"""Messages of a run to its tracker: a round was recorded; the run is complete."""
+_PAUSE_S = 0.5  # between two reads: rounds of a fast run are reported in batches
 _LOCK_S = 30.0
 
 
 class Job(msgspec.Struct):
-    """What a tracker is started with."""
+    """The arguments of a tracker process."""
 
     path: str
     first_round: int
@@ -34,18 +34,18 @@ class Job(msgspec.Struct):
 
 
 class _Told(msgspec.Struct):
-    """What a tool was told before, in the run directory: of a run that is resumed the rest follows."""
+    """What was already reported, stored in the run directory, so that a resumed run continues from there."""
 
-    place: str  # tool and place; elsewhere it starts anew
+    place: str  # tool and destination; another destination starts from round 1
     round: int = 0
 
 
 def follow_run(job: Job, pipe: int) -> None:
-    """Tell the tool of all rounds, until the run ends or its process is gone."""
+    """Report all rounds to the tool, until the run ends or its process is gone."""
     path = Path(job.path)
     folder = path / TRACK
     folder.mkdir(exist_ok=True)
-    lock = _wait_for_lock(folder / "lock")  # a killed run's tracker may still have something to say
+    lock = _wait_for_lock(folder / "lock")  # the tracker of a killed run may still be reporting
     try:
         place, sink = _choose(job.options, path, folder)
         told = _read_told(folder / "told.json", place)
@@ -69,7 +69,7 @@ def follow_run(job: Job, pipe: int) -> None:
 
 
 def _listen(pipe: int, parent: int) -> bytes:
-    """Wait for news; END if the run is complete, nothing if its process is gone or has given up."""
+    """Wait for a message. Returns END if the run is complete, b"" if its process is gone, else NEWS."""
     deadline = time.monotonic() + _PAUSE_S
     while (left := deadline - time.monotonic()) > 0:
         if not select.select([pipe], [], [], left)[0]:
@@ -80,12 +80,12 @@ def _listen(pipe: int, parent: int) -> bytes:
         if not data:
             return b""
         time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
-    # workers that the run forked hold the pipe open, if only they are left
+    # workers forked by the run may hold the pipe open after it has ended
     return NEWS if os.getppid() == parent else b""
 
 
 def _choose(options: Tracking, path: Path, folder: Path) -> tuple[str, Sink]:
-    """Return the tool, and what tells whether it is the one of before."""
+    """Return a string that identifies tool and destination, and the tool's sink."""
     if isinstance(options, TrackTensorBoard):
         own = folder
         if options.folder:

@@ -1,6 +1,6 @@
-"""What each tool is told of a run: by `fedge export` all at once, by a tracker as it happens.
+"""Sinks that write a run to a tracking tool: `fedge export` all at once, a tracker as it happens.
 
-Each of the tools is an extra, which is imported when it is used.
+Each tool is an optional extra, imported when it is used.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from fedge.track.export_names import accepted
 
 Record = Mapping[str, Any]
 
-MAX_BYTES = 120  # of names: MLflow takes 250, Weights & Biases 128, a folder 255
+MAX_BYTES = 120  # length of names: MLflow accepts 250, Weights & Biases 128, a folder 255
 _NOT_IN_KEYS = r"[^\w.\- :]"  # MLflow also accepts some slashes, but not all
 _NOT_IN_PROJECTS = r"[/\\#?%:]"  # of Weights & Biases
-_BATCH = 100  # the most params that MLflow takes in one call
+_BATCH = 100  # the most params that MLflow accepts in one call
 _RUN_TAG = "fedge.run"
 
 
 class SinkRun(NamedTuple):
-    """A run as a tool gets to know it."""
+    """A run as reported to a tool."""
 
     name: str
     config: Mapping[str, Any]
-    id: str | None = None  # of a run that may be continued
-    done: int = 0  # the last round that the tool was told before
-    first_round: int = 1  # that this process trains: what the tool has of it and of later ones is void
+    id: str | None = None  # set for a run that may be resumed
+    done: int = 0  # the last round reported before
+    first_round: int = 1  # of this process: replaces what the tool has for this and later rounds
     started_ms: int | None = None  # now, if not known
 
 
@@ -42,10 +42,10 @@ class Sink(Protocol):
     """A run in one tool."""
 
     def open(self, run: SinkRun) -> int:
-        """Begin or continue a run; return the last round that the tool has already."""
+        """Begin or continue a run; return the last round that the tool already has."""
 
     def log(self, records: Sequence[Record], times_ms: Sequence[int] | None = None) -> None:
-        """Tell of rounds, with the time of each if it is not now, and see to it that they are stored."""
+        """Report rounds and flush them; `times_ms` are the times of the rounds, by default now."""
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
         """End the run; without a summary it is incomplete."""
@@ -65,7 +65,7 @@ class TensorBoardSink:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._file = self._writer(str(self._folder))
         last = min(run.done, run.first_round - 1)
-        if run.done:  # what a killed run had told of later rounds is hidden
+        if run.done:  # hide later rounds reported by a killed run
             self._add(last + 1, file_version="brain.Event:2")
             start = self._events.SessionLog(status=self._events.SessionLog.START)
             self._add(last + 1, session_log=start)
@@ -151,7 +151,7 @@ class WandbSink:
             options |= {"id": run.id, "resume": "allow"}
         name = accepted(run.name, MAX_BYTES)
         self._run = self._wandb.init(name=name, settings=self._wandb.Settings(**quiet), **options)
-        return max(run.done, int(self._run.step) - 1)  # it knows of steps only if it is online
+        return max(run.done, int(self._run.step) - 1)  # it knows steps only if online
 
     def log(self, records: Sequence[Record], times_ms: Sequence[int] | None = None) -> None:
         for record in records:
@@ -164,14 +164,14 @@ class WandbSink:
 
 
 def numbers(record: Record) -> Iterator[tuple[str, float]]:
-    """The fields of a round's record that a tool can draw."""
+    """Yield the numeric fields of a round's record."""
     for field, value in record.items():
         if field != "round" and isinstance(value, int | float):
             yield field, float(value)
 
 
 def need(module: str, extra: str) -> Any:
-    """A module of an extra; a FedgeError that names the extra if it is not installed."""
+    """Return a module of an extra. Raises FedgeError that names the extra if it is not installed."""
     try:
         return import_module(module)
     except ImportError:
@@ -181,7 +181,7 @@ def need(module: str, extra: str) -> Any:
 
 @contextmanager
 def quiet_tools() -> Iterator[None]:
-    """Have the tools tell nobody that they are used, for a while; what the environment says already stays."""
+    """Disable the tools' telemetry inside this context, without overriding environment variables already set."""
     values = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "WANDB_ERROR_REPORTING": "false"}
     added = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(added)
@@ -193,7 +193,7 @@ def quiet_tools() -> Iterator[None]:
 
 
 def _text(name: str, text: str) -> Any:
-    """A text as TensorBoard's text plugin reads it."""
+    """Return a text in the format of TensorBoard's text plugin."""
     proto = import_module("tensorboard.compat.proto.summary_pb2")
     tensors = import_module("tensorboard.compat.proto.tensor_pb2")
     plugin = proto.SummaryMetadata.PluginData(plugin_name="text")
@@ -204,5 +204,5 @@ def _text(name: str, text: str) -> Any:
 
 
 def _key(name: str) -> str:
-    """Return the name of a setting or field as MLflow accepts it."""
+    """Return the name of a setting or field in a form that MLflow accepts."""
     return accepted(name, 250, _NOT_IN_KEYS)

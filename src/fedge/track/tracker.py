@@ -1,4 +1,4 @@
-"""A run's side of its tracker: it starts the process, rings at each round, and never waits but at the end."""
+"""The run's side of a tracker: starts the process, notifies it of each round, and waits only at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedge.track.following import END, NEWS, Job
 
 @contextmanager
 def tracking(options: Tracking | None, path: Path, progress: Progress) -> Iterator[Progress]:
-    """Yield a listener for the run at a path that passes on to `progress` what it hears, and tells the tool."""
+    """Yield a listener for the run at a path that forwards to `progress` and notifies the tracking tool."""
     if options is None:
         yield progress
         return
@@ -33,7 +33,7 @@ def tracking(options: Tracking | None, path: Path, progress: Progress) -> Iterat
 
 
 class TrackedProgress:
-    """Hears of one run. The first failure of its tracker is a notice; after that, there is none."""
+    """A listener of one run. The first failure of its tracker is a notice, and ends tracking."""
 
     def __init__(self, options: Tracking, path: Path, progress: Progress) -> None:
         self._options, self._path, self._progress = options, path, progress
@@ -52,7 +52,7 @@ class TrackedProgress:
                 stdout=subprocess.PIPE,
                 stderr=None if os.environ.get("FEDGE_DEBUG") == "1" else subprocess.DEVNULL,
                 env=environment,
-                start_new_session=True,  # Ctrl-C is for the run, which tells its tracker
+                start_new_session=True,  # Ctrl-C goes to the run, which ends its tracker
             )
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -75,7 +75,7 @@ class TrackedProgress:
         self._progress.end(summary)
 
     def close(self) -> None:
-        """Wait for what is not written yet, but not for long."""
+        """Wait up to `wait_s` for the tracker to finish, then end it."""
         if self._process is None:
             return
         if self._ended:
@@ -86,7 +86,7 @@ class TrackedProgress:
         try:
             failed = self._process.wait(self._options.wait_s) != 0
         except subprocess.TimeoutExpired:
-            self._give_up(f"was not done {self._options.wait_s:g} s after the run, as track.wait_s allows")
+            self._give_up(f"did not finish within track.wait_s = {self._options.wait_s:g} s after the run")
         else:
             if failed:
                 self._give_up(self._reason())
@@ -95,7 +95,7 @@ class TrackedProgress:
 
     def _write(self, message: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError):  # full: it has news to read; broken: it has ended
+            with suppress(OSError):  # full: it already has messages to read; broken: it has ended
                 os.write(self._process.stdin.fileno(), message)
 
     def _reason(self) -> str:
@@ -108,10 +108,10 @@ class TrackedProgress:
 
     def _give_up(self, reason: str) -> None:
         self._stop()
-        self._progress.notice(f"track: {tag(type(self._options))}: {reason}; the run goes on without it")
+        self._progress.notice(f"track: {tag(type(self._options))}: {reason}; the run continues without it")
 
     def _stop(self) -> None:
-        """End the process with all that it has started."""
+        """Kill the process and everything that it has started."""
         process, self._process = self._process, None
         if process is None:
             return

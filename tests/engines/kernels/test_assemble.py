@@ -1,4 +1,4 @@
-"""Which modules have kernels, and what is said of the others."""
+"""Which modules have kernels, and the reasons given for the others."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ PROBE = Samples(torch.ones(2, 5), torch.tensor([0, 1]))
 
 
 class Own(nn.Module):
-    """Some layers, and what a function makes of them."""
+    """Layers combined by a function."""
 
     def __init__(self, forward: Callable[[Any, Tensor], Any], **layers: nn.Module) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Own(nn.Module):
 
 
 def two_layers(forward: Callable[[Any, Tensor], Any], **layers: nn.Module) -> Make:
-    """Not in the order in which they are called: the features are the inputs of the one that comes last here."""
+    """Layers not in call order: the features are the inputs of the one defined last."""
     return lambda: Own(forward, last=nn.Linear(4, 3), first=nn.Linear(5, 4), **layers)
 
 
@@ -61,7 +61,7 @@ CHAINS: dict[str, tuple[Make, tuple[int, ...]]] = {
         ),
         (4,),
     ),
-    "layers of one's own": (
+    "user-defined module": (
         lambda: nn.Sequential(two_layers(lambda own, x: own.last(own.first(x)))(), nn.Linear(3, 3)),
         (5,),
     ),
@@ -114,7 +114,7 @@ def test_the_states_of_a_gru(key: tuple[object, ...]) -> None:
 
 
 def test_features_are_inputs_of_the_last_layer_by_order_of_definition() -> None:
-    """As in `Network.last_layer`; here that is the one called first but for `before`."""
+    """As in `Network.last_layer`; here it is called first, apart from `before`."""
     make = two_layers(lambda own, x: own.last(torch.tanh(own.first(own.before(x)))), before=nn.Linear(5, 5))
 
     def reordered() -> nn.Module:
@@ -133,11 +133,11 @@ def test_random_numbers() -> None:
     assert not kernels_of(network_of(CHAINS["no dropout"][0])).random
 
 
-# ---------------------------------------------------------------- what has none
+# ---------------------------------------------------------------- modules without kernels
 
 
 class Doubled(nn.Linear):
-    """Not the layer it inherits from."""
+    """Computes something different from the layer it inherits from."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
@@ -184,7 +184,7 @@ WITHOUT: dict[str, tuple[Make, str]] = {
     "method": (two_layers(lambda own, x: own.last(own.first(x).abs())), "abs has no batched kernel"),
     "sum": (
         two_layers(lambda own, x: own.last(own.first(x) + own.first(x))),
-        "Linear does not take just what the layer before it gives",
+        "Linear takes more than the output of the layer before it",
     ),
     "view of other sizes": (
         two_layers(lambda own, x: own.last(own.first(x).view(-1, 4))),
@@ -196,25 +196,25 @@ WITHOUT: dict[str, tuple[Make, str]] = {
     ),
     "axis by the batch": (
         two_layers(lambda own, x: own.last(own.first(x).flatten(x.size(0) - 1))),
-        "sub does not take just what the layer before it gives",
+        "sub takes more than the output of the layer before it",
     ),
     "axis is the batch": (
         two_layers(lambda own, x: own.last(own.first(x).flatten(x.size(0)))),
-        "flatten does not take just what the layer before it gives",
+        "flatten takes more than the output of the layer before it",
     ),
     "item": (two_layers(lambda own, x: own.last(own.first(x))[:, 0:3]), "getitem has no batched kernel"),
     "sizes": (
         two_layers(lambda own, x: own.last(own.first(x)) / x.size(1)),
-        "size does not take just what the layer before it gives",
+        "size takes more than the output of the layer before it",
     ),
     "branch": (
         two_layers(lambda own, x: own.last(own.first(x)) if x.sum() > 0 else x[:, :3]),
-        "Own is not made of layers alone (symbolically traced variables cannot be used as inputs to control flow)",
+        "Own does not consist of layers only (symbolically traced variables cannot be used as inputs to control flow)",
     ),
-    "another mode": (two_layers(in_training), "Own itself does something else in training than in evaluation"),
+    "another mode": (two_layers(in_training), "Own computes something different in training than in evaluation"),
     "functional dropout": (
         two_layers(lambda own, x: own.last(f.dropout(own.first(x), training=own.training))),
-        "Own itself does something else in training than in evaluation",
+        "Own computes something different in training than in evaluation",
     ),
     "used twice": (
         lambda: Own(lambda own, x: own.b(own.a(own.a(x))), a=nn.Linear(5, 5), b=nn.Linear(5, 3)),
@@ -233,15 +233,15 @@ WITHOUT: dict[str, tuple[Make, str]] = {
         "BatchNorm1d without running statistics has no batched kernel",
     ),
     "flatten": (between(nn.Flatten(0)), "Flatten with start_dim 0 has no batched kernel"),
-    "dropout": (between(nn.Dropout(1)), "Dropout of everything has no batched kernel"),
+    "dropout": (between(nn.Dropout(1)), "Dropout with p = 1 has no batched kernel"),
     "two outputs": (
         two_layers(lambda own, x: (own.last(own.first(x)), x)),
-        "output does not take just what the layer before it gives",
+        "output takes more than the output of the layer before it",
     ),
-    "last state": (of_words(of_state), "GRU has a batched kernel for its states alone"),
+    "last state": (of_words(of_state), "only the states of GRU have a batched kernel"),
     "states and last state": (
         of_words(lambda own, x: own.gru(own.embedding(x))),
-        "GRU has a batched kernel for its states alone",
+        "only the states of GRU have a batched kernel",
     ),
     "convolution": (
         lambda: nn.Sequential(nn.Conv2d(1, 1, 1, padding_mode="circular")),
@@ -251,7 +251,7 @@ WITHOUT: dict[str, tuple[Make, str]] = {
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_what_has_no_kernel_is_named(name: str) -> None:
+def test_layers_without_kernels_are_named(name: str) -> None:
     make, reason = WITHOUT[name]
     found = assemble(network_of(make), PROBE)
     path = found if isinstance(found, str) else found.path.removeprefix("torch.func, because ")
@@ -263,7 +263,7 @@ def test_a_relu_may_be_used_twice() -> None:
     check_gradients(network, kernels_of(network), batch_of(network, (5,)))
 
 
-def test_torch_func_takes_what_has_no_kernels() -> None:
+def test_torch_func_is_the_fallback() -> None:
     network = network_of(WITHOUT["layer"][0])
     found = assemble(network, PROBE)
     assert isinstance(found, Functional)
@@ -277,7 +277,7 @@ def test_both_reasons_are_given() -> None:
     assert found.startswith("AlphaDropout has no batched kernel, and torch.func cannot run it: vmap: called random")
 
 
-# ---------------------------------------------------------------- the models of the documents
+# ---------------------------------------------------------------- built-in models
 
 
 MODELS: list[tuple[Model, tuple[int, ...]]] = [
@@ -293,7 +293,7 @@ MODELS: list[tuple[Model, tuple[int, ...]]] = [
 
 
 @pytest.mark.parametrize(("model", "shape"), MODELS, ids=lambda value: getattr(type(value), "__name__", ""))
-def test_models_of_the_documents(model: Model, shape: tuple[int, ...]) -> None:
+def test_built_in_models_have_kernels(model: Model, shape: tuple[int, ...]) -> None:
     task = "values" if isinstance(model, Linear) else "classes"
     network = network_of(lambda: model.build(shape, 3), task)
     kernels = kernels_of(network)
@@ -304,7 +304,7 @@ def test_models_of_the_documents(model: Model, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("dropout", "kind"), [(0.2, str), (0.0, Functional)])
 def test_mobilenet(dropout: float, kind: type) -> None:
-    """It adds inputs to outputs, which no chain does."""
+    """It has residual connections, so it is not a chain."""
     network = network_of(lambda: MobilenetV2(dropout=dropout).build((1, 8, 8), 3))
     found = assemble(network, Samples(torch.rand(2, 1, 8, 8), torch.tensor([0, 1])))
     assert isinstance(found, kind), found

@@ -15,7 +15,7 @@ from fedge.engines.kernels.convolution import AdaptiveAvgPool2d, AvgPool2d, Conv
 from fedge.engines.kernels.layer import Into, Layer, Pass, Stepped, Written
 from fedge.engines.kernels.layers import Relu
 
-# What torch says of its own "same".
+# torch's warning about padding="same"
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
@@ -83,7 +83,7 @@ def layers_of(module: nn.Module) -> list[Layer]:
 def differentiate(
     layers: Sequence[Layer], layout: Layout, y: Tensor, x: Tensor, g: Tensor, into: Into, need_input: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """(output, gradient of the input)."""
+    """Return (output, gradient of the input)."""
     run = Pass(layout.views(y), {}, training=True)
     saved = []
     for layer in layers:
@@ -95,11 +95,11 @@ def differentiate(
 
 
 def autograd(module: nn.Module, layout: Layout, y: Tensor, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(output, gradient of the input, gradient of the weights), one client after the other."""
+    """Return (output, gradient of the input, gradient of the weights), one client at a time."""
     y, x = y.clone().requires_grad_(), x.clone().requires_grad_()
     clients = zip(y, x, strict=True)
     out = torch.stack([functional_call(module, layout.views(own_y), (own_x,)) for own_y, own_x in clients])
-    by_x, by_y = torch.autograd.grad(out, (x, y), g, allow_unused=True)  # pooling uses no weights
+    by_x, by_y = torch.autograd.grad(out, (x, y), g, allow_unused=True)  # pooling has no weights
     return out.detach(), by_x, torch.zeros_like(y) if by_y is None else by_y
 
 
@@ -129,13 +129,13 @@ def channels_last(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("num_clients", [1, 3])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolution_is_that_of_each_client(name: str, num_clients: int) -> None:
+def test_convolution_equals_autograd_per_client(name: str, num_clients: int) -> None:
     module, size = CONVOLUTIONS[name]
     assert_as_autograd(module, random(num_clients, 4, module.in_channels, *size))
 
 
 @pytest.mark.parametrize("name", ["three channels", "one channel to few", "many channels", "many channels to few"])
-def test_patches_may_be_made_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patches_in_several_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, size = CONVOLUTIONS[name]
     monkeypatch.setattr(convolution, "_PATCH_NUMBERS", 2 * module.weight[0].numel() * size[0] * size[1])
     assert_as_autograd(module, random(2, 5, module.in_channels, *size))
@@ -150,7 +150,7 @@ def test_single_precision(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["three channels", "many channels", "groups", "each channel by itself"])
-def test_any_memory_layout_will_do(name: str) -> None:
+def test_any_memory_layout(name: str) -> None:
     module, (height, width) = CONVOLUTIONS[name]
     channels = module.in_channels
     assert_as_autograd(module, channels_last(random(2, 3, channels, height, width)))
@@ -180,7 +180,7 @@ def test_any_geometry(
 
 
 @pytest.mark.parametrize("name", ["three channels", "many channels", "groups"])
-def test_weights_may_be_stepped_at_once(name: str) -> None:
+def test_weights_may_be_updated_in_place(name: str) -> None:
     module, size = CONVOLUTIONS[name]
     layout = Layout.of(module)
     y, x = rows_of(layout, 3), random(3, 2, module.in_channels, *size)
@@ -208,8 +208,8 @@ def test_weights_need_no_gradient_of_the_input(name: str) -> None:
 def test_convolution_by_hand() -> None:
     module = nn.Conv2d(1, 1, 2)
     layout = Layout.of(module)
-    # Two clients see the same image. The first adds up the diagonal of each window, the second twice its last pixel,
-    # and each adds its offset.
+    # Two clients have the same image. The first sums the diagonal of each window, the second takes twice its last
+    # pixel, and each adds its bias.
     y = torch.tensor([[1.0, 0, 0, 1, 0.5], [0, 0, 0, 2, -1]])
     x = torch.tensor([[1.0, 2, 3], [4, 5, 6]]).expand(2, 1, 1, 2, 3)
     g = torch.tensor([[1.0, 10], [0, 1]]).view(2, 1, 1, 1, 2)
@@ -217,7 +217,7 @@ def test_convolution_by_hand() -> None:
     out, before = differentiate(layers_of(module), layout, y, x, g, Written(layout, written))
     # 1 + 5 + 0.5, 2 + 6 + 0.5; 2*5 - 1, 2*6 - 1
     assert out.flatten(1).tolist() == [[6.5, 8.5], [9, 11]]
-    # Windows (1 2 / 4 5) and (2 3 / 5 6): the first client's gradient is 1 of one and 10 of the other.
+    # Windows (1 2 / 4 5) and (2 3 / 5 6): the first client's gradient is once the former plus 10 times the latter.
     assert written.tolist() == [[21, 32, 54, 65, 11], [2, 3, 5, 6, 1]]
     assert before[0, 0, 0].tolist() == [[1, 10, 0], [0, 1, 10]]
     assert before[1, 0, 0].tolist() == [[0, 0, 0], [0, 0, 2]]
@@ -225,7 +225,7 @@ def test_convolution_by_hand() -> None:
 
 @pytest.mark.parametrize("layout", ["as it is", "channels last", "slices"])
 @pytest.mark.parametrize("name", POOLS)
-def test_pooling_is_that_of_each_client(name: str, layout: str) -> None:
+def test_pooling_equals_autograd_per_client(name: str, layout: str) -> None:
     module, (height, width) = POOLS[name]
     x = random(2, 3, 5, height, 2 * width if layout == "slices" else width)
     x = {"as it is": x, "channels last": channels_last(x), "slices": x[..., ::2]}[layout]
@@ -233,7 +233,7 @@ def test_pooling_is_that_of_each_client(name: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in POOLS if name.startswith("max")])
-def test_of_equal_numbers_the_first_gets_the_gradient(name: str) -> None:
+def test_the_first_of_equal_maxima_gets_the_gradient(name: str) -> None:
     module, size = POOLS[name]
     assert_as_autograd(module, random(2, 3, 4, *size).round())
 
@@ -257,12 +257,12 @@ def test_pooling_before_relu_changes_nothing(channels: int, padding: int, pool: 
     module = nn.Sequential(nn.Conv2d(channels, 4, 3, padding=padding), nn.ReLU(), pool)
     layers = swap_pool(layers_of(module))
     assert [type(layer) for layer in layers] == [Conv2d, MaxPool2d, Relu]
-    x = random(2, 3, channels, 9, 10).round()  # many ties, and windows without a positive number
+    x = random(2, 3, channels, 9, 10).round()  # many ties, and windows without a positive value
     assert_as_autograd(module, x, layers)
     assert_as_autograd(module, x - 5, layers)
 
 
-def test_a_chain_without_max_pooling_stays_as_it_is() -> None:
+def test_a_chain_without_max_pooling_is_unchanged() -> None:
     module = nn.Sequential(nn.ReLU(), nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2))
     layers = layers_of(module)
     assert swap_pool(layers) == layers
@@ -286,7 +286,7 @@ def test_nan_passes_through_pooling_before_relu() -> None:
     assert x.isnan().tolist() == [[[[[True, False], [False, False]]] * 2]]
 
 
-def test_what_has_no_kernel_says_why() -> None:
+def test_reasons_for_missing_kernels() -> None:
     assert Conv2d.reason_against(nn.Conv2d(1, 1, 3, padding=1)) is None
     circular = nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")
     assert Conv2d.reason_against(circular) == "Conv2d with padding_mode circular has no batched kernel"

@@ -1,4 +1,4 @@
-"""torch.func against autograd, and what it cannot take."""
+"""torch.func compared with autograd, and modules that it does not support."""
 
 from collections.abc import Callable
 from typing import get_args
@@ -17,7 +17,7 @@ Make = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
-    """A layer around another one, with a weight that is no layer's, of no dimensions."""
+    """A residual layer with its own scalar weight."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_penalties_are_those_of_autograd() -> None:
     check_gradients(network, functional_of(network), batch_of(network, (5,)), lambda f: torch.logsumexp(f, -1) ** 2)
 
 
-def test_numbers_in_place_of_words() -> None:
+def test_token_indices() -> None:
     network = network_of(lambda: nn.Sequential(nn.Embedding(7, 2), nn.Flatten(), nn.Linear(6, 3)))
     words = Samples(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64))
     found = try_functional(network, words, "it is so")
@@ -102,13 +102,13 @@ def test_a_batch_of_one_leaves_the_statistics() -> None:
     assert torch.equal(after, stats)
 
 
-def test_what_it_says_of_itself() -> None:
+def test_description() -> None:
     found = functional_of(network_of(NETWORKS["bare layer"]))
     assert (found.masks, found.random) == (False, False)
     assert found.path == "torch.func, because it is so"
 
 
-# ---------------------------------------------------------------- what it cannot take
+# ---------------------------------------------------------------- unsupported modules
 
 
 class Branching(nn.Module):
@@ -117,7 +117,7 @@ class Branching(nn.Module):
 
 
 class Counting(nn.Module):
-    """Does something else with every call."""
+    """Computes something different in every call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,13 +142,13 @@ class Unused(nn.Module):
     [
         (lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)), "cannot run it: vmap: called random operation"),
         (lambda: nn.Sequential(nn.Linear(5, 3), Branching()), "cannot run it: vmap: It looks like you're"),
-        (lambda: nn.Sequential(nn.Linear(5, 3), Counting()), "finds another gradient than autograd"),
+        (lambda: nn.Sequential(nn.Linear(5, 3), Counting()), "and autograd give different gradients"),
         (Unused, "cannot run it: "),
         (lambda: nn.Linear(6, 3), "cannot run it: "),
     ],
     ids=["dropout", "branch", "state", "unused", "shape"],
 )
-def test_why_not(make: Make, reason: str) -> None:
+def test_reasons(make: Make, reason: str) -> None:
     found = try_functional(network_of(make), Samples(torch.ones(2, 5), torch.tensor([0, 1])), "it is so")
     assert isinstance(found, str)
     assert found.startswith(f"torch.func {reason}")

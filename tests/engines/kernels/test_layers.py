@@ -1,4 +1,4 @@
-"""Every layer against autograd: clients with weights of their own, with padding and without."""
+"""Every layer compared with autograd: clients with their own weights, with and without padding."""
 
 from collections.abc import Callable
 
@@ -29,12 +29,12 @@ Make = Callable[[], nn.Module]
 
 
 def between(*layers: nn.Module) -> nn.Module:
-    """Layers on four numbers that are made by weights, and looked at by others."""
+    """Return layers on four values, between two linear layers."""
     return nn.Sequential(nn.Linear(5, 4), *layers, nn.Linear(4, 3))
 
 
 def on_images(*layers: nn.Module) -> nn.Module:
-    """The same on images of two channels."""
+    """Return layers on images of two channels, between other layers."""
     return nn.Sequential(nn.Linear(3, 3), *layers, nn.Flatten(), nn.Linear(12, 3))
 
 
@@ -51,7 +51,7 @@ LAYERS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "relu in place": (lambda: between(nn.ReLU(inplace=True)), VECTOR),
     "relu first": (lambda: nn.Sequential(nn.ReLU(), nn.Linear(5, 3)), VECTOR),
     "relu last": (lambda: nn.Sequential(nn.Linear(5, 3), nn.ReLU()), VECTOR),
-    "relu after what keeps its output": (lambda: between(nn.Tanh(), nn.ReLU(), nn.ReLU()), VECTOR),
+    "relu after a layer that saves its output": (lambda: between(nn.Tanh(), nn.ReLU(), nn.ReLU()), VECTOR),
     "tanh": (lambda: between(nn.Tanh()), VECTOR),
     "tanh last": (lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh()), VECTOR),
     "sigmoid": (lambda: between(nn.Sigmoid()), VECTOR),
@@ -166,12 +166,12 @@ class Noted:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """The same images, with the channels last in memory."""
+    """Return the images with channels last in memory."""
     return x.movedim(2, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 2)
 
 
 def strided(x: Tensor) -> Tensor:
-    """The same images, with room for others between them in memory."""
+    """Return the images with gaps between them in memory."""
     return torch.stack([x, x], -1)[..., 0]
 
 
@@ -184,7 +184,7 @@ def test_batchnorm_takes_any_layout(
     layer = BatchNorm("", nn.BatchNorm2d(3))
     x, g = normal(2, 4, 3, *image, seed=1), normal(2, 4, 3, *image, seed=2)
     shares = torch.tensor([[0.25] * 4, [0.5, 0.5, 0, 0]], dtype=torch.float64)
-    g[1, 2:] = 0  # as a loss gives it
+    g[1, 2:] = 0  # zero for padding, as a loss returns it
 
     def passed(x: Tensor, g: Tensor) -> tuple[Tensor, ...]:
         stats = {"running_mean": normal(2, 3, seed=3), "running_var": normal(2, 3, seed=4).abs()}
@@ -200,7 +200,7 @@ def test_batchnorm_takes_any_layout(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("layout", [torch.clone, channels_last])
 def test_dropout_draws_what_torch_draws(layout: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
-    """For the real samples of each client alone, as if it were by itself and its images in torch's usual layout."""
+    """For the real samples of each client, as if it were alone and its images in torch's default layout."""
     x = normal(len(SIZES), 4, 3, 5, 7).to(dtype)
     shares = (torch.arange(4) < torch.tensor(SIZES).unsqueeze(1)).to(dtype)
     generators = [torch.Generator().manual_seed(i) for i in range(len(SIZES))]
@@ -219,7 +219,7 @@ def test_dropout_draws_what_torch_draws(layout: Callable[[Tensor], Tensor], dtyp
         assert not found[i, size:].any()
 
 
-def test_relu_in_place_makes_no_other_tensor() -> None:
+def test_relu_in_place_allocates_no_tensor() -> None:
     x = torch.tensor([[[-1.0, 2.0]]])
     run = Pass({}, {}, True)
     assert Relu(in_place=True).forward(x, run)[0] is x

@@ -25,7 +25,7 @@ def test_gradients_are_those_of_autograd(task: Task, sizes: tuple[int, ...] | No
 
 
 def test_classes() -> None:
-    # Probabilities 1/4 and 3/4, then 1/2 and 1/2; class 1 is right, then class 0; the third is padding.
+    # Probabilities 1/4 and 3/4, then 1/2 and 1/2; the targets are class 1, then class 0; the third is padding.
     losses, g = LOSSES["classes"](tensor([0.0, log(3)], [0.0, 0.0], [9.0, 0.0]), torch.tensor([[1, 0, 0]]), PADDED)
     assert losses.tolist() == pytest.approx([(log(4 / 3) + log(2)) / 2], abs=1e-15)
     assert g[0].tolist() == [pytest.approx(row, abs=1e-15) for row in ([1 / 8, -1 / 8], [-1 / 4, 1 / 4], [0, 0])]
@@ -55,7 +55,7 @@ def test_without_padding_all_samples_count_the_same(task: Task) -> None:
         LOSSES[task](outputs, target, None), LOSSES[task](outputs, target, tensor(0.5, 0.5)), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=1e-15, atol=0)
-    assert torch.equal(outputs, given)  # a layer may have kept them
+    assert torch.equal(outputs, given)  # a layer may have saved them
 
 
 # ---------------------------------------------------------------- penalties on features
@@ -69,7 +69,7 @@ def test_a_penalty_is_the_mean_over_real_samples() -> None:
     assert penalise(lambda f: (f**2).sum(-1), features[:, :2], None)[0].tolist() == [7]
 
 
-def test_a_penalty_on_sequences_is_the_mean_over_their_places() -> None:
+def test_a_penalty_on_sequences_is_the_mean_over_positions() -> None:
     features = tensor([[1.0], [2.0]], [[3.0], [0.0]])
     added, g = penalise(lambda f: f.squeeze(-1), features, None)
     assert added.tolist() == [1.5]

@@ -1,4 +1,4 @@
-"""Batched layers that read sequences, against autograd and by hand."""
+"""Batched layers for sequences, compared with autograd and derived by hand."""
 
 import math
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ def gru(inputs: int = 3, units: int = 4, levels: int = 1, bias: bool = True) -> 
 
 
 def rows_of(module: nn.Module, num_clients: int = CLIENTS) -> tuple[Layout, Tensor]:
-    """Weights of clients that have nothing in common."""
+    """Return independent weights of clients."""
     layout = Layout.of(module)
     return layout, normal(num_clients, layout.num_params, seed=3)
 
 
 def expected(module: nn.Module, weights: Tensor, x: Tensor, last: bool, g: Tensor) -> list[Tensor]:
-    """(output, gradient of the weights, that of the input if it has one) of one client, by autograd."""
+    """Return (output, gradient of the weights, gradient of the input if any) of one client, by autograd."""
     layout = Layout.of(module)
     params = {name: value.clone().requires_grad_() for name, value in layout.views(weights).items()}
     inputs = [x.clone().requires_grad_()] if x.is_floating_point() else []
@@ -50,12 +50,12 @@ def expected(module: nn.Module, weights: Tensor, x: Tensor, last: bool, g: Tenso
 
 
 def check(module: nn.Module, layer: Layer, x: Tensor, last: bool = False) -> None:
-    """Output and all gradients of a layer, of each client."""
+    """Check the output and all gradients of a layer, for each client."""
     layout, weights = rows_of(module, len(x))
     run = Pass(layout.views(weights), {}, training=True)
     out, saved = layer.forward(x, run)
     g = normal(*out.shape, seed=4)
-    gradients = torch.full_like(weights, math.nan)  # all of it must be written
+    gradients = torch.full_like(weights, math.nan)  # every value must be written
     of_x = layer.backward(g.clone(), saved, run, Written(layout, gradients), need_input=True)
     for client in range(len(x)):
         value, of_weights, *rest = expected(module, weights[client], x[client], last, g[client])
@@ -89,7 +89,7 @@ def test_gru_of_any_size_agrees_with_autograd(sizes: Sequence[int], widths: tupl
     check(module, Gru("", module, last), normal(num_clients, size, length, inputs), last)
 
 
-def test_gru_takes_and_gives_any_strides() -> None:
+def test_gru_with_any_strides() -> None:
     module = gru()
     x = normal(3, 5, SIZE, CLIENTS).permute(3, 2, 1, 0)
     check(module, Gru("", module), x)
@@ -137,7 +137,7 @@ def test_closed_and_open_gates_stay_finite(size: float) -> None:
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["all states", "last state"])
-def test_gru_leaves_what_it_is_given_as_it_is(last: bool) -> None:
+def test_gru_does_not_modify_its_inputs(last: bool) -> None:
     module = gru(levels=2)
     layout, weights = rows_of(module)
     layer, run, x = Gru("", module, last), Pass(layout.views(weights), {}, training=True), normal(CLIENTS, SIZE, 5, 3)
@@ -148,16 +148,16 @@ def test_gru_leaves_what_it_is_given_as_it_is(last: bool) -> None:
     assert torch.equal(x, normal(CLIENTS, SIZE, 5, 3))
     assert torch.equal(g, torch.ones_like(g))
     assert torch.equal(weights, before)
-    assert torch.equal(out, value)  # a layer after it may keep it as its input
+    assert torch.equal(out, value)  # the next layer may have saved it
 
 
-# ---------------------------------------------------------------- where gradients go
+# ---------------------------------------------------------------- updates in place
 
 
 @pytest.mark.parametrize("scale", [0.1, torch.tensor([[0.1], [0.2], [0.3]], dtype=torch.float64)], ids=["one", "each"])
 @pytest.mark.parametrize("decay", [1.0, 0.5])
-def test_steps_are_those_of_the_gradient_before_any_of_them(scale: float | Tensor, decay: float) -> None:
-    """A level's weights move only after they have carried the gradient to the level below."""
+def test_in_place_steps_use_the_gradient_at_the_old_weights(scale: float | Tensor, decay: float) -> None:
+    """A level's weights are updated only after the gradient has passed to the level below."""
     module = gru(levels=2)
     layout, weights = rows_of(module)
     x, g = normal(CLIENTS, SIZE, 9, 3), normal(CLIENTS, SIZE, 4, seed=4)
@@ -197,7 +197,7 @@ def test_embedding_agrees_with_autograd(shape: tuple[int, ...], padding: int | N
 
 
 def test_embedding_by_hand() -> None:
-    """Two clients with tables of their own; number 1, met twice, gets both gradients, and 0 is padding."""
+    """Two clients with their own tables; index 1 occurs twice and gets both gradients, and 0 is padding."""
     module = nn.Embedding(3, 1, padding_idx=0).double()
     layout = Layout.of(module)
     weights = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64)
@@ -209,7 +209,7 @@ def test_embedding_by_hand() -> None:
     assert weights.tolist() == [[1.0, 2.0 - 15.0, 3.0], [4.0, 5.0 - 2.0, 6.0 - 0.5]]
 
 
-# ---------------------------------------------------------------- one place of a sequence
+# ---------------------------------------------------------------- one position of a sequence
 
 
 @pytest.mark.parametrize(("place", "third"), [(2, True), (-1, True), (0, False)])
@@ -222,7 +222,7 @@ def test_select_by_hand(place: int, third: bool) -> None:
     assert g.squeeze(-1).tolist() == ([[[0, 0, 7], [0, 0, 8]]] if third else [[[7, 0, 0], [8, 0, 0]]])
 
 
-def test_a_gru_of_last_states_is_one_with_the_last_selected() -> None:
+def test_last_state_equals_selecting_the_last_position() -> None:
     module = gru(levels=2)
     layout, weights = rows_of(module)
     run, x, g = Pass(layout.views(weights), {}, training=True), normal(CLIENTS, SIZE, 9, 3), normal(CLIENTS, SIZE, 4)

@@ -1,4 +1,4 @@
-"""A linear model in the span of its clients' samples takes the same steps as one with weights."""
+"""The span kernel of a linear model takes the same steps as one that updates weights."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_steps_are_those_of_autograd(kind: str, task: Task, bias: bool) -> None:
     span = SpanKernel(network.layout, LOSSES[task], (y := start.clone()), samples)
     assert span.takes(affine)
     expected = list(start)
-    # Two steps of all, the second with short batches; then one in which only the first two are at work.
+    # Two steps of all clients, the second with short batches; then one in which only the first two are active.
     batches = [
         ([[0, 1, 1], [2, 0, 1], [3, 3, 0]], (3, 3, 3)),
         ([[4, 2], [1, 0], [2, 0]], (2, 2, 1)),
@@ -82,14 +82,14 @@ def test_a_step_that_scales_each_weight_is_not_in_the_span() -> None:
 
 
 def test_when_it_pays() -> None:
-    assert SpanKernel.pays(15, 80, 2)  # 225 products of samples against 640 steps of one
+    assert SpanKernel.pays(15, 80, 2)  # 15**2 = 225 is at most 4*80*2 = 640
     assert not SpanKernel.pays(300, 300, 10)
 
 
-# Without those that need BatchNorm or features, and CE-FedAvg, whose code turns on rounding noise.
+# Without those that need BatchNorm or features, and CE-FedAvg, whose code depends on rounding noise.
 @pytest.mark.parametrize("name", [name for name in BUILDS if "(" not in name and name not in ("ce_fedavg", "fedmax")])
 def test_every_algorithm_on_a_linear_model(name: str) -> None:
-    """Those that can, run in the span; all agree with `loop`."""
+    """Those that can use the span kernel do; all agree with `loop`."""
     random = np.random.default_rng(2)
     clients = Handmade(
         [Samples(torch.from_numpy(random.standard_normal((n, 8))).float(), torch.arange(n) % 3) for n in (3, 4, 4, 1)],

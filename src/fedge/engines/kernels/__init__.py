@@ -1,1 +1,1 @@
-"""Layers for a block of clients at once, with their backward passes written by hand."""
+"""Layers for a block of clients, with hand-written backward passes."""

@@ -1,4 +1,4 @@
-"""A model for a block of clients, out of an ordinary module: batched kernels, or else torch.func."""
+"""Turn an ordinary module into a model for a block of clients: batched kernels, or torch.func as a fallback."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ from fedge.engines.kernels.span import SpanKernel
 
 
 class Batched(Protocol):
-    """A model for a block: weights `[C, P]`, statistics `[C, S]`, batches `[C, B, ...]`. Statistics are not changed."""
+    """A model for a block: weights `[C, P]`, statistics `[C, S]`, batches `[C, B, ...]`. Statistics are read-only."""
 
-    masks: bool  # it takes batches with padding
-    random: bool  # it draws random numbers: a batch needs generators
-    path: str  # how it computes, for people
+    masks: bool  # whether it accepts padded batches
+    random: bool  # whether it draws random numbers, so that a batch needs generators
+    path: str  # how it computes, for display
 
     def gradient(
         self, x: Tensor, stats: Tensor, batch: Batch, out: Tensor, penalty: Penalty | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(loss of each client, statistics after it); the gradients are written into `out`, `[C, P]`."""
+        """Write the gradients to `out`, `[C, P]`, and return (loss of each client, updated statistics)."""
 
     def step(
         self, weights: Weights, stats: Tensor, batch: Batch, affine: Affine, penalty: Penalty | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same, but the gradients move the weights in place."""
+        """Like `gradient`, but update the weights in place with the gradients."""
 
     def outputs(self, x: Tensor, stats: Tensor, inputs: Tensor) -> Tensor:
-        """What the models say of inputs `[C, n, ...]`, in evaluation mode."""
+        """Return the models' outputs for inputs `[C, n, ...]`, in evaluation mode."""
 
     def span(self, y: Tensor, samples: Sequence[Samples], num_seen: int) -> SpanKernel | None:
-        """Steps of linear models, where that pays, if a client looks at samples so many times."""
+        """Return a kernel for many steps of linear models; None if it does not apply or would be slower.
+
+        `num_seen` is the number of samples that a client processes, counting repetitions.
+        """
 
 
 class Kernels:
@@ -55,7 +58,7 @@ class Kernels:
         """`last`: the layer whose inputs are the model's features."""
         self._layout, self._layers, self._last = layout, layers, last
         self._loss = LOSSES[task]
-        # Nothing before the first layer with weights needs a gradient.
+        # Layers before the first one with weights need no gradient.
         self._first = next(i for i, layer in enumerate(layers) if layer.weighted)
         self.random = any(isinstance(layer, Dropout) for layer in layers)
         kinds = [type(layer) for layer in layers if not isinstance(layer, Flatten | Identity)]
@@ -108,7 +111,7 @@ class Kernels:
 
 
 def assemble(network: Network, probe: Samples) -> Batched | str:
-    """A network for blocks of clients, tried out on a few samples if need be; or the reason why there is none."""
+    """Return the model for blocks of clients, tested on a few samples if necessary, or the reason why there is none."""
     kernels = _kernels(network)
     if isinstance(kernels, Kernels):
         return kernels
@@ -134,7 +137,7 @@ def _kernels(network: Network) -> Kernels | str:
 
 
 def _beyond_kernels(network: Network) -> str | None:
-    """What the layers' types do not show, but would make the kernels compute something else."""
+    """Return why kernels would compute something different although all layer types are known; None if they do not."""
     occurrences = sum(1 for _ in network.module.named_parameters(remove_duplicate=False))
     if occurrences != len(list(network.module.parameters())):
         return "some parameters are shared between layers"

@@ -1,7 +1,7 @@
 """Convolution and pooling of images for a block of clients, `[C, B, channels, height, width]`.
 
-Clients take turns in a convolution: each has weights of its own, and work enough for a core. In memory the channels
-come last, which makes pooling many times faster; a neighbour may hand over any other layout.
+A convolution handles one client at a time: each has its own weights, and enough work for a core. In memory the channels
+come last, which makes pooling many times faster; inputs from other layers may have any layout.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from fedge.engines.kernels.layers import Relu
 
 _aten: Any = torch.ops.aten
 
-_FEW_CHANNELS = 4  # oneDNN's kernels are made for eight at a time: with so few, a product with patches is faster
-_FULL_WIDTH = 16  # a product whose width is a multiple of it is up to ten times faster than one of width 10
-_PATCH_NUMBERS = 400_000  # made at a time, to be in the cache still when they are multiplied
+_FEW_CHANNELS = 4  # oneDNN's kernels process eight at a time: up to this many, a product with patches is faster
+_FULL_WIDTH = 16  # a product whose width is a multiple of this is up to ten times faster than one of width 10
+_PATCH_NUMBERS = 400_000  # per part, so that they are still in the cache when they are multiplied
 
 Pair = tuple[int, int]  # vertical, horizontal
-Frame = tuple[int, int, int, int]  # zeros around an image: left, right, above, below; negative: taken off
+Frame = tuple[int, int, int, int]  # zeros around an image: left, right, above, below; negative values crop
 
 
 def swap_pool(layers: Iterable[Layer]) -> list[Layer]:
-    """A chain that computes the same, with ReLU after max pooling instead of before: it has fewer numbers to look at.
+    """Return an equivalent chain with ReLU after max pooling instead of before, where it has fewer values to process.
 
-    Either order picks the same number of a window, or has no gradient where none is positive.
+    Both orders select the same value of a window, or have no gradient if none is positive.
     """
     chain: list[Layer] = []
     for layer in layers:
@@ -40,22 +40,22 @@ def swap_pool(layers: Iterable[Layer]) -> list[Layer]:
 
 
 class _Windows(NamedTuple):
-    """How the windows of a convolution lie on an image that has its padding."""
+    """The windows of a convolution on a padded image."""
 
     kernel: Pair
     stride: Pair
     dilation: Pair
 
     def outputs(self, size: Pair) -> Pair:
-        """How many windows an image of this size has."""
+        """Return the number of windows, vertically and horizontally, of an image of this size."""
         return _pair((n - r - 1) // s + 1 for n, r, s in zip(size, self.reach(), self.stride, strict=True))
 
     def reach(self) -> Pair:
-        """From the first to the last pixel of a window."""
+        """Return the distance from the first to the last pixel of a window."""
         return _pair(d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True))
 
     def of(self, images: Tensor) -> Tensor:
-        """A view `[B, channels, *kernel, *outputs]`."""
+        """Return the windows of images as a view `[B, channels, *kernel, *outputs]`."""
         sample, channel, *pixel = images.stride()
         within = [d * p for d, p in zip(self.dilation, pixel, strict=True)]
         between = [s * p for s, p in zip(self.stride, pixel, strict=True)]
@@ -75,7 +75,7 @@ class Conv2d:
 
     @staticmethod
     def reason_against(module: nn.Conv2d) -> str | None:
-        """Why this module has no kernel, if it has none."""
+        """Return why this module has no batched kernel; None if it has one."""
         if module.padding_mode == "zeros":
             return None
         return f"Conv2d with padding_mode {module.padding_mode} has no batched kernel"
@@ -98,11 +98,11 @@ class Conv2d:
         return before
 
     def _split_padding(self, module: nn.Conv2d) -> tuple[Frame, Pair]:
-        """(zeros to put around the images, zeros on either side for torch's operators to imagine)."""
+        """Return (explicit padding of the images, symmetric padding left to torch's operators)."""
         more = (0, 0)
         if module.padding == "same":
             reach = self._windows.reach()
-            padding, more = _pair(r // 2 for r in reach), _pair(r % 2 for r in reach)  # lopsided if odd
+            padding, more = _pair(r // 2 for r in reach), _pair(r % 2 for r in reach)  # asymmetric if odd
         else:
             padding = (0, 0) if isinstance(module.padding, str) else _pair(module.padding)
         if self._few:
@@ -119,11 +119,11 @@ class Conv2d:
         return before
 
     def _settings(self) -> tuple[Any, ...]:
-        """As torch's operators want them; not transposed, hence no padding of the output."""
+        """Return the arguments of torch's operators: not transposed, no output padding."""
         return self._windows.stride, self._padding, self._windows.dilation, False, (0, 0), self._groups
 
     def _multiply(self, images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The convolution as a product of patches and weights."""
+        """Compute the convolution as a product of patches and weights."""
         spare = -len(weight) % _FULL_WIDTH
         kernels = pad(weight.flatten(1), (0, 0, 0, spare)).t()
         offset = kernels.new_zeros(1) if bias is None else pad(bias, (0, spare))
@@ -140,7 +140,7 @@ class Conv2d:
             wanted = [False, True, False]
             _, gradient, _ = _aten.convolution_backward(g, images, weight, None, *self._settings(), wanted)
             return gradient
-        # A product of patches and gradients takes less time than oneDNN.
+        # A product of patches and gradients is faster than oneDNN.
         above, left = self._padding
         windows = self._windows.of(_put_in((left, left, above, above), images))
         size, channels = weight[0].numel(), len(weight)
@@ -155,13 +155,13 @@ class Conv2d:
         return self._as_weight(total.t() if wide else total, weight.shape)
 
     def _patches(self, windows: Tensor) -> Tensor:
-        """`[numbers of a window, windows]`, in the order that copies long runs of memory."""
+        """Return `[values of a window, windows]`, in the order that copies long runs of memory."""
         if self._few:
             return windows.permute(1, 2, 3, 0, 4, 5).flatten(3).flatten(0, 2)
         return windows.permute(0, 4, 5, 2, 3, 1).flatten(3).flatten(0, 2).t()
 
     def _as_weight(self, rows: Tensor, shape: torch.Size) -> Tensor:
-        """`[out, numbers of a window]` in the order of the weights."""
+        """Return `[out, values of a window]` reordered to the shape of the weights."""
         _, channels, *kernel = shape
         if self._few:
             return torch.unflatten(rows, 1, (channels, *kernel))
@@ -169,7 +169,7 @@ class Conv2d:
 
 
 class MaxPool2d:
-    """Torch's own kernels: with channels last they take no longer than the maximum of four slices and its gradient."""
+    """Max pooling by torch's kernels, which with channels last are as fast as the maximum of four slices."""
 
     weighted = False
 
@@ -184,7 +184,7 @@ class MaxPool2d:
 
     @staticmethod
     def reason_against(module: nn.MaxPool2d) -> str | None:
-        """Why this module has no kernel, if it has none."""
+        """Return why this module has no batched kernel; None if it has one."""
         return "MaxPool2d with return_indices has no batched kernel" if module.return_indices else None
 
     def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -194,7 +194,7 @@ class MaxPool2d:
 
     def backward(self, g: Tensor, saved: tuple[Tensor, Tensor], run: Pass, into: Into, need_input: bool) -> Tensor:
         images, places = saved
-        own = _channels_last(g.flatten(0, 1))  # torch would take several times as long to do it
+        own = _channels_last(g.flatten(0, 1))  # several times faster than letting torch convert it
         before: Tensor = _aten.max_pool2d_with_indices_backward(own, images, *self._settings, places)
         return torch.unflatten(before, 0, g.shape[:2])
 
@@ -267,12 +267,12 @@ def _channels_last(images: Tensor) -> Tensor:
 
 
 def _rows(images: Tensor) -> Tensor:
-    """`[B * height * width, channels]`."""
+    """Return images as `[B * height * width, channels]`."""
     return images.permute(0, 2, 3, 1).flatten(0, 2)
 
 
 def _stack(images: list[Tensor]) -> Tensor:
-    """What the clients have, as one tensor with channels last in memory: without a copy, if it is one client."""
+    """Stack the clients' images to one tensor with channels last in memory; a single client is not copied."""
     rows = [own.permute(0, 2, 3, 1) for own in images]
     block = torch.stack(rows) if len(rows) > 1 else rows[0].contiguous().unsqueeze(0)
     return block.permute(0, 1, 4, 2, 3)

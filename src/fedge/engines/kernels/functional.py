@@ -1,4 +1,4 @@
-"""A block of clients through torch.func: slower than kernels, but for nearly any module."""
+"""A block of clients through torch.func: slower than batched kernels, but works for nearly any module."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedge.core.layout import Tree
 from fedge.data.clients import Samples
 from fedge.engines.kernels.layer import Batch, Weights
 
-_CLOSE = 0.01  # relative: a module that keeps something between calls is off by far more, rounding by less
+_CLOSE = 0.01  # relative tolerance, above rounding errors and far below the error of a module that keeps state
 
 
 class Functional:
-    """The module of a network, called with the weights of all clients of a block at once."""
+    """A network's module, called with the weights of all clients of a block at once."""
 
     masks = False
     random = False
@@ -29,7 +29,7 @@ class Functional:
         self.path = f"torch.func, because {because}"
         norms = {name: part for name, part in self._module.named_modules() if isinstance(part, _NormBase)}
         self._norms = [part for part in norms.values() if part.track_running_stats]
-        # They count batches in place, which the transforms allow only for tensors made inside them.
+        # Norms count batches in place, which the transforms allow only for tensors created inside them.
         self._counters = [
             f"{name}.num_batches_tracked".lstrip(".") for name, part in norms.items() if part.track_running_stats
         ]
@@ -42,7 +42,7 @@ class Functional:
             for norm in self._norms:
                 norm.eval()
         gradient = grad_and_value(self._loss if penalty is None else self._penalised(penalty), has_aux=True)
-        # Statistics are advanced in place; in strided views of a row the transforms would lose it.
+        # Statistics are updated in place; the transforms would lose updates of strided views.
         own = {name: view.contiguous().clone() for name, view in self._layout.views(stats, "stats").items()}
         with self._network.constants.kept():
             gradients, (losses, after) = vmap(gradient)(self._layout.views(x), own, *batch.samples)
@@ -90,9 +90,9 @@ class Functional:
 
 
 def try_functional(network: Network, probe: Samples, because: str) -> Functional | str:
-    """A module that torch.func can take, tried out on a few samples; or the reason why it cannot."""
+    """Return the model through torch.func, tested on a few samples, or the reason why that fails."""
     found = Functional(network, because)
-    # Two clients with different weights: what would be shared between them by mistake shows.
+    # Two clients with different weights, to reveal state that is shared by mistake.
     start = network.place(network.variables)
     x, stats = (torch.stack([value, 0.5 * value]) for value in (start["x"], start["stats"]))
     batch = Batch(Samples(*(torch.stack([part, part]) for part in network.cast(probe))))
@@ -101,10 +101,10 @@ def try_functional(network: Network, probe: Samples, because: str) -> Functional
         found.gradient(x, stats, batch, gradients)
         found.outputs(x, stats, batch.samples.x)
         expected = torch.stack([network.gradient(*row)[1] for row in zip(x, stats, _rows(batch.samples), strict=True)])
-    except Exception as error:  # whatever a module's own code or the transforms may raise
+    except Exception as error:  # the module's code and the transforms may raise anything
         return f"torch.func cannot run it: {str(error).partition(chr(10))[0] or type(error).__name__}"
     if not (gradients - expected).norm() <= _CLOSE * expected.norm():
-        return "torch.func finds another gradient than autograd"
+        return "torch.func and autograd give different gradients"
     return found
 
 

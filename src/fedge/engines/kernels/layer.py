@@ -1,8 +1,8 @@
-"""What a batched layer is: C clients, each with weights of its own and B samples, `[C, B, ...]`.
+"""The interface of a batched layer: C clients, each with its own weights and B samples, `[C, B, ...]`.
 
-`forward` says the output and what `backward` will need; `backward` hands the gradient of the layer's own tensors to
-`into`, and says the gradient of the input. What `into` does with them is not the layer's business: write them down, or
-step the weights at once. So a layer takes the gradient of its input with its weights before it hands theirs over.
+`forward` returns the output and what `backward` will need. `backward` passes the gradients of the layer's tensors to
+`into` and returns the gradient of the input. `into` may store the gradients or update the weights immediately, so a
+layer computes the gradient of its input before it passes on those of its weights.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from fedge.core.algorithm import Affine
 from fedge.core.layout import Layout, Tree
 from fedge.data.clients import Samples
 
-Saved = Any  # a layer's own business
+Saved = Any  # known to the layer only
 
 
 class Batch(NamedTuple):
-    """Samples `[C, B, ...]`. Where clients have fewer than B, theirs come first and padding follows."""
+    """Samples `[C, B, ...]`. If a client has fewer than B, its samples come first and padding follows."""
 
     samples: Samples
-    shares: Tensor | None = None  # [C, B]: of each sample in its client's mean, 0 for padding; None: all 1/B
-    generators: Sequence[torch.Generator] = ()  # one for each client, where the model draws random numbers
+    shares: Tensor | None = None  # [C, B]: weight of each sample in its client's mean, 0 for padding; None: all 1/B
+    generators: Sequence[torch.Generator] = ()  # one per client, if the model draws random numbers
 
 
 class Weights(NamedTuple):
-    """What steps move in place: rows `[C, P]`, and the tensors in them by name, `[C, ...]`."""
+    """Weights that steps update in place: rows `[C, P]`, and their tensors by name, `[C, ...]`."""
 
     y: Tensor
     views: Tree
@@ -39,32 +39,32 @@ class Pass(NamedTuple):
     """One pass of a block of models over a batch."""
 
     params: Tree  # by name, [C, ...]
-    stats: Tree  # running statistics by name, [C, ...]: a training pass advances them in place
+    stats: Tree  # running statistics by name, [C, ...]: a training pass updates them in place
     training: bool
     shares: Tensor | None = None  # as in Batch
     generators: Sequence[torch.Generator] = ()
 
 
 class Into(Protocol):
-    """Where the gradients of a block's tensors go."""
+    """Receives the gradients of a block's tensors."""
 
     def add(self, name: str, gradient: Tensor) -> None:
-        """The gradient `[C, ...]` of the tensor with this name."""
+        """Receive the gradient `[C, ...]` of the tensor with this name."""
 
     def add_product(self, name: str, a: Tensor, b: Tensor) -> None:
-        """The same, where it is the product of `[C, m, k]` and `[C, k, n]`, and the tensor `[C, m, n]`."""
+        """Receive the gradient of a tensor `[C, m, n]` as a product of `[C, m, k]` and `[C, k, n]`."""
 
 
 class Layer(Protocol):
-    weighted: bool  # it has weights of its own
+    weighted: bool  # whether it has weights
 
     def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Saved]: ...
     def backward(self, g: Tensor, saved: Saved, run: Pass, into: Into, need_input: bool) -> Tensor:
-        """The gradient of the input; anything, if it is not needed. It may be written into `g`."""
+        """Return the gradient of the input; undefined unless `need_input`. It may overwrite `g`."""
 
 
 class Written:
-    """Gradients as rows of one buffer `[C, P]`."""
+    """Writes gradients to the rows of one buffer `[C, P]`."""
 
     def __init__(self, layout: Layout, out: Tensor) -> None:
         self._views = layout.views(out)
@@ -77,7 +77,7 @@ class Written:
 
 
 class Stepped:
-    """Gradients that move the weights at once, y = decay*y + drift - scale*gradient: tensor by tensor, in place."""
+    """Applies gradients to the weights immediately and in place: y = decay*y + drift - scale*gradient."""
 
     def __init__(self, layout: Layout, views: Tree, affine: Affine) -> None:
         """`views`: the weights by name, `[C, ...]`."""
@@ -95,7 +95,7 @@ class Stepped:
 
     def add_product(self, name: str, a: Tensor, b: Tensor) -> None:
         decay, drift, scale = self._decay(name), self._drift(name), self._scale(name)
-        if isinstance(scale, Tensor) and scale.numel() > len(a):  # one for each weight
+        if isinstance(scale, Tensor) and scale.numel() > len(a):  # one scale per weight
             self.add(name, torch.bmm(a, b))
             return
         if isinstance(scale, Tensor):
@@ -108,7 +108,7 @@ class Stepped:
             y.add_(drift)
 
     def _start(self, name: str) -> Tensor:
-        """The weights, decayed and drifted."""
+        """Return the weights after decay and drift."""
         y, decay, drift = self._views[name], self._decay(name), self._drift(name)
         if isinstance(decay, Tensor) or decay != 1.0:
             y.mul_(decay)
@@ -119,7 +119,7 @@ Constant = TypeVar("Constant", float, None)
 
 
 def _by_name(layout: Layout, part: Tensor | Constant) -> Callable[[str], Tensor | Constant]:
-    """What belongs to each tensor: of a vector `[P]` or of rows `[C, P]` its own part, else the same for all."""
+    """Return a function from a tensor's name to its part of a vector `[P]` or rows `[C, P]`; others apply to all."""
     if not isinstance(part, Tensor):
         return lambda name: part
     if part.shape[-1] == layout.num_params:

@@ -1,4 +1,4 @@
-"""The layers of an ordinary module: what it computes is traced, and read as a chain of batched layers."""
+"""Trace an ordinary module and translate it to a chain of batched layers."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ from fedge.engines.kernels.recurrent import Embedding, Gru, Select
 
 
 def trace(module: nn.Module) -> fx.Graph | str:
-    """What a module computes, as a graph of layers and operations."""
-    whole = nn.Sequential(module)  # a module that is a layer itself would be looked into
+    """Return the computation of a module as a graph of layers and operations, or the reason why it has none."""
+    whole = nn.Sequential(module)  # wrapped, because tracing would look inside a module that is itself a layer
     graphs = []
     for training in (False, True):
         try:
             graphs.append(fx.symbolic_trace(whole.train(training)).graph)
-        except Exception as error:  # whatever the module's own code may raise when it is not given a tensor
+        except Exception as error:  # the module's code may raise anything when it is not given a tensor
             problem = str(error).partition("\n")[0] or type(error).__name__
-            return f"{type(module).__name__} is not made of layers alone ({problem})"
+            return f"{type(module).__name__} does not consist of layers only ({problem})"
     graph, other = graphs
     if str(graph) != str(other):
-        return f"{type(module).__name__} itself does something else in training than in evaluation"
+        return f"{type(module).__name__} computes something different in training than in evaluation"
     graph.eliminate_dead_code()
     return graph
 
 
 class LayerChain:
-    """The layers of a graph in which each node takes what the one before it gave."""
+    """The batched layers of a graph in which each node takes the output of the previous one."""
 
     def __init__(self, module: nn.Module) -> None:
         self._modules = dict(module.named_modules())
         self.layers: list[Layer] = []
-        self.weighted: dict[str, int] = {}  # places in `layers` by the module's name
+        self.weighted: dict[str, int] = {}  # index in `layers` by module name
 
     def read(self, graph: fx.Graph) -> str | None:
-        """Makes the layers of the graph; says what has none."""
+        """Translate a graph to layers. Returns the reason if a node has no batched layer, else None."""
         value: fx.Node | None = None
         for node in graph.nodes:
             if node.op == "get_attr":
@@ -65,7 +65,7 @@ class LayerChain:
                 value = node
             elif not _is_batch_size(node):
                 if value is None or not _takes_only(value, node):
-                    return f"{self._kind(node)} does not take just what the layer before it gives"
+                    return f"{self._kind(node)} takes more than the output of the layer before it"
                 if problem := self._add(node, value):
                     return problem
                 value = node
@@ -73,7 +73,7 @@ class LayerChain:
 
     def _add(self, node: fx.Node, value: fx.Node) -> str | None:
         if type(self._module(value)) is nn.GRU:
-            return None if _key(node) == 0 else "GRU has a batched kernel for its states alone"
+            return None if _key(node) == 0 else "only the states of GRU have a batched kernel"
         if node.op == "output":
             return None
         if _key(node) == (slice(None), -1) and _key(value) == 0 and isinstance(self.layers[-1], Gru):
@@ -95,13 +95,13 @@ class LayerChain:
             case (slice(start=None, stop=None, step=None), int(place)):
                 return Select(place)
         module = self._module(node)
-        make = _LAYERS.get(type(module))  # exact types: a subclass may compute something else
+        make = _LAYERS.get(type(module))  # exact types: a subclass may compute something different
         if make is None:
             return f"{self._kind(node)} has no batched kernel"
         return make(_prefix(node), module)
 
     def _module(self, node: fx.Node) -> nn.Module | None:
-        """The module that a node calls, or one that does what the node does."""
+        """Return the module that a node calls, or an equivalent module for its function."""
         if node.op == "call_module":
             return self._modules[_name(node)] if len(node.args) == 1 and not node.kwargs else None
         if node.target in _RESHAPES:
@@ -118,7 +118,7 @@ class LayerChain:
 
 
 def in_place(layers: Sequence[Layer]) -> list[Layer]:
-    """The same chain, with ReLU overwriting the output of a layer that does not keep it."""
+    """Return the same chain with in-place ReLU after layers that do not need their output."""
     before = [None, *layers[:-1]]
     return [
         Relu(in_place=True) if isinstance(layer, Relu) and isinstance(previous, _FORGETFUL) else layer
@@ -127,17 +127,17 @@ def in_place(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def _name(node: fx.Node) -> str:
-    """Of the module that a node calls, without the `0.` of the whole that was traced."""
+    """Return the name of the module that a node calls, without the `0.` of the traced wrapper."""
     return str(node.target)[2:]
 
 
 def _prefix(node: fx.Node) -> str:
-    """Of the names of its tensors."""
+    """Return the prefix of the names of a node's tensors."""
     return f"{_name(node)}.".lstrip(".")
 
 
 def _key(node: fx.Node) -> Any:
-    """What a node takes of the value before it; full slices at the end mean nothing. None, if it is no item."""
+    """Return the index that a node applies, without trailing full slices; None if it does not index."""
     if node.target is not operator.getitem:
         return None
     key = node.args[1]
@@ -147,17 +147,17 @@ def _key(node: fx.Node) -> Any:
 
 
 def _takes_only(value: fx.Node, node: fx.Node) -> bool:
-    """Whether a node is a function of this value alone, given first; it may be told the size of the batch."""
+    """Return whether a node takes this value as its first and only input, apart from the batch size."""
     others = [n for n in node.all_input_nodes if n is not value]
     return node.args[:1] == (value,) and (not others or (node.target in _RESHAPES and all(map(_is_batch_size, others))))
 
 
 def _is_batch_size(node: Any) -> bool:
-    """Of any value in the chain: they all have the same."""
+    """Return whether a node is the batch size of some value in the chain; all values have the same."""
     match node:
         case fx.Node(target="size", args=(_, 0)):
             return True
-        case fx.Node(target=builtins.getattr, args=(_, "shape")):  # on the way to it
+        case fx.Node(target=builtins.getattr, args=(_, "shape")):  # an intermediate result
             return True
         case fx.Node(target=operator.getitem, args=(before, 0)):
             return _is_batch_size(before)
@@ -169,7 +169,7 @@ Make = Callable[[str, Any], Layer | str]
 
 
 def _checked(kind: Any) -> Make:
-    """A kind of layer that names the options it does not know."""
+    """Return a factory for a layer that first checks for unsupported options."""
     return lambda prefix, module: kind.reason_against(module) or kind(prefix, module)
 
 
@@ -209,8 +209,8 @@ _FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
     functional.silu: nn.SiLU,
     "contiguous": nn.Identity,
 }
-"""Functions, and methods by name, with the module that does the same; what they are given, it is made with."""
+"""Functions, and methods by name, with the equivalent module, which is made with the same arguments."""
 
 _RESHAPES = (torch.reshape, "reshape", "view")
 _FORGETFUL = (LinearKernel, BatchNorm, Conv2d, MaxPool2d, AvgPool2d, AdaptiveAvgPool2d)
-"""Layers that do not keep their output, nor give their input or what they keep of it as such."""
+"""Layers that neither save their output nor return their input or saved tensors as output."""

@@ -1,6 +1,6 @@
 """Dense layers, activations, normalisation and dropout for a block of clients.
 
-A layer may overwrite the gradient that `backward` is given: nobody else looks at it.
+A layer may overwrite the gradient passed to `backward`: nothing else uses it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Flatten:
 
     def __init__(self, prefix: str, module: nn.Flatten) -> None:
         start, end = module.start_dim, module.end_dim
-        self._start, self._end = start + 1, end if end < 0 else end + 1  # the clients' axis comes before all
+        self._start, self._end = start + 1, end if end < 0 else end + 1  # the first axis is the clients'
 
     @staticmethod
     def reason_against(module: nn.Flatten) -> str | None:
-        """Why this module has no kernel, if it has none."""
+        """Return why this module has no batched kernel; None if it has one."""
         if module.start_dim > 0:
             return None
         return f"Flatten with start_dim {module.start_dim} has no batched kernel"
@@ -58,26 +58,26 @@ class LinearKernel:
         rows = _rows(x)
         weight = run.params[self._weight].transpose(1, 2)
         out = torch.bmm(rows, weight)
-        if self._bias is not None:  # not by baddbmm, which is a third slower
+        if self._bias is not None:  # baddbmm is a third slower
             out.add_(run.params[self._bias].unsqueeze(1))
         return _unrows(out, x), rows
 
     def backward(self, g: Tensor, saved: Tensor, run: Pass, into: Into, need_input: bool) -> Tensor:
         rows = _rows(g)
         before = _unrows(torch.bmm(rows, run.params[self._weight]), g) if need_input else g
-        into.add_product(self._weight, rows.transpose(1, 2).contiguous(), saved)  # the copy is small, the gain is not
+        into.add_product(self._weight, rows.transpose(1, 2).contiguous(), saved)  # the copy is small, the gain is large
         if self._bias is not None:
             into.add(self._bias, rows.sum(1))
         return before
 
 
 def _rows(x: Tensor) -> Tensor:
-    """`[C, rows, n]`: inputs of more than one dimension are more rows."""
+    """Return `[C, rows, n]`, with all middle dimensions flattened into rows."""
     return x if x.dim() == 3 else x.reshape(len(x), -1, x.shape[-1])
 
 
 def _unrows(rows: Tensor, like: Tensor) -> Tensor:
-    """Rows with the dimensions that another tensor had before it was made rows."""
+    """Undo `_rows`: return rows with the leading dimensions of another tensor."""
     return rows if like.dim() == 3 else rows.view(*like.shape[:-1], -1)
 
 
@@ -85,7 +85,7 @@ class Relu:
     weighted = False
 
     def __init__(self, in_place: bool = False) -> None:
-        """In place: where the layer before neither keeps its output nor lets anybody else see it."""
+        """`in_place` is allowed if the previous layer does not need its output."""
         self._relu = torch.relu_ if in_place else torch.relu
 
     def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor]:
@@ -93,13 +93,13 @@ class Relu:
         return out, out
 
     def backward(self, g: Tensor, saved: Tensor, run: Pass, into: Into, need_input: bool) -> Tensor:
-        # One pass, where g * (saved > 0) makes two and is several times slower.
+        # One pass over memory; g * (saved > 0) takes two and is several times slower.
         before: Tensor = _aten.threshold_backward.grad_input(g, saved, 0, grad_input=g)
         return before
 
 
 class Activation:
-    """Any other function of single numbers, with torch's own backward."""
+    """Any other elementwise function, with torch's backward."""
 
     weighted = False
 
@@ -150,7 +150,7 @@ def gelu(approximate: str) -> Activation:
 
 
 class Dropout:
-    """Draws for each client what nn.Dropout draws from the same generator for its samples alone."""
+    """Dropout that draws for each client exactly what nn.Dropout would draw from the client's generator."""
 
     weighted = False
 
@@ -159,8 +159,8 @@ class Dropout:
 
     @staticmethod
     def reason_against(module: nn.Dropout) -> str | None:
-        """Why this module has no kernel, if it has none."""
-        return "Dropout of everything has no batched kernel" if module.p == 1 else None
+        """Return why this module has no batched kernel; None if it has one."""
+        return "Dropout with p = 1 has no batched kernel" if module.p == 1 else None
 
     def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Saved]:
         if not run.training:
@@ -179,7 +179,7 @@ class Dropout:
 class BatchNorm:
     """BatchNorm of vectors `[C, B, channels]` or of images, with any number of dimensions after the channels.
 
-    A client with a single sample is normalised by the running statistics, which then stay as they are.
+    A client with a single sample is normalised by the running statistics, which then stay unchanged.
     """
 
     weighted = True
@@ -190,7 +190,7 @@ class BatchNorm:
 
     @staticmethod
     def reason_against(module: nn.BatchNorm1d | nn.BatchNorm2d) -> str | None:
-        """Why this module has no kernel, if it has none."""
+        """Return why this module has no batched kernel; None if it has one."""
         if module.track_running_stats:
             return None
         return f"{type(module).__name__} without running statistics has no batched kernel"
@@ -224,7 +224,7 @@ class _Norm(NamedTuple):
 
 
 class _VectorNorm:
-    """All clients at once: each has few numbers, and a call for each would cost more than the arithmetic."""
+    """BatchNorm of vectors for all clients at once: a call per client would cost more than the arithmetic."""
 
     weighted = True
 
@@ -264,10 +264,10 @@ class _VectorNorm:
 
 
 class _Weights(NamedTuple):
-    """Of samples in the mean of their client."""
+    """Weights of samples in the mean of their client."""
 
     share: float | Tensor  # [C, B, 1]; all 0 for a client with a single sample
-    correction: float | Tensor  # [C, 1, 1]: n/(n-1), which makes the variance unbiased
+    correction: float | Tensor  # [C, 1, 1]: n/(n-1), for the unbiased variance
     single: Tensor | None = None  # [C, 1, 1]: the client has one sample
 
     @staticmethod
@@ -280,14 +280,14 @@ class _Weights(NamedTuple):
         return _Weights(shares.unsqueeze(2).masked_fill(single, 0.0), correction, single)
 
     def average(self, x: Tensor, otherwise: Tensor) -> Tensor:
-        """The mean of each client, `[C, 1, channels]`; what is given for those with a single sample."""
+        """Return the mean of each client, `[C, 1, channels]`; `otherwise` for clients with a single sample."""
         if self.single is None or not isinstance(self.share, Tensor):
             return x.mean(1, keepdim=True)
         return torch.where(self.single, otherwise, torch.bmm(self.share.transpose(1, 2), x))
 
 
 class _ImageNorm:
-    """Client by client: torch's own kernel needs half the passes over memory that all at once would take."""
+    """BatchNorm of images, client by client: torch's kernel needs half the memory passes of a joint computation."""
 
     weighted = True
 
@@ -296,14 +296,14 @@ class _ImageNorm:
 
     def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, Saved]:
         if not (x.is_contiguous() or (x.dim() == 5 and x.movedim(2, -1).is_contiguous())):
-            x = x.contiguous()  # the kernel knows these two layouts only; on another it would be wrong
+            x = x.contiguous()  # the kernel is correct for these two layouts only
         out = torch.empty_like(x)
         mean, scale = x.new_empty(2, len(x), x.shape[2])
         for i, (size, training, constants) in enumerate(self._clients(x, run)):
             settings = training, self._norm.momentum, self._norm.epsilon
             results = {"out": out[i, :size], "save_mean": mean[i], "save_invstd": scale[i]}
             _aten.native_batch_norm.out(x[i, :size], *constants, *settings, **results)
-            out[i, size:] = 0  # what was in memory before might be no number
+            out[i, size:] = 0  # uninitialised memory may contain NaN
         return out, (x, mean, scale)
 
     def backward(
@@ -325,14 +325,14 @@ class _ImageNorm:
         return g
 
     def _clients(self, x: Tensor, run: Pass) -> Iterator[tuple[int, bool, tuple[Tensor | None, ...]]]:
-        """Of each client: number of samples, whether they make the statistics, weight, bias and running statistics."""
+        """Yield for each client (samples, whether they update the statistics, (weight, bias, running statistics))."""
         weights = self._norm.weights(run) if self._norm.affine else ([None] * len(x),) * 2
         for size, *constants in zip(_sizes(x, run), *weights, *self._norm.running(run), strict=True):
             yield size, run.training and size > 1, tuple(constants)
 
 
 def _sizes(x: Tensor, run: Pass) -> list[int]:
-    """How many samples each client has."""
+    """Return the number of samples of each client."""
     if run.shares is None:
         return [x.shape[1]] * len(x)
     sizes: list[int] = (run.shares > 0).sum(1).tolist()

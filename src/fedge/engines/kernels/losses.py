@@ -1,4 +1,4 @@
-"""Losses of a block: what each client's is, and its gradient with respect to the model's outputs `[C, B, k]`."""
+"""Losses of a block of clients, and their gradients with respect to the model's outputs `[C, B, k]`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOSSES: dict[Task, Loss] = {
 
 
 def penalise(penalty: Penalty, features: Tensor, shares: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(what a penalty adds to the loss of each client, its gradient with respect to the features)."""
+    """Return (the penalty of each client, its gradient with respect to the features)."""
     features = features.detach().requires_grad_()
     with torch.enable_grad():
         each = penalty(features)
@@ -50,10 +50,10 @@ def penalise(penalty: Penalty, features: Tensor, shares: Tensor | None) -> tuple
 
 
 def weigh(each: Tensor, shares: Tensor | None) -> Tensor:
-    """The mean of `[C, B]` over each client's samples."""
+    """Return the mean of `[C, B]` over each client's samples."""
     return each.mean(1) if shares is None else (each * shares).sum(1)
 
 
 def _scaled(g: Tensor, shares: Tensor | None) -> Tensor:
-    """The gradient of the mean, from that of each sample."""
+    """Return the gradient of the mean, given the gradient of each sample's loss."""
     return g.div_(g.shape[1]) if shares is None else g.mul_(shares.unsqueeze(-1))

@@ -1,4 +1,4 @@
-"""Layers that read sequences: embeddings, GRUs, and the choice of one place of a sequence."""
+"""Layers for sequences: embeddings, GRUs, and selection of one position."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _aten: Any = torch.ops.aten
 _sigmoid_backward = _aten.sigmoid_backward.grad_input  # of g and s = sigmoid(..): g * s * (1 - s)
 _tanh_backward = _aten.tanh_backward.grad_input  # of g and t = tanh(..): g * (1 - t * t)
 
-_STRETCH = 8  # steps whose gates stay in the cache from one operation to the next
+_STRETCH = 8  # steps processed together, so that their gates stay in the cache
 
 
 class Embedding:
-    """Numbers `[C, B, ...]` to vectors `[C, B, ..., E]`."""
+    """Maps indices `[C, B, ...]` to vectors `[C, B, ..., E]`."""
 
     weighted = True
 
@@ -27,7 +27,7 @@ class Embedding:
 
     @staticmethod
     def reason_against(module: nn.Embedding) -> str | None:
-        """Why this module has no kernel, if it has none."""
+        """Return why this module has no batched kernel; None if it has one."""
         options = {
             "max_norm": module.max_norm is not None,
             "scale_grad_by_freq": module.scale_grad_by_freq,
@@ -49,11 +49,11 @@ class Embedding:
             for part, numbers in zip(g, saved, strict=True)
         ]
         into.add(self._weight, torch.stack(gradients))
-        return g  # numbers have no gradient
+        return g  # indices have no gradient
 
 
 class Select:
-    """One place of sequences, `[C, B, T, ...]` to `[C, B, ...]`: what `x[:, place]` is in a module."""
+    """Selects one position of sequences, `[C, B, T, ...]` to `[C, B, ...]`: `x[:, place]` in a module."""
 
     weighted = False
 
@@ -72,9 +72,9 @@ class Select:
 
 
 class Gru:
-    """nn.GRU on sequences `[C, B, T, n]`: all states of its highest level `[C, B, T, H]`, or only the last `[C, B, H]`.
+    """nn.GRU on sequences `[C, B, T, n]`: all states of its top level `[C, B, T, H]`, or only the last `[C, B, H]`.
 
-    Where a module uses nothing but `states[:, -1]`, ask for `last`: then no gradient of all states has to be made.
+    Use `last` if a module needs only `states[:, -1]`: it avoids the gradient of all states.
     """
 
     weighted = True
@@ -85,7 +85,7 @@ class Gru:
 
     @staticmethod
     def reason_against(module: nn.GRU) -> str | None:
-        """Why this module has no kernel, if it has none."""
+        """Return why this module has no batched kernel; None if it has one."""
         options = {
             "batch_first=False": not module.batch_first,
             "bidirectional": module.bidirectional,
@@ -109,7 +109,7 @@ class Gru:
 
 
 class _Trace(NamedTuple):
-    """What a level keeps of a pass, for one backward pass, which overwrites it."""
+    """What a level saves in a forward pass for one backward pass, which overwrites it."""
 
     x: Tensor  # [C, T, B, n]
     gates: Tensor  # [C, T, B, 4H]: n, r, z, m
@@ -117,17 +117,17 @@ class _Trace(NamedTuple):
 
 
 class _Level:
-    """One level of a GRU. Time comes before the batch in it, so that what belongs to a step lies together.
+    """One level of a GRU. Time comes before the batch, so that the data of a step is contiguous.
 
-    A step from state h with input x is, in the order in which nn.GRU keeps its weights,
+    A step from state h with input x is, in the order of nn.GRU's weights,
 
         r, z = sigmoid(W_i x + b_i + W_h h + b_h)
         m = W_hn h + b_hn
         n = tanh(W_in x + b_in + r * m)
         h' = n + z * (h - n)
 
-    The four lie side by side as n, r, z, m: the first three take one product with the input, the last three one with
-    the state. In the backward pass their gradients take their places, and the same holds.
+    The four are stored side by side as n, r, z, m: the first three need one product with the input, the last three one
+    with the state. The backward pass overwrites them with their gradients, and the same holds.
     """
 
     def __init__(self, prefix: str, level: int, bias: bool) -> None:
@@ -136,7 +136,7 @@ class _Level:
         self._bias = bias
 
     def forward(self, x: Tensor, run: Pass) -> tuple[Tensor, _Trace]:
-        """The states `[C, T, B, H]` after each step."""
+        """Return the states `[C, T, B, H]` after each step, and the trace for `backward`."""
         num_clients, length, size, _ = x.shape
         weight_ih, bias = self._doubled(run)
         weight_hh = run.params[self._weight_hh].transpose(1, 2).contiguous()
@@ -161,9 +161,9 @@ class _Level:
         return states[:, 1:], _Trace(x, gates, states)
 
     def _doubled(self, run: Pass) -> tuple[Tensor, Tensor]:
-        """Weights `[C, n, 3H]` and biases `[C, 1, 1, 4H]` of the gates, those of n from the input twice.
+        """Return weights `[C, n, 3H]` and biases `[C, 1, 1, 4H]` of the gates, with those of n from the input doubled.
 
-        For tanh(a) is 2 * sigmoid(2 * a) - 1, which takes a quarter of the time.
+        The reason is tanh(a) = 2 * sigmoid(2 * a) - 1, which takes a quarter of the time.
         """
         weight = _turned(run.params[self._weight_ih])
         units = weight.shape[1] // 3
@@ -178,7 +178,7 @@ class _Level:
     def backward(
         self, last: Tensor, every: Tensor | None, saved: _Trace, run: Pass, into: Into, need_input: bool
     ) -> Tensor:
-        """The gradient of the input, from that of the last state and, unless the others have none, of `every` state."""
+        """Return the gradient of the input, given that of the last state and, if there is one, of `every` state."""
         x, gates, states = saved
         weight_ih, weight_hh = _turned(run.params[self._weight_ih]), run.params[self._weight_hh]
         units = states.shape[-1]
@@ -202,11 +202,11 @@ class _Level:
         return out
 
     def _hand_over(self, saved: _Trace, into: Into) -> None:
-        """The gradients of the weights, of all steps at once, when those of the gates have taken the gates' places."""
+        """Pass on the weights' gradients for all steps at once; `saved.gates` already holds the gates' gradients."""
         units = saved.states.shape[-1]
         x, gates, before = saved.x.flatten(1, 2), saved.gates.flatten(1, 2), saved.states[:, :-1].flatten(1, 2)
         nrz, rzm = gates[..., :-units], gates[..., units:]
-        # The longer side last: with few inputs that is ten times as fast as the other way round.
+        # The longer side comes last: with few inputs this is ten times faster than the opposite order.
         into.add(self._weight_ih, _turned_back(torch.bmm(x.transpose(1, 2), nrz).transpose(1, 2)))
         into.add_product(self._weight_hh, rzm.transpose(1, 2), before)
         if self._bias:
@@ -216,25 +216,25 @@ class _Level:
 
 
 def _stretches(length: int) -> list[range]:
-    """The steps of a sequence, a few at a time."""
+    """Return the steps of a sequence in stretches of a few steps."""
     return [range(length)[start : start + _STRETCH] for start in range(0, length, _STRETCH)]
 
 
 def _turned(weight: Tensor) -> Tensor:
-    """A copy of what belongs to r, z, n, `[C, 3H, ...]`, in the order n, r, z."""
+    """Return a copy of `[C, 3H, ...]` reordered from r, z, n to n, r, z."""
     return weight.roll(weight.shape[1] // 3, 1)
 
 
 def _turned_back(weight: Tensor) -> Tensor:
-    """The other way round."""
+    """Undo `_turned`."""
     return weight.roll(-(weight.shape[1] // 3), 1)
 
 
 def _to_slopes(gates: Tensor, before: Tensor) -> Tensor:
-    """Puts the derivatives of the next state in the gates' places; says z, what the next state takes of the one before.
+    """Replace the gates by the derivatives of the next state, and return z, its derivative by the previous state.
 
-    For n, r and z they are by the sums inside tanh and sigmoid, for m by itself. Times the gradient of the next state
-    they are the gradients of these, which is all that is left to do step by step.
+    For n, r and z they are derivatives by the sums inside tanh and sigmoid, for m by m itself. Multiplying them by the
+    gradient of the next state gives the gradients of these, which is all that remains to be done step by step.
     """
     n, r, z, m = gates.chunk(4, -1)
     passed, by_n = z.clone(), 1 - z

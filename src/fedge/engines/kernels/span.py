@@ -1,8 +1,9 @@
-"""Steps of a linear model without its weights.
+"""Training steps of a linear model without updating its weights.
 
-A gradient of a linear model lies in the span of the samples that it is of. So after some affine steps the weights are
-W = a*W0 + D + A'X, with X the client's samples, and the outputs X W' move by the Gram matrix X X' alone. With few
-samples and many features that is far less to compute and to touch; the weights are made once, at the end.
+The gradient of a linear model lies in the span of its samples. After any number of affine steps the weights are
+therefore W = a*W0 + D + A'X, with X the client's samples, and the outputs X W' change by the Gram matrix X X' alone.
+With few samples and many features this needs far less computation and memory traffic; the weights are computed once, at
+the end.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from fedge.core.layout import Layout
 from fedge.data.clients import Samples
 from fedge.engines.kernels.losses import Loss
 
-_CLIENTS = 8  # whose samples are looked at together, so that they stay in the cache
+_CLIENTS = 8  # clients whose samples are processed together, so that they stay in the cache
 _COLUMNS = 1024
 
 
 class SpanKernel:
-    """A block of linear models, on their way. Only the first rows may be at work, those before the others."""
+    """A block of linear models in training. Rows stop in reverse order, so the active ones are always the first."""
 
     def __init__(self, layout: Layout, loss: Loss, y: Tensor, samples: Sequence[Samples]) -> None:
-        """`y`, `[C, P]`, is where the models start, and what `finish` writes to."""
+        """`y`, `[C, P]`, has the initial weights; `finish` writes the trained ones to it."""
         self._layout, self._loss, self._samples = layout, loss, samples
         weight, *bias = (entry.name for entry in layout.params)
         views = layout.views(y)
@@ -38,23 +39,23 @@ class SpanKernel:
         self._x = [_pad([each.x.flatten(1) for each in samples[part]], self._longest) for part in self._parts()]
         self._gram = torch.cat([_inner_products(x) for x in self._x])[:, : self._longest, : self._longest]
         self._outputs = self._apply(self._weights)
-        self._shares = torch.zeros_like(self._outputs)  # A: what of each sample is in the weights
+        self._shares = torch.zeros_like(self._outputs)  # A: the coefficient of each sample in the weights
         self._decay = y.new_ones(len(y), 1, 1)  # a
         self._drift: Tensor | None = None  # D
-        self._projected: tuple[Tensor, Tensor] | None = None  # the last drift, and what it adds to the outputs
+        self._projected: tuple[Tensor, Tensor] | None = None  # the last drift, and its contribution to the outputs
 
     @staticmethod
     def pays(num_samples: int, num_seen: int, num_outputs: int) -> bool:
-        """Whether the Gram matrix is less work than the steps, in which samples are seen so many times."""
+        """Return whether computing the Gram matrix is cheaper than the steps, which process `num_seen` samples."""
         return num_samples**2 <= 4 * num_seen * num_outputs
 
     def takes(self, affine: Affine) -> bool:
-        """Whether a step is within the span: it scales a client's gradient as a whole."""
+        """Return whether a step stays in the span, that is, scales each client's gradient by a single factor."""
         decay, _, scale = affine
         return all(not isinstance(part, Tensor) or part.shape[-1] == 1 for part in (decay, scale))
 
     def step(self, places: Tensor, shares: Tensor | None, affine: Affine) -> Tensor:
-        """The step on the samples at these places, `[C, B]`; says the losses before it."""
+        """Take a step on the samples at these indices, `[C, B]`, and return the losses before it."""
         decay, scale = _column(affine[0]), _column(affine[2])
         num_rows = len(places)
         outputs, bias = self._outputs[:num_rows], None if self._bias is None else self._bias[:num_rows]
@@ -72,7 +73,7 @@ class SpanKernel:
         return losses
 
     def finish(self) -> None:
-        """Write the weights."""
+        """Write the trained weights to `y`."""
         self._weights.mul_(self._decay)
         for part, x in zip(self._parts(), self._x, strict=True):
             self._weights[part].baddbmm_(self._shares[part].transpose(1, 2), x[:, : self._longest])
@@ -96,12 +97,12 @@ class SpanKernel:
         return [slice(start, start + _CLIENTS) for start in range(0, len(self._samples), _CLIENTS)]
 
     def _apply(self, weights: Tensor) -> Tensor:
-        """What weights `[C, outputs, features]` make of the first clients' samples."""
+        """Return the outputs of weights `[C, outputs, features]` for the first clients' samples."""
         parts = zip(self._x, torch.split(weights, _CLIENTS), strict=False)
         return torch.cat([torch.bmm(x[: len(own), : self._longest], own.transpose(1, 2)) for x, own in parts])
 
     def _project(self, drift: Tensor, num_rows: int) -> Tensor:
-        """What a drift of the weights adds to the outputs; most algorithms have the same one in every step."""
+        """Return the contribution of a drift to the outputs, cached because most algorithms reuse it in every step."""
         if self._projected is None or self._projected[0] is not drift:
             weights = self._layout.views(drift)[self._name].expand_as(self._weights[:num_rows])
             self._projected = drift, self._apply(weights)
@@ -109,14 +110,14 @@ class SpanKernel:
 
 
 def _pad(samples: Sequence[Tensor], longest: int) -> Tensor:
-    """Samples of some clients, `[C, rows, features]`, filled up with zeros: MKL is slow unless rows come in eights."""
+    """Return samples `[C, rows, features]`, zero-padded to a multiple of eight rows, for which MKL is faster."""
     num_rows, num_features = -(-longest // 8) * 8, samples[0].shape[1]
     zeros = samples[0].new_zeros(num_rows, num_features)
     return torch.cat([part for x in samples for part in (x, zeros[len(x) :])]).view(-1, num_rows, num_features)
 
 
 def _inner_products(x: Tensor) -> Tensor:
-    """Of a client's samples with each other; some columns at a time, which is faster than all at once."""
+    """Return the Gram matrix of each client's samples, summed over groups of columns, which is faster."""
     found = x.new_zeros(len(x), x.shape[1], x.shape[1])
     for part in torch.split(x, _COLUMNS, 2):
         found.baddbmm_(part, part.transpose(1, 2))
@@ -124,5 +125,5 @@ def _inner_products(x: Tensor) -> Tensor:
 
 
 def _column(part: float | Tensor) -> float | Tensor:
-    """A number for each client as `[C, 1, 1]`."""
+    """Return one number per client as `[C, 1, 1]`; a scalar is returned unchanged."""
     return part.unsqueeze(-1) if isinstance(part, Tensor) else part
