@@ -164,7 +164,7 @@ def test_several_problems_are_said_at_once() -> None:
         ({"edge": {"clock": "cell"}}, "edge.clock: unknown name 'cell', did you mean 'cells'?; known: cells, fixed"),
         (
             {"edge": {"clock": "cells", "cells": 6, "grid": [2, 2]}},
-            "edge: grid [2, 2] makes 4 cells, but cells is 6; give one of them, or two that agree",
+            "edge: grid [2, 2] has 4 cells, but cells is 6; set only one of them, or make them agree",
         ),
         ({"edge": {"clock": "cells", "mobility_rate": 1.1}}, "edge.mobility_rate: expected float <= 1.0, got 1.1"),
     ],

@@ -352,5 +352,5 @@ def test_an_algorithm_of_this_program(folder: Path) -> None:
     assert same(dict(run.model.named_parameters()), run.weights)
     assert len(made.run(3, resume=True, progress=False).rounds) == 3
     assert len(fedge.sweep(made, name="s", progress=False, rounds=1, **{"algorithm.factor": [0.1, 0.2]})) == 2
-    with pytest.raises(fedge.ConfigError, match=r"algorithm\.name: 'Halved@\w+' was given from Python, and only the"):
+    with pytest.raises(fedge.ConfigError, match=r"algorithm\.name: 'Halved@\w+' was defined in Python, and only the"):
         fedge.resume("runs/own", rounds=4, progress=False)

@@ -46,7 +46,7 @@ def values(tree):
     return {name: value.tolist() for name, value in tree.items()}
 
 
-# ---------------------------------------------------------------- vectors and their places
+# ---------------------------------------------------------------- vectors and their indices
 
 
 def test_published_codec_by_hand():
@@ -73,7 +73,7 @@ def test_moments_without_a_chain_travel_as_they_are():
     assert decoded["y"].tolist() == [0, 4, 3, 0]
 
 
-def test_moments_alone_have_all_places():
+def test_moments_alone_have_all_indices():
     codec = codec_of(ADAM, [], ["fp16"])
     upload = {"y": torch.tensor([0.1, 4, 3, 2]), "m": torch.tensor([1.0, 2, 3, 0])}
     down = {name: torch.ones(4) for name in "xmv"}
@@ -83,7 +83,7 @@ def test_moments_alone_have_all_places():
     assert values(codec.decode(wire, down)) == values({"y": upload["y"], "m": upload["m"]})
 
 
-def test_every_change_has_places_of_its_own():
+def test_every_change_has_indices_of_its_own():
     codec = codec_of(CHANGES, HALF)
     upload = {"dc": torch.tensor([4.0, 3, 2, 1]), "dy": torch.tensor([1.0, 2, 3, 4])}
     wire = encode(codec, upload, {})
@@ -91,7 +91,7 @@ def test_every_change_has_places_of_its_own():
     assert values(codec.decode(wire, {})) == {"dy": [0, 0, 3, 4], "dc": [4, 3, 0, 0]}
 
 
-def test_moments_go_at_the_places_of_the_first_change_with_an_anchor():
+def test_moments_go_at_the_indices_of_the_first_change_with_an_anchor():
     slots = {"g": Slot("params"), "y": Slot("params", anchor="x"), "m": Slot("params", moment=True)}
     upload = {"g": torch.tensor([4.0, 3, 2, 1]), "y": torch.tensor([1.0, 2, 3, 4]), "m": torch.ones(4)}
     down = {"x": torch.zeros(4)}
@@ -182,23 +182,23 @@ def test_changes_beyond_float32_are_refused(value):
 
 
 def test_a_block_of_clients_is_refused():
-    with pytest.raises(ModelError, match=r"one client's vector of 4 values, got the shape \(3, 4\)"):
+    with pytest.raises(ModelError, match=r"one client's vector of 4 values, got shape \(3, 4\)"):
         encode(codec_of(ADAM, HALF), {"y": torch.zeros(3, 4)}, {"x": torch.zeros(4)})
 
 
 @pytest.mark.parametrize(
     ("wire", "message"),
     [
-        ({"y": torch.zeros(4)}, "expected y in a stream, got it as it is"),
+        ({"y": torch.zeros(4)}, "expected y in a stream, got it uncompressed"),
         ({"stream:float32:y": torch.zeros(20)}, "expected a stream of bytes, got torch.float32"),
         ({"stream:float32:y": torch.zeros(4, 5, dtype=torch.uint8)}, r"of shape \(4, 5\)"),
         ({"stream:float32:y": torch.zeros(3, dtype=torch.uint8)}, "at least 12 bytes, got 3"),
-        ({"stream:float32:z": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:float32:": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:float32:y,y": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:float32:t": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:int64:y": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:y": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
+        ({"stream:float32:z": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:float32:": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:float32:y,y": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:float32:t": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:int64:y": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:y": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
         ({f"stream:{t}:y": torch.zeros(20, dtype=torch.uint8) for t in ("float32", "float64")}, "expected one stream"),
     ],
 )
@@ -262,5 +262,5 @@ def test_mutations_decode_or_are_refused(num_cases):
 
     found = fuzz(forge, decode, StreamError, num_cases, lambda case: 40 * len(case))
     assert found[""] > num_cases / 10
-    for complaint in ("in a stream", "stream of bytes", "names no stream", "not sent", "one stream, got", "w: "):
+    for complaint in ("in a stream", "stream of bytes", "is not a stream", "not sent", "one stream, got", "w: "):
         assert any(complaint in text for text in found)

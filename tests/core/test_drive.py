@@ -138,7 +138,7 @@ def test_the_first_exchange_of_a_round_that_is_abandoned() -> None:
 
 
 def test_a_round_that_asks_nothing_has_no_first_exchange() -> None:
-    with pytest.raises(ValueError, match="round 1 asks its clients nothing"):
+    with pytest.raises(ValueError, match="round 1 has no exchange"):
         first_exchange(Asking().algorithm, state(0), INFO)
 
 

@@ -71,8 +71,8 @@ def test_less_effort_than_was_asked_for_passes() -> None:
         (answer(effort=HONEST._replace(loss=nan)), "the loss is not finite"),
         (answer(effort=HONEST._replace(loss=-inf)), "the loss is not finite"),
         (answer(effort=HONEST._replace(loss=-1e39)), "it claims the loss -1e+39, expected at most 3.40282e+38"),
-        (answer(effort=Effort(loss=0.5)), "it claims the loss 0.5 of no gradient"),
-        (answer(effort=Effort(loss=inf)), "it claims the loss inf of no gradient"),
+        (answer(effort=Effort(loss=0.5)), "it claims the loss 0.5 without a gradient"),
+        (answer(effort=Effort(loss=inf)), "it claims the loss inf without a gradient"),
         (answer(problem="it ran out of memory"), "it reports that it ran out of memory"),
     ],
 )
@@ -205,7 +205,7 @@ def test_sums_that_cannot_be(given: dict[str, float]) -> None:
 def test_counts_are_bounded_by_the_set_that_was_asked_for() -> None:
     for measure, most in (("test", 5), ("user", 5), ("trained", 5), ("train", 9)):
         assert problem_of_sums(CLIENTS, 1, measure, sums(most)) is None  # type: ignore[arg-type]
-        expected = f"its sums cannot be: correct 1, count {most + 1}, loss 0.5; expected a count from 1 to {most}"
+        expected = f"its sums are impossible: correct 1, count {most + 1}, loss 0.5; expected a count from 1 to {most}"
         assert problem_of_sums(CLIENTS, 1, measure, sums(most + 1)) == expected  # type: ignore[arg-type]
 
 

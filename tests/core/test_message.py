@@ -243,16 +243,16 @@ REFUSED: dict[str, tuple[bytes, str]] = META_CASES | {
     "surplus field of an entry": (written([[*X, 0]], b"1"), "message header"),
     "long header": (framed(b"\x92\x80\xc6" + struct.pack(">I", MIB) + bytes(MIB)), "at most 1048568 bytes"),
     "huge header length": (b"FDG2\xff\xff\xff\xff" + bytes(120), "at most 1048568 bytes, got 4294967295"),
-    "dtype": (written([["x", "object", [1], 0]], b"1"), "'x': expected a dtype of .*; got object"),
-    "attribute of torch": (written([["x", "nn", [1], 0]], b"1"), "'x': expected a dtype of .*; got nn"),
-    "bool": (written([["x", "bool", [1], 0]], b"1"), "'x': expected a dtype of .*; got bool"),
+    "dtype": (written([["x", "object", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got object"),
+    "attribute of torch": (written([["x", "nn", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got nn"),
+    "bool": (written([["x", "bool", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got bool"),
     "negative": (written([["x", "float32", [-1], 0]]), "'x': the shape .* is not valid"),
     "float": (written([["x", "float32", [1.5], 0]]), "message header"),
     "too short": (written([["x", "uint8", [2], 0]], b"1"), r"cut short"),
     "too long": (written([["x", "uint8", [2], 0]], b"123"), r"too long|got more"),
     "invalid UTF-8": (framed(b"\x92\x80\x91\x94\xa1\xff\xa5uint8\x91\x01\x00", b"1"), "message header.*utf-8"),
-    "empty, 2**62 wide": (written([["x", "float32", [2**62, 0], 0]]), "not valid, or it has more than"),
-    "empty, overflowing": (written([["x", "float32", [0, 2**62, 2**62], 0]]), "not valid, or it has more than"),
+    "empty, 2**62 wide": (written([["x", "float32", [2**62, 0], 0]]), "is invalid or takes more than"),
+    "empty, overflowing": (written([["x", "float32", [0, 2**62, 2**62], 0]]), "is invalid or takes more than"),
     "50,000 dimensions": (written([["x", "float32", [2**63] * 50_000, 0]]), "at most 8 dimensions, got 50000"),
     "65 dimensions": (written([["x", "uint8", [1] * 65, 0]], b"1"), "at most 8 dimensions, got 65"),
     "9 dimensions": (written([["x", "uint8", [1] * 9, 0]], b"1"), "at most 8 dimensions, got 9"),
@@ -265,7 +265,7 @@ REFUSED: dict[str, tuple[bytes, str]] = META_CASES | {
     "1,025 empty entries": (written([[str(i), "uint8", [0], 0] for i in range(1025)]), "length <= 1024"),
     "claims 2**31 entries": (framed(b"\x92\x80\xdd\x7f\xff\xff\xff"), "length <= 1024"),
     "claims 2**31 dimensions": (framed(b"\x92\x80\x91\x94\xa1x\xa5uint8\xdd\x7f\xff\xff\xff"), "message header"),
-    "two of one name": (written([X, ["x", "uint8", [1], 64]], b"1" + bytes(63) + b"2"), "one of them twice"),
+    "two of one name": (written([X, ["x", "uint8", [1], 64]], b"1" + bytes(63) + b"2"), "got a duplicate"),
     "long name": (written([["é" * 129, "uint8", [0], 0]]), "at most 256 bytes, got 258"),
     "overlap": (written([X, ["y", "uint8", [1], 0]], b"1"), "'y': expected it to start at 64, got 0"),
     "not aligned": (written([X, ["y", "uint8", [1], 1]], b"12"), "'y': expected it to start at 64, got 1"),
@@ -300,7 +300,7 @@ def test_what_is_just_within_the_limits_travels() -> None:
 @pytest.mark.parametrize(
     ("tree", "complaint"),
     [
-        ({"x": torch.zeros(1, dtype=torch.bool)}, "'x': expected a dtype of .*; got bool"),
+        ({"x": torch.zeros(1, dtype=torch.bool)}, "'x': expected one of the dtypes .*; got bool"),
         ({"x" * 257: torch.zeros(1)}, "at most 256 bytes, got 257"),
         ({"x": torch.zeros([1] * 9)}, "at most 8 dimensions, got 9"),
         ({str(i): torch.zeros(0) for i in range(1025)}, "at most 1024, got 1025"),
@@ -335,7 +335,7 @@ def test_a_lack_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(message, "allocate", refuse)
-    with pytest.raises(StreamError, match="no memory for 4000 bytes"):
+    with pytest.raises(StreamError, match="not enough memory for 4000 bytes"):
         Reader(NoMeta).feed(next(chunks(NoMeta(), {"x": torch.zeros(1000)})))
 
 

@@ -71,12 +71,12 @@ WRONG: dict[str, tuple[Metric, str]] = {
         r"count must return the same names and lengths for any samples; got \{'all': 3\}, expected \{'all': 72\}",
     ),
     "size": (written(lambda outputs, targets: {"n": torch.zeros(1 << 21).double()}), r"expected at most 32 vectors of"),
-    "changes": (written(change), r"count changes what it is given"),
+    "changes": (written(change), r"count modifies its arguments"),
     "fails": (written(fail), r"failed: RuntimeError: oh no; it was tried on random outputs \[24, 3\] and targets"),
     "value fails": (written(value=fail), r"failed: RuntimeError: oh no"),
-    "value beyond": (written(value=lambda sums: 1.5), r"value gives 1\.5 for random .*, expected a number from 0 to 1"),
-    "nan": (written(value=lambda sums: nan), r"value gives nan for random outputs"),
-    "text": (written(value=lambda sums: "high"), r"value gives 'high' for random outputs"),
+    "value beyond": (written(value=lambda sums: 1.5), r"value returns 1\.5 for random .*, expected a number from 0 to 1"),
+    "nan": (written(value=lambda sums: nan), r"value returns nan for random outputs"),
+    "text": (written(value=lambda sums: "high"), r"value returns 'high' for random outputs"),
     "direction": (written(better="up"), r"better must be 'higher' or 'lower', got 'up'"),
     "range": (written(low=1.0, high=0.0), r"low must be below high, got 1\.0 and 0\.0"),
     "limits": (written(per_sample=(0.0, 0.5)), r"n of 24 samples has numbers from 24 to 24, but per_sample"),
@@ -94,7 +94,9 @@ def test_a_metric_that_cannot_be_used_is_named(name: str) -> None:
     ("metric", "task"), [(Rmse(), "classes"), (F1(), "values"), (Perplexity(), "labels"), (TopK(k=2), "values")]
 )
 def test_a_metric_of_another_task_is_refused(metric: Metric, task: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^evaluate\.metrics: {metric.recorded_as} is a metric of .*has {task} to"):
+    with pytest.raises(
+        ConfigError, match=rf"^evaluate\.metrics: {metric.recorded_as} is a metric for .* data is {task};"
+    ):
         MetricSet({metric.recorded_as: metric}, task, 4)
 
 
@@ -119,8 +121,8 @@ def test_values_of_sums() -> None:
         (double(5, 1), "its sum 'mine.n' has 2 numbers, expected 1"),
         (double(nan), "its sum 'mine.n' is not finite"),
         (double(inf), "its sum 'mine.n' is not finite"),
-        (double(-1), "its sum 'mine.n' cannot be: it has numbers from -1 to -1, expected 0 to 5"),
-        (double(6), "its sum 'mine.n' cannot be: it has numbers from 6 to 6, expected 0 to 5"),
+        (double(-1), "its sum 'mine.n' is impossible: it has numbers from -1 to -1, expected 0 to 5"),
+        (double(6), "its sum 'mine.n' is impossible: it has numbers from 6 to 6, expected 0 to 5"),
     ],
 )
 def test_what_a_client_claims_is_checked(claimed: Tensor, problem: str | None) -> None:
@@ -130,7 +132,7 @@ def test_what_a_client_claims_is_checked(claimed: Tensor, problem: str | None) -
 def test_sums_that_contradict_each_other_are_rejected() -> None:
     metrics = MetricSet({"f1": F1()}, "classes", 2)
     sums = {"f1.hits": double(2, 2), "f1.predicted": double(1, 1), "f1.true": double(1, 1)}
-    assert metrics.problem(sums, 2.0) == "its sums cannot be: f1 of them is 2, expected a number from 0 to 1"
+    assert metrics.problem(sums, 2.0) == "its sums are impossible: they give f1 = 2, expected a number from 0 to 1"
 
 
 def test_declarations_are_plain() -> None:

@@ -157,7 +157,7 @@ def test_full_halves_by_hand():
     low=st.sampled_from([-35, 4.99]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_stream_carries_what_the_quantisers_give_at_its_places(stages, shapes, moments, zeros, low, seed):
+def test_a_stream_carries_what_the_quantisers_give_at_its_indices(stages, shapes, moments, zeros, low, seed):
     layout, group = layout_of(*shapes), group_of(stages, moments)
     changes = changes_of(layout, seed=seed, zeros=zeros, low=low)
     stream = write(layout, [group], changes, np.random.default_rng(seed))
@@ -167,11 +167,11 @@ def test_a_stream_carries_what_the_quantisers_give_at_its_places(stages, shapes,
         here = slice(entry.start, entry.stop)
         lead = changes["y"][here]
         sparsity = group.chain.sparsity_of(entry)
-        places = np.arange(len(lead)) if sparsity is None else largest(lead, sparsity)
+        indices = np.arange(len(lead)) if sparsity is None else largest(lead, sparsity)
         for name, quantiser in zip(group.names, group.quantisers, strict=True):
-            kept = changes[name][here][places]
+            kept = changes[name][here][indices]
             expected = np.zeros(len(lead), np.float32)
-            expected[places] = quantiser.restore(*quantiser.quantise(kept, rng), len(kept), np.dtype(np.float32))
+            expected[indices] = quantiser.restore(*quantiser.quantise(kept, rng), len(kept), np.dtype(np.float32))
             assert np.array_equal(decoded[name][here], expected)
 
 
@@ -183,7 +183,7 @@ def test_carried_is_what_the_decoder_gets(stages):
     assert np.array_equal(carried(layout, group.chain, change["y"]), decoded)
 
 
-def test_several_groups_have_places_of_their_own():
+def test_several_groups_have_indices_of_their_own():
     layout = layout_of((2, 2))
     groups = [group_of(["sparsify(0.5)"]), group_of(["sparsify(0.5)"])._replace(names=("c",))]
     changes = {"y": np.float32([4, 1, 2, 3]), "c": np.float32([1, 3, 2, 0])}
@@ -202,7 +202,7 @@ def test_vectors_are_added_to():
 def test_a_tensor_that_is_too_large_to_be_sparse_is_refused():
     entry = Entry("huge", 0, 2**27, (2**14, 2**13), False)
     change = {"y": np.broadcast_to(np.float32(0), 2**27)}  # takes no memory
-    with pytest.raises(ModelError, match=r"huge has 134217728 values.*leave out sparsify"):
+    with pytest.raises(ModelError, match=r"huge has 134217728 values.*drop sparsify"):
         write(Layout((entry,)), [group_of(PUBLISHED)], change, RNG)
 
 
@@ -270,7 +270,7 @@ def test_any_bytes_under_a_right_frame_decode_or_are_refused(name, tensors):
 
 def test_a_sealed_stream_that_is_too_short_or_too_long_is_refused():
     groups, stream = SENT[" ".join(PUBLISHED)]
-    with pytest.raises(StreamError, match=r"t3: expected .* bytes more, .* are left"):
+    with pytest.raises(StreamError, match=r"t3: expected .* more bytes, .* are left"):
         decode(LAYOUT, groups, sealed(stream[:-5]))
     with pytest.raises(StreamError, match="got 1 bytes more"):
         decode(LAYOUT, groups, sealed(stream[:-4] + b"\0"))
@@ -282,12 +282,12 @@ def test_more_values_than_the_tensor_has_are_refused():
         decode(LAYOUT, groups, sealed(stream[:8] + b"\x2b\0\0\0" + stream[12:-4]))
 
 
-@pytest.mark.parametrize("places", [(3, 3), (3, 2), (3, 4), (1, 2**31)])
-def test_places_that_do_not_increase_below_the_size_are_refused(places):
+@pytest.mark.parametrize("indices", [(3, 3), (3, 2), (3, 4), (1, 2**31)])
+def test_indices_that_do_not_increase_below_the_size_are_refused(indices):
     layout, groups = layout_of((2, 2)), [group_of(["sparsify(0.5)"])]
     stream = write(layout, groups, {"y": np.float32([4, 1, 2, 3])}, RNG)
-    with pytest.raises(StreamError, match="increasing places below 4"):
-        decode(layout, groups, sealed(stream[:12] + np.array(places, "<u4").tobytes() + stream[20:-4]))
+    with pytest.raises(StreamError, match="increasing indices below 4"):
+        decode(layout, groups, sealed(stream[:12] + np.array(indices, "<u4").tobytes() + stream[20:-4]))
 
 
 def test_another_version_is_refused():
@@ -311,7 +311,7 @@ def test_another_version_is_refused():
 )
 def test_a_stream_of_another_layout_or_codec_is_refused(layout, groups):
     _, stream = SENT[" ".join(PUBLISHED)]
-    with pytest.raises(StreamError, match="another model or another codec"):
+    with pytest.raises(StreamError, match="another model or codec"):
         decode(layout, groups, stream, "ymvc")
 
 
@@ -339,7 +339,7 @@ def decode_forged(case):
 
 
 def allowed(case):
-    """Bits as bytes, places and values as 8 bytes each, several at a time."""
+    """Bits as bytes, indices and values as 8 bytes each, several at a time."""
     return 40 * len(case) + 8 * 40 * LAYOUT.num_params
 
 

@@ -314,7 +314,7 @@ LIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "samples seen": (claiming(grad_samples=13), "it claims 13 grad_samples, expected at most 12"),
     "loss": (claiming(loss=float("inf")), "the loss is not finite"),
     "large loss": (claiming(loss=1e300), "it claims the loss 1e+300"),
-    "loss of nothing": (claiming(batches=0, loss=1.0), "it claims the loss 1 of no gradient"),
+    "loss of nothing": (claiming(batches=0, loss=1.0), "it claims the loss 1 without a gradient"),
     "problem": (claiming(problem="x" * 1000), "it reports that " + "x" * 200),
 }
 

@@ -427,7 +427,7 @@ def test_forbidden_directory(tmp_path: Path) -> None:
     path.chmod(0o500)
     (path / "lock").chmod(0o400)
     try:
-        with pytest.raises(StorageError, match=f"{path}: Permission denied; make it writable for you"):
+        with pytest.raises(StorageError, match=f"{path}: Permission denied; grant yourself write permission"):
             RunDirectory.open(path)
     finally:
         path.chmod(0o700)

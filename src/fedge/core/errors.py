@@ -1,19 +1,19 @@
-"""Everything that can go wrong in a way a person can act on.
+"""Errors that a user can act on.
 
     FedgeError                 1  anything else
     ├── ConfigError            2  the command line or the configuration is wrong
     ├── DataError              3  a data file is missing, corrupt, or cannot be split as asked
     ├── ModelError             4  the model cannot be built, or does not fit the data or the algorithm
     ├── TrainingError          5  training broke down: a loss or an update is not finite
-    │   └── VoidError          5  round after round nobody answered
-    ├── RunError               6  the run directory: absent, foreign, of a newer format, in use
-    ├── StorageError           7  the disk: full, read-only, not permitted
-    ├── StreamError            8  bytes that are not what an encoder wrote
-    └── NetworkError           9  the network: no such server, a bad certificate, a client refused
+    │   └── VoidError          5  no client answered for several rounds in a row
+    ├── RunError               6  the run directory is missing, invalid, of a newer format, or in use
+    ├── StorageError           7  the disk is full, read-only, or access is denied
+    ├── StreamError            8  encoded bytes are invalid or corrupt
+    └── NetworkError           9  the network: no such server, a bad certificate, a client rejected
 
-The number is the exit code of the `fedge` command. 0 means all was done, 130 that Ctrl-C ended it,
-143 that SIGTERM ended a server or a client in order.
-Messages say what was expected, what came, and what to do.
+The number is the exit code of the `fedge` command. 0 means success, 130 that Ctrl-C ended it, 143 that a server or a
+client shut down cleanly after SIGTERM.
+Messages state what was expected, what was found, and what to do.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ class NetworkError(FedgeError):
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """`, did you mean 'x'?` where something similar exists."""
+    """Return `, did you mean 'x'?` for the most similar known word; empty if none is similar."""
     by_small = {known.lower(): known for known in words}
     close = [by_small[found] for found in get_close_matches(word.lower(), by_small, n=1, cutoff=0.5)]
     return f", did you mean {close[0]!r}?" if close else ""
