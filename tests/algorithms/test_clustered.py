@@ -287,17 +287,17 @@ def test_more_clusters_than_clients() -> None:
 
 
 def test_several_exchanges_a_round_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"cluster: works with one exchange a round; .* train, pull, push, renew"):
+    with pytest.raises(ConfigError, match=r"cluster: needs one exchange per round; .* train, pull, push, renew"):
         Federation(clustered(BUILDS["dynavg"], 2, when=1), mixed())
 
 
 def test_a_sum_over_all_clients_cannot_be_divided_later() -> None:
     """With the mean of all variates for that of its own, each cluster would stop near where all had been."""
-    with pytest.raises(ConfigError, match=r"cluster\.round: expected 1, since the 'c' .* is a sum over all.*, got 2"):
+    with pytest.raises(ConfigError, match=r"cluster\.round: expected 1, because 'c' .* is a sum over all.*, got 2"):
         Federation(clustered(Scaffold().build, 2, when=2), mixed())
 
 
 def test_without_uploads_there_is_nothing_to_compare() -> None:
     federation = Federation(clustered(Independent().build, 2, when=1), points(0, 4), **HALF)
-    with pytest.raises(ConfigError, match="this algorithm uploads no model"):
+    with pytest.raises(ConfigError, match="this algorithm uploads none"):
         federation.round()

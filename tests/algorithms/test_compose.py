@@ -80,7 +80,7 @@ def test_an_algorithm_that_adapts_itself_goes_on_doing_so() -> None:
 
 
 def test_what_does_not_go_together() -> None:
-    with pytest.raises(ConfigError, match="personal: works with one exchange a round"):
+    with pytest.raises(ConfigError, match="personal: needs one exchange per round"):
         compose(DynAvg(), ByMean(), personal=Personal(private="none"))(Layout(()))
-    with pytest.raises(ConfigError, match="cluster: works with one exchange a round"):
+    with pytest.raises(ConfigError, match="cluster: needs one exchange per round"):
         compose(DynAvg(), ByMean(), cluster=Cluster())(Layout(()))

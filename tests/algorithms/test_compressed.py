@@ -114,7 +114,7 @@ def test_an_algorithm_that_compresses_itself_is_left_alone() -> None:
 def test_sparse_moments_and_downloads_are_refused() -> None:
     sparse = parse_chain(["sparsify(0.5)"])
     for chains in ((None, sparse, None), (None, None, sparse)):
-        with pytest.raises(ConfigError, match="moments and down take a quantiser alone"):
+        with pytest.raises(ConfigError, match="moments and down accept only a quantiser"):
             compressed(FedAvg().build, *chains)
 
 

@@ -105,7 +105,7 @@ def test_an_update_is_the_change_of_the_model() -> None:
 def test_without_a_model_there_is_nothing_to_compare() -> None:
     algorithm = Independent().build(LAYOUT)
     reply = Reply({}, (0,), np.ones(1), (), FREE, NOTHING, communicated=False)
-    with pytest.raises(ConfigError, match="this algorithm uploads no model"):
+    with pytest.raises(ConfigError, match="this algorithm uploads none"):
         updates(algorithm, Exchange("train", {}, (0,)), reply)
 
 

@@ -231,5 +231,5 @@ def test_an_upload_has_no_room_for_private_tensors(traffic: list[bytes]) -> None
 
 
 def test_several_exchanges_a_round_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"personal: works with one exchange a round; .* train, pull, push, renew"):
+    with pytest.raises(ConfigError, match=r"personal: needs one exchange per round; .* train, pull, push, renew"):
         Federation(mtfl(BUILDS["dynavg"], "bn"), mixed())

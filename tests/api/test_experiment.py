@@ -108,8 +108,8 @@ def test_the_same_run_as_from_a_file(folder: Path) -> None:
         ({"model": 3}, "model: expected a name such as 'mnist_2nn', an nn.Module"),
         ({"model": lambda a, b, c: None}, r"model: expected <lambda> to take no arguments, or"),
         ({"model": lambda: 3}, "model: <lambda> must return an nn.Module, got int"),
-        ({"model": nn.Linear(784, 10)}, "does not take inputs of shape"),
-        ({"model": nn.Sequential(nn.Flatten(), nn.Linear(784, 9))}, r"must give a tensor \[2, 10\], got \[2, 9\]"),
+        ({"model": nn.Linear(784, 10)}, "does not accept inputs of shape"),
+        ({"model": nn.Sequential(nn.Flatten(), nn.Linear(784, 9))}, r"must return a tensor \[2, 10\], got \[2, 9\]"),
     ],
 )
 def test_what_is_wrong_is_said(changes: dict[str, Any], says: str, folder: Path) -> None:

@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> Path:
         ("data.alpha=0.5", "did you mean 'data.partition.alpha'?"),
         ("selection.clients=5", "did you mean 'count'?"),
         ("device=cuda", "did you mean 'engine.device'?"),
-        ("model.hidden=16", 'for a network of another size write a function: model.name="my_file.py:build"'),
+        ("model.hidden=16", 'for a network of another size, write a function: model.name="my_file.py:build"'),
         ("data=MNIST", "did you mean 'mnist'?"),
         ("engine=pool", "engine: expected a table, got 'pool'; set engine.name"),
         ("target=0.9", "target: expected a table, got 0.9; set target.metric, target.value"),

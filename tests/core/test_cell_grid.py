@@ -56,7 +56,7 @@ def test_chosen_by_number_by_shape_or_by_default() -> None:
     assert Grid.chosen(6, None) == (2, 3)
     assert Grid.chosen(None, [6, 1]) == (6, 1)
     assert Grid.chosen(6, [6, 1]) == (6, 1)
-    with pytest.raises(ValueError, match=r"grid \[4, 7\] makes 28 cells, but cells is 25; give one of them"):
+    with pytest.raises(ValueError, match=r"grid \[4, 7\] has 28 cells, but cells is 25; set only one of them"):
         Grid.chosen(25, [4, 7])
 
 

@@ -53,7 +53,7 @@ def test_stages_make_a_chain(stages, chain):
         (["sparsify(lots)"], r"'sparsify\(lots\)': expected a number for s, got 'lots'"),
         (["qsgd(4.5)"], r"expected a number for bits, got '4.5'"),
         (["qsgd(3)"], "2, 4 or 8 bits per value, got 3"),
-        (["sparsify(1)"], "at least 0 and less than 1, got 1.0"),
+        (["sparsify(1)"], "at least 0 and below 1, got 1.0"),
         (["sparsify(-0.1)"], "got -0.1"),
         (["sparsify(nan)"], "got nan"),
         (["uniq", "sparsify(0.5)"], r"'sparsify\(0.5\)' is out of order: the order is error_feedback, sparsify"),

@@ -246,7 +246,7 @@ REFUSED: dict[str, tuple[bytes, str]] = META_CASES | {
     "dtype": (written([["x", "object", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got object"),
     "attribute of torch": (written([["x", "nn", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got nn"),
     "bool": (written([["x", "bool", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got bool"),
-    "negative": (written([["x", "float32", [-1], 0]]), "'x': the shape .* is not valid"),
+    "negative": (written([["x", "float32", [-1], 0]]), "'x': the shape .* is invalid"),
     "float": (written([["x", "float32", [1.5], 0]]), "message header"),
     "too short": (written([["x", "uint8", [2], 0]], b"1"), r"cut short"),
     "too long": (written([["x", "uint8", [2], 0]], b"123"), r"too long|got more"),

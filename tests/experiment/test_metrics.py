@@ -206,7 +206,7 @@ def test_wrong_settings(metrics: list[Any], changes: dict[str, Any], message: st
     ("metrics", "changes", "message"),
     [
         (["rmse"], {}, r"^evaluate\.metrics: rmse is a metric for values, but the task of the data is classes"),
-        ([{"name": "top", "k": 10}], {}, r"^evaluate\.metrics: top10 looks at 10 of 10 classes"),
+        ([{"name": "top", "k": 10}], {}, r"^evaluate\.metrics: top10 considers 10 of 10 classes"),
         (["f1"], {"target": {"metric": "f1", "value": 90}}, r"^target\.value: f1 is a number from 0 to 1, got 90"),
     ],
 )

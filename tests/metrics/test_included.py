@@ -134,7 +134,7 @@ def test_top5_looks_at_five() -> None:
 
 @pytest.mark.parametrize("k", [4, 7])
 def test_all_classes_are_too_many(k: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^evaluate\.metrics: top{k} looks at {k} of 4 classes"):
+    with pytest.raises(ConfigError, match=rf"^evaluate\.metrics: top{k} considers {k} of 4 classes"):
         TopK(k=k).check("classes", 4)
 
 

@@ -95,7 +95,7 @@ def test_double_precision_is_probed_as_such() -> None:
 
 def test_an_input_that_does_not_fit() -> None:
     module = nn.Linear(4, 5)
-    with pytest.raises(ModelError, match=r"does not take inputs of shape \(3,\)"):
+    with pytest.raises(ModelError, match=r"does not accept inputs of shape \(3,\)"):
         count_flops(module, (3,))
     assert not module._forward_hooks
     assert module.training

@@ -131,7 +131,7 @@ def test_text_decides_after_its_last_character() -> None:
     changed = x.clone()
     changed[:, 0] = (x[:, 0] + 1) % 11
     assert not torch.equal(module(changed), logits)  # the first still counts
-    with pytest.raises(ModelError, match=r"shakespeare_gru takes sequences of characters .* shape \(1, 28"):
+    with pytest.raises(ModelError, match=r"shakespeare_gru expects sequences of characters .* shape \(1, 28"):
         build(TEXT, MNIST, 10)
 
 
@@ -225,8 +225,8 @@ def test_a_class_of_modules_is_a_model(tmp_path: Path, arguments: str) -> None:
             "return nn.Linear(5, num_outputs)",
             r"inputs of shape \(4,\), .*: RuntimeError.*; change its first layer",
         ),
-        ("return nn.Linear(*shape, 3)", r"shape \(4,\) the model must give a tensor \[2, 2\], got \[2, 3\]"),
-        ("return nn.LSTM(*shape, 2)", r"must give a tensor \[2, 2\], got tuple"),
+        ("return nn.Linear(*shape, 3)", r"shape \(4,\) the model must return a tensor \[2, 2\], got \[2, 3\]"),
+        ("return nn.LSTM(*shape, 2)", r"must return a tensor \[2, 2\], got tuple"),
     ],
 )
 def test_what_is_no_model_for_the_data_is_refused(tmp_path: Path, body: str, message: str) -> None:

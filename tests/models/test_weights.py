@@ -15,7 +15,7 @@ def test_a_model_must_say_which_network_it_is() -> None:
     class Vague(Model, tag="vague"):
         """Nothing but a name."""
 
-    with pytest.raises(TypeError, match="Vague does not say which network it is"):
+    with pytest.raises(TypeError, match="Vague must define network"):
         Vague().build((1,), 1)
 
 
