@@ -1,4 +1,4 @@
-"""Wrong settings as people write them, and what they are told."""
+"""Typical mistakes in settings, and the advice in their error messages."""
 
 from pathlib import Path
 
@@ -58,13 +58,13 @@ def file(tmp_path: Path) -> Path:
         ("nothing.at_all=", "nothing: unknown key"),
     ],
 )
-def test_what_people_are_told(file, change: str, told: str) -> None:
+def test_invalid_settings_get_advice(file, change: str, told: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(file, [change])
     assert told in str(error.value)
 
 
-def test_a_python_file_alone_is_told_what_is_in_it(file, tmp_path: Path) -> None:
+def test_a_python_file_without_a_name_gets_a_list_of_its_contents(file, tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text("def build(shape, num_outputs): ...\nclass Net: ...\n")
     with pytest.raises(ConfigError, match=r"my\.py:NAME, got a file without a name; it defines build, Net$"):
         load(file, [f"model.name={tmp_path / 'my.py'}"])

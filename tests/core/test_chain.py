@@ -1,4 +1,4 @@
-"""Chains as users write them, what is said of wrong ones, and how long their streams are."""
+"""Parsing of chains, error messages for invalid ones, and the expected length of their streams."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_stages_make_a_chain(stages, chain):
         (["error_feedback", "qsgd(8)"], "error_feedback cannot be combined with qsgd"),
     ],
 )
-def test_what_is_said_of_a_wrong_chain(stages, message):
+def test_messages_about_invalid_chains(stages, message):
     with pytest.raises(ConfigError, match=message):
         parse_chain(stages)
 
@@ -102,15 +102,15 @@ def test_options_make_three_chains():
         ({"upload": ["uniq"]}, "codec.upload: unknown key, did you mean 'up'"),
     ],
 )
-def test_what_is_said_of_wrong_options(raw, message):
+def test_messages_about_invalid_options(raw, message):
     with pytest.raises(ConfigError, match=message):
         read(raw, CodecOptions, "codec")
 
 
-# ---------------------------------------------------------------- how long
+# ---------------------------------------------------------------- length
 
 
-def test_formula_of_mnist_2nn():
+def test_published_size_of_mnist_2nn():
     tensors = [(size(shape), 0.6) for shape in MNIST_2NN.values()]
     assert formula_bits(tensors, moments=False) == pytest.approx(837_642)  # 6*160 + 0.4*(8 + 2.5)*199,210
     assert formula_bits(tensors, moments=True) == pytest.approx(2_112_970)  # 6*224 + 0.4*(24 + 2.5)*199,210

@@ -66,12 +66,12 @@ def test_the_fields_that_scripts_rely_on_are_declared() -> None:
         ("cohort", "clients asked", "neither"),
     ],
 )
-def test_titles_and_which_way_is_better(name: str, title: str, better: str) -> None:
+def test_titles_and_directions(name: str, title: str, better: str) -> None:
     assert (describe(name).name, describe(name).title, describe(name).better) == (name, title, better)
 
 
 @pytest.mark.parametrize("name", ["my_loss", "lossless_accuracy", "bytes_saved", "f1", "f1_std", "loss_to_target"])
-def test_an_unknown_name_is_neutral_whatever_its_words(name: str) -> None:
+def test_an_unknown_name_is_neutral(name: str) -> None:
     found = describe(name)
     assert (found.title, found.units, found.better) == (name.replace("_", " "), (Unit("", 1.0),), "neither")
     assert describe(f"mean_{name}").better == describe(f"best_{name}").better == "neither"
@@ -130,7 +130,7 @@ def test_components_add_up_to_a_name() -> None:
         ("void", True, "True"),
     ],
 )
-def test_how_values_are_written(name: str, value: float | str, text: str) -> None:
+def test_values_are_written_with_units(name: str, value: float | str, text: str) -> None:
     assert describe(name).write(value) == text
 
 

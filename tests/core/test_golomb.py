@@ -51,7 +51,7 @@ def test_one_index_in_a_huge_tensor(index):
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 3000), st.floats(0, 1), st.integers(0, 2**32 - 1))
-def test_round_trip_leaves_what_follows(size, density, seed):
+def test_round_trip_ignores_trailing_bytes(size, density, seed):
     rng = np.random.default_rng(seed)
     indices = np.flatnonzero(rng.random(size) < density)
     b, data = encode_indices(indices, size)
@@ -62,13 +62,13 @@ def test_round_trip_leaves_what_follows(size, density, seed):
 
 
 @pytest.mark.parametrize("sparsity", [0.6, 0.9, 0.95])
-def test_real_size_is_the_expected_one(sparsity):
+def test_real_size_matches_the_expected_size(sparsity):
     indices = np.flatnonzero(np.random.default_rng(1).random(200_000) >= sparsity)
     _, data = encode_indices(indices, 200_000)
     assert 8 * len(data) / len(indices) == pytest.approx(bits_per_index(sparsity), rel=0.01)
 
 
-def test_what_cannot_be_indices_is_refused():
+def test_invalid_codes_are_rejected():
     with pytest.raises(StreamError, match="expected 3 indices among 8, found 2"):
         decode_indices(np.array([0b10100000], np.uint8), 0, 3, 8)
     with pytest.raises(StreamError, match="expected 2 bytes of indices, 1 are left"):
@@ -79,7 +79,7 @@ def test_what_cannot_be_indices_is_refused():
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 31), st.integers(0, 400), st.integers(0, 400))
-def test_any_bytes_are_indices_or_refused(data, b, count, size):
+def test_any_bytes_decode_to_indices_or_are_rejected(data, b, count, size):
     try:
         indices, num_bytes = decode_indices(np.frombuffer(data, np.uint8), b, count, size)
     except StreamError:
@@ -91,7 +91,7 @@ def test_any_bytes_are_indices_or_refused(data, b, count, size):
 
 
 def forge(rng):
-    """b, count and size in five bytes, then changed bits: those of an encoder, half the time under its own numbers."""
+    """Return b, count and size in five bytes, then a modified code; half the time with its original parameters."""
     size = rng.choice([1, 7, 100, 3000, 60_000])
     indices = np.array(sorted(rng.sample(range(size), rng.randint(0, min(size, 300)))), np.int64)
     b, data = encode_indices(indices, size)
@@ -111,8 +111,8 @@ def decode_forged(case):
 
 
 @pytest.mark.parametrize("num_cases", [2_000, pytest.param(20_000, marks=pytest.mark.full)])
-def test_mutations_are_indices_or_refused(num_cases):
-    # A bit becomes a byte, twice; an index takes 8 bytes in each of a few arrays. There are at most 8 indices a byte.
+def test_mutations_decode_to_indices_or_are_rejected(num_cases):
+    # A bit becomes a byte, twice; an index takes 8 bytes in each of a few arrays. There are at most 8 indices per byte.
     found = fuzz(forge, decode_forged, StreamError, num_cases, lambda case: (16 + 8 * 8 * 6) * len(case))
     assert found[""] > num_cases / 10
     for complaint in ("indices among", "bytes of indices", "indices below"):

@@ -1,4 +1,4 @@
-"""Metrics are tried out before a run, and what clients claim of them is checked."""
+"""Trials of metrics before a run, and checks of the sums that clients send."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_metric_that_cannot_be_used_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("metric", "task"), [(Rmse(), "classes"), (F1(), "values"), (Perplexity(), "labels"), (TopK(k=2), "values")]
 )
-def test_a_metric_of_another_task_is_refused(metric: Metric, task: Any) -> None:
+def test_a_metric_for_another_task_is_rejected(metric: Metric, task: Any) -> None:
     with pytest.raises(
         ConfigError, match=rf"^evaluate\.metrics: {metric.recorded_as} is a metric for .* data is {task};"
     ):
@@ -107,8 +107,8 @@ def test_values_of_sums() -> None:
     metrics = MetricSet(SHARES)
     assert metrics.lengths == {"mine.n": 1}
     assert metrics.values({"mine.n": double(50)}) == {"mine": 0.5}
-    assert metrics.values({"mine.n": double(100 * (1 + 1e-12))}) == {"mine": 1.0}  # but for rounding
-    assert metrics.values(metrics.undefined()) == {}  # of outputs that are not finite
+    assert metrics.values({"mine.n": double(100 * (1 + 1e-12))}) == {"mine": 1.0}  # up to rounding
+    assert metrics.values(metrics.undefined()) == {}  # for outputs that are not finite
     with pytest.raises(TrainingError, match=r"^evaluate\.metrics: mine is 2, expected a number from 0 to 1$"):
         metrics.values({"mine.n": double(200)})
 
@@ -125,7 +125,7 @@ def test_values_of_sums() -> None:
         (double(6), "its sum 'mine.n' is impossible: it has numbers from 6 to 6, expected 0 to 5"),
     ],
 )
-def test_what_a_client_claims_is_checked(claimed: Tensor, problem: str | None) -> None:
+def test_claims_of_a_client_are_checked(claimed: Tensor, problem: str | None) -> None:
     assert MetricSet(SHARES).problem({"mine.n": claimed}, 5.0) == problem
 
 
@@ -149,5 +149,5 @@ def test_declarations_are_plain() -> None:
     ("name", "snake"), [("BalancedAccuracy", "balanced_accuracy"), ("AUC", "auc"), ("MyF1", "my_f1"), ("mine", "mine"),
                         ("ROCAuc", "roc_auc")],
 )  # fmt: skip
-def test_names_of_classes(name: str, snake: str) -> None:
+def test_class_names_become_snake_case(name: str, snake: str) -> None:
     assert snake_case(name) == snake
