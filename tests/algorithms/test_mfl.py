@@ -1,4 +1,4 @@
-"""MFL and FedAvg-Adam. The numbers are those of the recursion, step by step, with 15 digits."""
+"""MFL and FedAvg-Adam. Expected numbers follow the recursion step by step, with 15 digits."""
 
 from collections.abc import Callable
 from math import sqrt
@@ -48,7 +48,7 @@ def test_rmsprop_by_hand() -> None:
     assert federation.state["v"].item() == 9
 
 
-def test_chapter_six_by_hand() -> None:
+def test_mfl_adam_by_hand() -> None:
     federation = Federation(Mfl().build, points(0, 4), make=slope, rate=1.001, steps=2)
     assert scalars(federation) == {"x": 1, "m": 0, "v": 1, "t": 0}
     federation.round()
@@ -102,8 +102,8 @@ def test_fedavg_adam_weighs_by_samples(crowd: Callable[..., Handmade]) -> None:
     )
 
 
-def test_one_client_is_torch_adam() -> None:
-    """Over three rounds: moments and step count go on where they were."""
+def test_one_client_equals_torch_adam() -> None:
+    """Over three rounds: moments and step count continue."""
     federation = Federation(FedAvgAdam().build, mixed((10,)), make=dense, rate=0.01, steps=4)
     job = federation.clients
     theirs = torch.nn.Parameter(job.network.variables["x"].clone())

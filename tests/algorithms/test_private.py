@@ -27,7 +27,7 @@ def names(layout: Layout) -> list[str]:
     ],
     ids=str,
 )
-def test_what_is_private(private: str | list[str], expected: list[str]) -> None:
+def test_selection_of_private_tensors(private: str | list[str], expected: list[str]) -> None:
     mine, ours = private_part(NORMED, private)
     assert names(mine) == expected
     assert sorted(names(mine) + names(ours)) == sorted(names(NORMED))

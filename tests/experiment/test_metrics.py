@@ -135,8 +135,14 @@ LIES: dict[str, tuple[Callable[[Sums], Any], str]] = {
     "short": (lambda s: {**s, "f1.hits": double(1)}, "its sum 'f1.hits' has 1 numbers, expected 2"),
     "nan": (lambda s: {**s, "f1.hits": double(nan, 0)}, "its sum 'f1.hits' is not finite"),
     "infinite": (lambda s: {**s, "perplexity.loss": double(inf)}, "its sum 'perplexity.loss' is not finite"),
-    "negative": (lambda s: {**s, "f1.hits": double(-1, 0)}, "its sum 'f1.hits' is impossible: it has numbers from -1 to 0"),
-    "more than count": (lambda s: {**s, "f1.true": double(3, 0)}, "its sum 'f1.true' is impossible: .* expected 0 to 2"),
+    "negative": (
+        lambda s: {**s, "f1.hits": double(-1, 0)},
+        "its sum 'f1.hits' is impossible: it has numbers from -1 to 0",
+    ),
+    "more than count": (
+        lambda s: {**s, "f1.true": double(3, 0)},
+        "its sum 'f1.true' is impossible: .* expected 0 to 2",
+    ),
     "contradiction": (lambda s: {**s, "f1.hits": double(2, 2)}, "its sums are impossible: they give f1 ="),
     "huge": (lambda s: {**s, "perplexity.loss": double(1e300)}, "its sum 'perplexity.loss' cannot be"),
 }
