@@ -14,18 +14,18 @@ from fedge.core.errors import ConfigError, FedgeError
 from fedge.core.printable import printable
 
 EXIT_CODES = {
-    0: "all was done",
-    1: "anything else",
+    0: "success",
+    1: "any other error",
     2: "the command line or the configuration is wrong",
     3: "a data file is missing, corrupt, or cannot be split as asked",
     4: "the model cannot be built, or does not fit the data or the algorithm",
-    5: "training broke down: a loss or an update is not finite",
-    6: "the run directory: absent, foreign, of a newer format, in use",
-    7: "the disk: full, read-only, not permitted",
-    8: "bytes that are not what an encoder wrote",
-    9: "the network: no such server, a bad certificate, a client refused",
-    130: "Ctrl-C ended it",
-    143: "SIGTERM ended a server or a client in order",
+    5: "training diverged: a loss or an update is not finite",
+    6: "the run directory is missing, not a run, of a newer format, or in use",
+    7: "the disk is full, read-only, or access was denied",
+    8: "encoded bytes are malformed",
+    9: "the network: server not found, bad certificate, or client refused",
+    130: "interrupted by Ctrl-C",
+    143: "a server or a client shut down cleanly on SIGTERM",
 }
 
 
