@@ -31,7 +31,9 @@ class TrackMlflow(TrackOptions, tag="mlflow"):
 
     uri: Annotated[
         str | None,
-        Meta(description="tracking URI (default: MLFLOW_TRACKING_URI, or sqlite:///mlflow.db in the current folder)"),
+        Meta(
+            description="tracking URI (default: MLFLOW_TRACKING_URI, or sqlite:///mlflow.db in the current directory)"
+        ),
     ] = None
     experiment: Annotated[str, Meta(min_length=1, max_length=120, description="experiment that the run belongs to")] = (
         "fedge"
