@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
         ("selection.fraction=10%", "write selection.fraction=0.1"),
         ("algorithm.learning_rate=0,1", "write algorithm.learning_rate=0.1"),
         ("seeds=3", "seeds: expected array, got 3; write seeds=[1, 2, 3], or seed=3"),
-        ("seed=[1,2]", "for repeats write seeds"),
+        ("seed=[1,2]", "to repeat a run, set seeds"),
         ("name=my run", "got 'my run'; write name=my-run"),
         ("rounds=1.5", "rounds: expected int, got 1.5; write a whole number"),
         ("personal.private=nothing", "expected one of 'bn', 'bn_params', 'bn_stats', 'none', or a list, got 'nothing'"),

@@ -62,9 +62,9 @@ def test_less_effort_than_requested_passes() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (answer(samples=2), "it claims 2 samples, expected 1 to the 1 that it registered"),
-        (answer(samples=0), "it claims 0 samples, expected 1 to the 1 that it registered"),
-        (answer(samples=-1), "it claims -1 samples, expected 1 to the 1 that it registered"),
+        (answer(samples=2), "it claims 2 samples, expected 1 to 1, the number it registered"),
+        (answer(samples=0), "it claims 0 samples, expected 1 to 1, the number it registered"),
+        (answer(samples=-1), "it claims -1 samples, expected 1 to 1, the number it registered"),
         (answer(effort=HONEST._replace(steps=4)), "it claims 4 steps, expected at most 3"),
         (answer(effort=HONEST._replace(batches=-1)), "it claims -1 batches, expected at most 3"),
         (answer(effort=HONEST._replace(grad_samples=2**63)), f"it claims {2**63} grad_samples, expected at most 3"),
@@ -159,7 +159,7 @@ def test_rows_are_checked_one_by_one() -> None:
     assert found == [None, "the upload 'y' is not finite"]
     found = gate(Limits(10.0, "reject")).problems_of_rows(answers(2, 1), rows(0.5, 20.0))
     assert found == [
-        "it claims 2 samples, expected 1 to the 1 that it registered",
+        "it claims 2 samples, expected 1 to 1, the number it registered",
         "the change of 'y' has the norm 19, expected at most reduce.max_norm = 10",
     ]
 
@@ -225,7 +225,7 @@ def test_evaluation_answers_are_read() -> None:
     data = message.pack(EvaluationAnswer(1), write_sums(sums()))
     assert read_evaluation(1, data) == sums()
     assert read_evaluation(1, message.pack(EvaluationAnswer(1), {})) is None
-    assert read_evaluation(0, data) == "it answers in the name of client 1"
+    assert read_evaluation(0, data) == "it claims to be client 1"
     assert str(read_evaluation(1, data[:-1])).startswith("its answer cannot be read: message is cut short")
     two = message.pack(EvaluationAnswer(1), {"count": torch.ones(2, dtype=F64)})
     assert str(read_evaluation(1, two)).startswith("its answer cannot be read: expected the sum 'count' as float64[1]")

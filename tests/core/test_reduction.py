@@ -163,7 +163,7 @@ def test_receive_checks_and_counts_bytes() -> None:
     assert (reply.ids, reply.value["y"].tolist()) == ((1,), [4.0])
     assert reply.rejected is not None
     assert reply.rejected.ids == (0, 2)
-    assert reply.rejected.reasons[0] == "it answers in the name of client 1"
+    assert reply.rejected.reasons[0] == "it claims to be client 1"
     assert reply.rejected.reasons[1].startswith("its answer cannot be read: message is cut short")
     assert reply.rejected.costs.bytes_up.tolist() == [len(data), len(data) - 1]
     assert reply.rejected.costs.steps.tolist() == [3, 0]  # unreadable answers have no known effort
@@ -257,6 +257,6 @@ def test_any_bytes_are_counted_or_rejected(num_cases: int) -> None:
     found = fuzz(make, decode, StreamError, num_cases, lambda case: 1 << 20)
     assert found == {"": num_cases}  # nothing was raised, not even by decoders
     assert reasons.count("") > num_cases / 50
-    for part in ("checksum", "in the name of", "samples", "steps", "decoded", "its upload has", "float32[", "reports"):
+    for part in ("checksum", "claims to be", "samples", "steps", "decoded", "its upload has", "float32[", "reports"):
         assert any(part in reason for reason in reasons), part
     assert max(map(len, reasons)) < 2000

@@ -289,7 +289,7 @@ def single(data: bytes) -> bytes:
 BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut": (lambda data: data[:-1], "its answer cannot be read: message is cut short"),
     "nothing": (lambda data: b"", "its answer cannot be read: not a message"),
-    "another name": (renamed, "it answers in the name of client 0"),
+    "another name": (renamed, "it claims to be client 0"),
     "float32": (single, "its answer cannot be read: expected the sum .* as float64"),
     "nan": (
         lambda data: message.pack(EvaluationAnswer(BAD), write_sums({"count": 2.0, "correct": 1.0, "loss": nan})),

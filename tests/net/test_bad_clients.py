@@ -52,7 +52,7 @@ SPOILT: dict[str, tuple[Upload, str]] = {
     "huge norm": (filled(1e9), "expected at most reduce.max_norm = 1e+06"),
     "huge weight": (with_meta(samples=1 << 40), "expected 1 to the"),
     "huge effort": (with_meta(steps=1 << 62), "it claims 4611686018427387904 steps, expected at most 2"),
-    "other client": (with_meta(client=1), "it answers in the name of client 1"),
+    "other client": (with_meta(client=1), "it claims to be client 1"),
     "NaN loss": (with_meta(loss=float("nan")), "is not finite"),
     "truncated": (lambda meta, tree: message.pack(meta, tree)[:-9], "cannot be read"),
     "flipped bit": (lambda meta, tree: _flip(message.pack(meta, tree)), "cannot be read"),

@@ -144,7 +144,7 @@ def _several(raw: object, kind: object, path: str) -> str | None:
     a_range = isinstance(raw, Mapping) and {"start", "stop"} & set(raw) and takes(kind, int, float)
     if not a_range and (not isinstance(raw, list) or takes(kind, list)):
         return None
-    return "for repeats write seeds" if path == "seed" else "`fedge sweep` runs a file with several values"
+    return "to repeat a run, set seeds" if path == "seed" else "`fedge sweep` runs a file with several values"
 
 
 def _single(raw: object, kind: object, path: str) -> str | None:

@@ -78,7 +78,7 @@ class Gate:
             return f"it reports that {answer.problem[:_LONGEST_REPORT]}"
         registered = int(self._server.clients.sizes[answer.client])
         if not 0 < answer.samples <= registered:
-            return f"it claims {answer.samples} samples, expected 1 to the {registered} that it registered"
+            return f"it claims {answer.samples} samples, expected 1 to {registered}, the number it registered"
         most = self._most_effort(answer.client)
         for name in _COUNTS:
             claimed, allowed = getattr(answer.effort, name), getattr(most, name)
@@ -132,7 +132,7 @@ def read_evaluation(client: int, data: bytes) -> Sums | str | None:
         sums = read_sums(tree)
     except StreamError as error:
         return f"its answer cannot be read: {error}"
-    return sums if meta.client == client else f"it answers in the name of client {meta.client}"
+    return sums if meta.client == client else f"it claims to be client {meta.client}"
 
 
 def problem_of_sums(

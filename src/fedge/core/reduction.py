@@ -103,7 +103,7 @@ class Reduction:
             given = Answer.read(*message.unpack(data, message.WorkAnswer))
         except StreamError as error:
             return Answer(client, 0, Effort(), {}), f"its answer cannot be read: {error}"
-        foreign = f"it answers in the name of client {given.client}" if given.client != client else None
+        foreign = f"it claims to be client {given.client}" if given.client != client else None
         return given._replace(client=client), foreign
 
     def _decode(self, answer: Answer) -> tuple[Tree, str | None]:

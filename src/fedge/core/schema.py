@@ -134,7 +134,7 @@ def _plain_part(kind: object) -> object:
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     plain = [part for part in get_args(kind) if not structs(part)]
-    return Union[tuple(plain)] if plain else None  # noqa: UP007 - the parts are known only here
+    return Union[tuple(plain)] if plain else None  # noqa: UP007 - members are known only at runtime
 
 
 def read(raw: object, kind: type[T], path: str = "") -> T:
