@@ -52,7 +52,7 @@ def test_every_rule_is_checked() -> None:
         plan(server_learning_rate=rule).check(Amounts(10, 0.1, 1.0))
 
 
-def test_no_rules_are_refused() -> None:
+def test_an_empty_product_is_rejected() -> None:
     with pytest.raises(ConfigError, match="rules: expected at least one schedule"):
         plan(learning_rate=product())
 
