@@ -350,7 +350,7 @@ def test_every_refusal_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monke
 def test_creation_where_a_file_stands(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(StorageError, match=rf"cannot write {path}: Not a directory; move away .* `--runs`"):
+        with pytest.raises(StorageError, match=rf"cannot write {path}: Not a directory; move the file .* `--runs`"):
             RunDirectory.create(path, CONFIG)
 
 
