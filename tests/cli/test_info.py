@@ -85,7 +85,7 @@ def test_codecs_are_listed_as_they_are_written(fedge):
     found = json.loads(fedge("info", "codecs", "--format", "json").stdout)
     assert [entry["name"].partition("(")[0] for entry in found] == list(CODECS)
     (sparsify,) = (entry for entry in found if entry["name"] == "sparsify(s)")
-    assert sparsify["description"].startswith("drops the fraction s")
+    assert sparsify["description"].startswith("drops the smallest changes")
     lines = fedge("info", "codecs").stdout.splitlines()
     assert any(line.startswith("qsgd(bits)   ") for line in lines)
 
