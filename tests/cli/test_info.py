@@ -78,7 +78,7 @@ def test_a_users_own_function(fedge, tmp_path):
     (tmp_path / "net.py").write_text('def build(shape, num_outputs):\n    """A net of mine."""\n')
     said = fedge("info", "models", f"{tmp_path}/net.py:build").stdout
     assert said.startswith(f"{tmp_path}/net.py:build\nA net of mine.\n")
-    assert "What the function is called with" in said
+    assert "Keyword arguments of the function" in said
 
 
 def test_codecs_are_listed_as_they_are_written(fedge):
