@@ -1,4 +1,4 @@
-"""Blocks of clients that have nothing in common, and what autograd says of each of them."""
+"""Blocks of unrelated clients, and the result of autograd for each of them."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from fedge.engines.kernels.assemble import Batched, Kernels, assemble
 from fedge.engines.kernels.layer import Batch, Weights
 
 SIZES = (4, 3, 1, 2)
-"""How many of four samples are real: all, some, and one, which BatchNorm has to treat by itself."""
+"""Numbers of real samples among four: all, some, and one, a special case for BatchNorm."""
 NUM_CLIENTS, EXACT = len(SIZES), {"rtol": 1e-9, "atol": 1e-11}
 
 
@@ -32,7 +32,7 @@ def kernels_of(network: Network) -> Kernels:
 
 
 def models_of(network: Network) -> tuple[Tensor, Tensor]:
-    """Weights and statistics of the clients."""
+    """Return the weights and statistics of the clients."""
     x = network.variables["x"] + 0.3 * normal(NUM_CLIENTS, network.layout.num_params)
     return x, network.variables["stats"] + 0.3 * normal(NUM_CLIENTS, network.layout.num_stats).abs()
 
@@ -45,7 +45,7 @@ def batch_of(
     num_words: int | None = None,
     num_outputs: int = 3,
 ) -> Batch:
-    """Where there are sizes, what follows each client's samples is padding, far off from anything real."""
+    """Return a batch; with sizes, the rows after each client's samples are padding, far from real values."""
     x, values = normal(NUM_CLIENTS, size, *shape, seed=6), normal(NUM_CLIENTS, size, num_outputs, seed=7)
     if num_words is not None:
         x = (x.abs() * 1000).long() % num_words
@@ -61,7 +61,7 @@ def batch_of(
 
 
 def samples_of(batch: Batch, client: int) -> Samples:
-    """The client's samples without the padding."""
+    """Return the client's samples without the padding."""
     real = slice(None) if batch.shares is None else batch.shares[client] > 0
     return Samples(batch.samples.x[client, real], batch.samples.y[client, real])
 
@@ -69,7 +69,7 @@ def samples_of(batch: Batch, client: int) -> Samples:
 def check_gradients(
     network: Network, model: Batched, batch: Batch, penalty: Penalty | None = None, num_batches: int = 1
 ) -> None:
-    """Losses, gradients and statistics are those of autograd; several batches in turn draw other random numbers."""
+    """Check losses, gradients and statistics against autograd; each of several batches draws new random numbers."""
     x, stats = models_of(network)
     given = x.clone(), stats.clone()
     found = []
@@ -104,7 +104,7 @@ def affine_steps(num_params: int) -> dict[str, Affine]:
 
 
 def check_steps(network: Network, model: Batched, make_batch: Callable[[], Batch]) -> None:
-    """A step is the gradient, and then the move."""
+    """Check that a step equals the gradient followed by the move."""
     for name, affine in affine_steps(network.layout.num_params).items():
         x, stats = models_of(network)
         gradient = torch.empty_like(x)

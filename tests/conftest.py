@@ -9,15 +9,15 @@ import torch
 
 from e2e.command import Fedge
 
-if os.environ.get("FEDGE_TEST_EVERYTHING"):  # what is missing is a failure then, not a reason to skip
+if os.environ.get("FEDGE_TEST_EVERYTHING"):  # then a missing requirement is a failure, not a reason to skip
     pytest.importorskip = lambda name, **_: importlib.import_module(name)
 
-torch.set_num_threads(1)  # as in every engine; two threads on two busy cores wait for each other
+torch.set_num_threads(1)  # as in every engine; two threads on two busy cores would wait for each other
 
 
 @pytest.fixture(scope="session")
 def fedge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fedge]:
-    """Start the `fedge` command as real processes, or run it to its end."""
+    """Run the `fedge` command in real processes, in the background or to completion."""
     with Fedge(tmp_path_factory.mktemp("output")) as command:
         yield command
 

@@ -1,4 +1,4 @@
-"""Lines of edge.jsonl made up by hand."""
+"""Handmade lines of edge.jsonl."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 Worker = tuple[int, int, float, float, float, float]
-"""Client and cell, then seconds of download, compute, wait and upload."""
+"""Client, cell, and seconds of download, compute, wait and upload."""
 
 
 def edge_line(
@@ -17,7 +17,7 @@ def edge_line(
     deadline_s: float | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """A round in which these clients worked, each as long as it says; a cell has as many clients as worked in it."""
+    """Return the line of a round in which these clients worked; a cell's clients are those that worked in it."""
     num_cells = rows * cols
     done = [(cell, sum(seconds)) for _, cell, *seconds in workers]
     ends = [[finish for where, finish in done if where == cell] for cell in range(num_cells)]

@@ -76,11 +76,11 @@ CODINGS = {
     "sparse": {"up": ["error_feedback", "sparsify(0.6)", "uniq", "golomb"], "moments": ["expq"]},
     "full": {"up": ["qsgd(8)"], "down": ["fp16"]},
 }
-"""Compression of both ways, with every kind of stage."""
+"""Compression of uploads and downloads, with every kind of stage."""
 
 
 class Pair(nn.Module):
-    """Two weights w, both 1, that have nothing to do with each other: the gradient of each is w - b."""
+    """Two independent weights w, both 1: the gradient of each is w - b."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,13 +91,13 @@ class Pair(nn.Module):
 
 
 def pairs(*targets: float) -> Handmade:
-    """One client for each b, which is the target of both its weights."""
+    """Return one client per b, which is the target of both weights."""
     one = torch.ones(1, 1)
     return Handmade([Samples(one, torch.tensor([[float(b)] * 2])) for b in targets], 2, "values")
 
 
 class Sign(nn.Module):
-    """Says class 0 of inputs that have the sign of its weight, which starts at 1."""
+    """Predicts class 0 for inputs with the sign of its weight, which starts at 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,20 +108,20 @@ class Sign(nn.Module):
 
 
 def pair() -> nn.Module:
-    """Two weights, both 1."""
+    """Return a model with two weights, both 1."""
     module = nn.Sequential(nn.Linear(2, 1, bias=False))
     nn.init.ones_(module[0].weight)
     return module
 
 
 def crossed() -> Handmade:
-    """Two clients with inputs (2, 1) and (1, 2), and target 2: at weights (w, w) the error is 3w - 2."""
+    """Return two clients with inputs (2, 1) and (1, 2) and target 2: at weights (w, w) the error is 3w - 2."""
     two = torch.tensor([[2.0]])
     return Handmade([Samples(torch.tensor([x]), two) for x in ((2.0, 1.0), (1.0, 2.0))], 1, "values")
 
 
 class Losing:
-    """An engine in which some clients do not answer some works, by the name of the work."""
+    """An engine in which some clients do not answer some works, chosen by name."""
 
     def __init__(self, engine: Engine, silent: Callable[[str, Info], Collection[int]]) -> None:
         self._engine, self._silent = engine, silent
@@ -135,7 +135,7 @@ class Losing:
 
 
 def record_rounds(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
-    """What becomes of rounds that the module drives, from now on."""
+    """Record the outcomes of all rounds that the module drives from now on."""
     outcomes: list[Outcome] = []
 
     def watched(*args: Any) -> list[Outcome]:
@@ -148,9 +148,9 @@ def record_rounds(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[O
 
 
 class Scripted:
-    """An engine without training, for a model of one weight: all is given that the server gets to know of clients.
+    """An engine without training, for a model of one weight: everything that the server receives is given.
 
-    `talked` has those of each round whose models were asked for.
+    `talked` lists the clients of each round whose models were requested.
     """
 
     def __init__(self, loss: Callable[[int, int], float] = lambda round, client: 1.0, q: Sequence[int] = ()) -> None:
@@ -176,7 +176,7 @@ class Scripted:
 
 
 def _plain() -> dict[str, Build]:
-    """Every algorithm, and those with options that change what is computed."""
+    """Return every algorithm, and variants with options that change the results."""
     found: dict[str, Build] = {tag(kind): trained(kind()) for kind in ALGORITHMS}
     found |= {
         "scaffold(I)": Scaffold(option="I").build,
@@ -197,7 +197,7 @@ def _plain() -> dict[str, Build]:
 
 
 def _locally(plain: dict[str, Build]) -> dict[str, Build]:
-    """Other local training, around algorithms with each kind of step."""
+    """Return wrappers of local training around algorithms with each kind of step."""
     inner = {name: plain[name] for name in ("fedavg", "scaffold", "fedavg_adam", "fedgbo", "per_fedavg", "pfedme")}
     found = {f"prox({name})": pull(build, 0.5, to_start=True) for name, build in inner.items()}
     found |= {f"weight_decay({name})": pull(build, 0.5, to_start=False) for name, build in inner.items()}
@@ -222,7 +222,7 @@ def _builds() -> dict[str, Build]:
     }
     locally = _locally(plain)
     divisible = {name: (plain | wrapped)[name] for name in ("fedavg", "scaffold", "mtfl(fedavg_adam, bn)")}
-    clusters = {  # SCAFFOLD's c is a sum over all clients, which cannot be divided later than at once
+    clusters = {  # SCAFFOLD's c is a sum over all clients, which can only be split in round 1
         f"clustered({name})": clustered(build, 2, when=1 if name == "scaffold" else 2)
         for name, build in divisible.items()
     }
@@ -236,10 +236,10 @@ def _builds() -> dict[str, Build]:
 
 
 SINGLE = [name for name in _plain() if not name.startswith(("periodic", "dynavg"))]
-"""Algorithms with one exchange a round."""
+"""Algorithms with one exchange per round."""
 
 PLAIN = tuple(_plain())
-"""Algorithms with nothing around them."""
+"""Algorithms without wrappers."""
 
 BUILDS = _builds()
 """Every algorithm and every wrapper around it."""
@@ -249,5 +249,5 @@ SAMPLE = {*PLAIN, *{name.partition("(")[0]: name for name in reversed(BUILDS) if
 
 
 def sampled(names: Iterable[str] = BUILDS) -> list[Any]:
-    """These builds as parameters of a test; what is beyond the sample is left to the full tests."""
+    """Return builds as parameters of a test; those outside the sample run only in the full tests."""
     return [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.full]) for name in names]

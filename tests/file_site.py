@@ -1,4 +1,4 @@
-"""A web server on loopback with one file, which misbehaves as it is told to."""
+"""A web server on loopback that serves one file and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from threading import Thread
 
 @dataclass
 class Site:
-    """What the server has, how it behaves, and what it was asked for."""
+    """The server's content, its behaviour and the requests it received."""
 
     content: bytes
     ranges: bool = True
-    shift: int = 0  # of the place that it says an answer begins at
+    shift: int = 0  # error of the start position in Content-Range
     says_length: bool = True
-    cuts: list[int] = field(default_factory=list)  # after how many bytes the next answers break off
-    before: Callable[[Site], None] = lambda site: None  # is called before each answer
+    cuts: list[int] = field(default_factory=list)  # numbers of bytes after which the next answers break off
+    before: Callable[[Site], None] = lambda site: None  # called before each answer
     redirect: str = ""
     status: int = 0
     asked: list[str | None] = field(default_factory=list)  # the Range header of each request

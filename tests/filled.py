@@ -1,4 +1,4 @@
-"""Disks with little space, for what must survive that."""
+"""Nearly full disks, for code that must survive them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def filled(disk: Path, free_bytes: int) -> Iterator[None]:
-    """Leave only so many bytes of a disk free, until the end."""
+    """Leave only `free_bytes` bytes of a disk free inside the block."""
     ballast = disk / "ballast"
     space = os.statvfs(disk)
     ballast.write_bytes(bytes(space.f_bavail * space.f_frsize - free_bytes))

@@ -1,4 +1,4 @@
-"""Values and texts that no honest user writes, for everything that reads or prints what users wrote."""
+"""Hostile values and texts, for all code that reads or prints user input."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OTHERS: list[Any] = [
 
 
 def hostile_value(kind: object, rng: random.Random) -> Any:
-    """A value for an option of this type, more often than not of the type itself; now and then nested very deep."""
+    """Return a value for an option of this type, mostly of the type itself, sometimes nested very deeply."""
     if rng.random() < 0.02:
         return _deep(rng.choice([50, 3000]))
     words = re.findall(r"'(\w+)'", str(kind)) if "Literal" in str(kind) else []
@@ -68,7 +68,7 @@ def hostile_value(kind: object, rng: random.Random) -> Any:
 
 
 def mutate_settings(settings: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """Return settings with one to three options changed, any that is declared, or removed, or renamed."""
+    """Return settings with one to three declared options changed, removed or renamed."""
     changed = msgspec.to_builtins(settings)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         _change(changed, Config, rng, hostile_value)
@@ -81,7 +81,7 @@ def _change(
     rng: random.Random,
     draw: Callable[[object, random.Random], Any],
 ) -> None:
-    """Change one option of a table, or one inside a table below it."""
+    """Change one option of a table or of one of its sub-tables."""
     if not (fields := msgspec.structs.fields(kind)):
         return
     field = rng.choice(fields)
@@ -129,18 +129,18 @@ LABELS = [
     "[red]markup[/red]",
     "𝕏é漢字" * 40,
 ]
-"""Names that a run may have if others wrote it: configurations refuse them, files of a run may say anything."""
+"""Names of runs written by others: configurations reject them, but the files of a run may contain anything."""
 
 
 FLOATS = [0.0, -0.0, 5e-324, 1e-300, 1e-12, 0.5, 1.0, 1.5, 1e10, 1e38, 1e39, 1e300, 1.7e308, -1e-300, -1.7e308]
 COUNTS = [0, 1, 2, 3, 7, 50, 300]
-"""Of what is counted: enough for a run to notice, few enough for a round to end in time."""
+"""Counts that are large enough to matter, but small enough for a round to end in time."""
 
 
 def extreme_settings(settings: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """Return settings for one round with one to three options at the ends of what they may be.
+    """Return settings for one round with one to three options at the limits of their range.
 
-    Clients work one after another, or in one process: that each run of thousands starts its own workers shows nothing.
+    Clients run in one process: starting workers in each of thousands of runs would show nothing.
     """
     changed = msgspec.to_builtins(settings)
     changed["algorithm"] = {"name": rng.choice([tag(kind) for kind in ALGORITHMS])}
@@ -151,10 +151,10 @@ def extreme_settings(settings: dict[str, Any], rng: random.Random) -> dict[str, 
 
 
 def _extreme_value(kind: object, rng: random.Random) -> Any:
-    """A value of an option's own type: an end of its range, or one that counts little and weighs much."""
+    """Return a value of the option's type: a limit of its range, or a small count with a large value."""
     try:
         return _extreme_of(msgspec.inspect.type_info(kind), rng)
-    except TypeError:  # several structs, which msgspec does not describe
+    except TypeError:  # a union of structs, which msgspec does not describe
         return hostile_value(kind, rng)
 
 

@@ -1,4 +1,4 @@
-"""Clients that answer honestly in round 1 and send something bad from round 2 on."""
+"""Clients that answer honestly in round 1 and send bad answers from round 2 on."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fedge.core.algorithm import Algorithm, Build, Context, Work
 from fedge.core.layout import Layout, Tree
 
 BAD = 2
-"""The number of the hostile client, where there is one."""
+"""The id of the hostile client, if there is only one."""
 
 
 def poison(
     algorithm: Algorithm, value: float, bad: Collection[int] = (BAD,), works: Collection[str] | None = None
 ) -> Algorithm:
-    """The algorithm, of whose uploads by these clients every value is this one, in all works or in some.
+    """Return the algorithm with uploads of these clients filled with one value, in all works or in some.
 
-    It works for rows of a block too.
+    It also works for the rows of a block.
     """
 
     def wrap(work: Work) -> Work:
@@ -38,7 +38,7 @@ def poisoned(build: Build, value: float, bad: Collection[int] = (BAD,), works: C
 
 
 def forged(build: Build, change: Callable[[Tree], Tree]) -> Build:
-    """The algorithm, whose bad client changes its whole upload. For engines that take clients one at a time."""
+    """Return the algorithm with a bad client that replaces its upload. For engines that run one client at a time."""
 
     def wrap(work: Work) -> Work:
         def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:

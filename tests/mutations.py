@@ -1,4 +1,4 @@
-"""Bytes that no encoder wrote, for decoders that must survive them."""
+"""Fuzzing of decoders with bytes that no encoder wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 WATCHDOG_S = 5
 WAIT_S = 60
-SLACK_BYTES = 1 << 16  # what a decoder may take beside its input and what it returns: texts, objects, frames
+SLACK_BYTES = 1 << 16  # a decoder's allowance in addition to its input and result: texts, objects, frames
 
 _EXTREMES = [
     number.to_bytes(width, order)
@@ -23,11 +23,11 @@ _EXTREMES = [
 
 
 class Hang(BaseException):
-    """A decoder did not return in time. It is no Exception, so that no decoder swallows it."""
+    """A decoder did not return in time. Not an Exception, so that no decoder swallows it."""
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Return the data with one to four changes: bits, bytes, numbers and slices changed, added, removed, repeated."""
+    """Return the data with one to four mutations: bits, bytes, numbers or slices changed, added, removed, repeated."""
     changed = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         rng.choice(_CHANGES)(changed, rng)
@@ -41,9 +41,9 @@ def fuzz(
     num_cases: int,
     max_bytes: Callable[[bytes], int],
 ) -> Counter[str]:
-    """Decode cases drawn with a fixed seed; return how many decoded (`""`), and how many were refused by message.
+    """Decode cases drawn with a fixed seed; return the counts of decoded cases (`""`) and of rejections by message.
 
-    A case fails if anything but a `refusal` is raised, if it takes more than 5 s, or more than `max_bytes` of it.
+    A case fails if it raises anything but a `refusal`, takes more than 5 s, or allocates more than `max_bytes`.
     """
     rng = random.Random(14)
     return Counter(outcome(make(rng), decode, refusal, max_bytes) for _ in range(num_cases))
@@ -52,7 +52,7 @@ def fuzz(
 def outcome(
     case: bytes, decode: Callable[[bytes], object], refusal: type[Exception], max_bytes: Callable[[bytes], int]
 ) -> str:
-    """Decode one case under the same rules; return the refusal's message, or `""`."""
+    """Decode one case under the same rules; return the message of the rejection, or `""`."""
     with watched(), _bounded(max_bytes(case) + SLACK_BYTES, case):
         try:
             decode(case)
@@ -63,10 +63,10 @@ def outcome(
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Raise a `Hang` after 5 s of this process's time, or after a minute in which it waits or others have the cores."""
+    """Raise `Hang` after 5 s of processor time, or after a minute of waiting for other processes."""
 
     def bark(number: int, frame: FrameType | None) -> None:
-        raise Hang(f"not done after {WATCHDOG_S} s of processor time, or {WAIT_S} s in all")
+        raise Hang(f"not done after {WATCHDOG_S} s of processor time, or {WAIT_S} s in total")
 
     timers = {signal.SIGPROF: (signal.ITIMER_PROF, WATCHDOG_S), signal.SIGALRM: (signal.ITIMER_REAL, WAIT_S)}
     before = {number: signal.signal(number, bark) for number in timers}

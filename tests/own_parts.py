@@ -26,7 +26,7 @@ from mine_helper import momentum
 class FedAvgM(TrainingOptions):
     """FedAvg with server momentum."""
 
-    beta: Annotated[float, Meta(ge=0, lt=1, description="share of the last change that is kept")] = 0.9
+    beta: Annotated[float, Meta(ge=0, lt=1, description="share of the previous change")] = 0.9
 
     def build(self, layout: Layout) -> Algorithm:
         inner = FedAvg(weighting=self.weighting).build(layout)
@@ -45,7 +45,7 @@ class FedAvgM(TrainingOptions):
 class Net(Model):
     """One hidden layer."""
 
-    width: Annotated[int, Meta(ge=1, description="of the hidden layer")] = 4
+    width: Annotated[int, Meta(ge=1, description="units of the hidden layer")] = 4
 
     def network(self, shape, num_outputs):
         first = nn.Linear(int(np.prod(shape)), self.width)
@@ -59,7 +59,7 @@ def build(shape, num_outputs, width=3):
 class Blobs(Divided):
     """Two clouds of points."""
 
-    size: Annotated[int, Meta(ge=8, description="samples")] = 40
+    size: Annotated[int, Meta(ge=8, description="number of samples")] = 40
 
     def whole(self, train=True):
         rng = np.random.default_rng(0)
@@ -76,7 +76,7 @@ def load(size=40):
 class Dealt(Partitioner):
     """Client i gets samples i, i + n, ..."""
 
-    offset: Annotated[int, Meta(ge=0, description="of the first sample")] = 0
+    offset: Annotated[int, Meta(ge=0, description="offset of the first sample")] = 0
 
     def split(self, train, test, num_clients, rng):
         def deal(labels):
@@ -94,9 +94,9 @@ class Last(Uniform):
 
 
 class Halved(Rule):
-    """Half of it from a round on."""
+    """Half of the value after a given round."""
 
-    after: Annotated[int, Meta(ge=1, description="the last round with all of it")] = 1
+    after: Annotated[int, Meta(ge=1, description="last round with the full value")] = 1
 
     def value(self, quantity, amounts, moment, state):
         return amounts.of(quantity) * (0.5 if moment.round > self.after else 1)
@@ -121,7 +121,7 @@ class Error(Metric):
 
     better, low, high = "lower", 0.0, 1.0
     per_sample = (0.0, 1.0)
-    weight: Annotated[float, Meta(gt=0, le=1, description="of a wrong answer")] = 1.0
+    weight: Annotated[float, Meta(gt=0, le=1, description="weight of a wrong answer")] = 1.0
 
     def count(self, outputs, targets):
         wrong = (outputs.argmax(-1) != targets).double() * self.weight
@@ -163,7 +163,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "metric function": {"evaluate": {"metrics": [{"name": "mine.py:half_error", "options": {"weight": 0.25}}]}},
     "codec": {"codec": {"up": ["sparsify(0.5)", "mine.py:Sign(2.0)"], "down": ["mine.py:Sign(scale = 0.5)"]}},
 }
-"""What names each kind of part, relative to the folder of the file."""
+"""Settings that name each kind of part, relative to the folder of the file."""
 
 BASE: dict[str, Any] = {
     "name": "own",
@@ -176,7 +176,7 @@ BASE: dict[str, Any] = {
 
 
 def write_own(folder: Path) -> Path:
-    """Write the file with what it imports; returns its path."""
+    """Write the file and its imports; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "mine_helper.py").write_text(HELPER)
     (folder / "mine.py").write_text(MINE)

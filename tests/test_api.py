@@ -1,4 +1,4 @@
-"""The public API: its names and signatures are a contract, and changes of them go to the changelog."""
+"""The public API: its names and signatures are a contract, and changes to them go into the changelog."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def without_types(signature: inspect.Signature) -> str:
 
 
 def test_names() -> None:
-    kinds = [kind.__name__ for kind in KINDS if tag(kind) not in (None, "table", "remote")]  # `Table` reads frames too
+    kinds = [kind.__name__ for kind in KINDS if tag(kind) not in (None, "table", "remote")]  # `Table` also reads frames
     expected = {*" ".join((FUNCTIONS, CLASSES, ERRORS, SECTIONS)).split(), *kinds}
     assert set(fedge.__all__) == expected
     assert set(dir(fedge)) == {*expected, "__version__"}
@@ -99,14 +99,14 @@ def test_signature(path: str) -> None:
 def test_every_section_of_an_experiment_file_is_a_keyword() -> None:
     sections = {field.name for field in inspect.signature(fedge.Config).parameters.values()}
     keywords = {*inspect.signature(fedge.Experiment).parameters} - {"clients", "partition", "unknown"}
-    assert sections - keywords == {"seeds", "net"}  # given to `run`; of real clients
+    assert sections - keywords == {"seeds", "net"}  # an argument of `run`; for real clients
     assert not keywords - sections
     offered = {kind.__name__ for part in fedge.Config.__annotations__ for kind in structs(part)}
     assert offered <= set(fedge.__all__)
 
 
-def test_type_checkers_see_what_there_is() -> None:
-    """The imports for type checkers and the names for Python are lists of the same."""
+def test_type_checkers_see_the_public_names() -> None:
+    """The imports for type checkers and the lazily imported names are the same."""
     tree = ast.parse(Path(fedge.__file__).read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     seen: dict[str, tuple[str, str]] = {}
@@ -120,7 +120,7 @@ def test_type_checkers_see_what_there_is() -> None:
     assert (fedge.Clients.__name__, fedge.Table.__name__) == ("ClientSets", "FrameTable")
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_unknown_names_raise_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'fedge' has no attribute 'Nothing'"):
         fedge.Nothing  # type: ignore[attr-defined]  # noqa: B018
 

@@ -1,4 +1,4 @@
-"""An experiment as a file says it. How single fields are read and refused is tested in core/test_schema.py."""
+"""Experiment files. The validation of single fields is tested in core/test_schema.py."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def test_names_alone_are_enough() -> None:
     assert config.algorithm == FedAvg()
 
 
-def test_everything_that_can_be_said() -> None:
+def test_a_full_configuration_is_read() -> None:
     config = parse(FULL)
     assert (config.seed, config.seeds) == (None, [1, 2, 3])
     assert config.algorithm == Scaffold(option="I", local_steps=4, weighting="samples")
@@ -93,7 +93,7 @@ def test_everything_that_can_be_said() -> None:
     assert config.selection.number(10) == 5
 
 
-def test_clocks_are_chosen_by_a_word_of_their_own() -> None:
+def test_clocks_are_chosen_by_the_key_clock() -> None:
     assert parse(SMALL).edge == FixedClock()
     assert parse(SMALL | {"edge": {"up_mbps": 7}}).edge == FixedClock(up_mbps=7.0)
     assert parse(SMALL | {"edge": "cells"}).edge == CellClock()
@@ -106,7 +106,7 @@ def test_a_selection_without_a_name_is_uniform() -> None:
     assert parse(SMALL | by_time).selection == FedCS(count=3)
 
 
-def test_several_problems_are_said_at_once() -> None:
+def test_several_problems_are_reported_at_once() -> None:
     found = problems(
         algorithm={"name": "fedavg", "learning_rate": -1, "lokal_steps": 3},
         data={"name": "digit"},
@@ -148,7 +148,7 @@ def test_several_problems_are_said_at_once() -> None:
         ({"seeds": [1, 2, 1]}, "seeds must differ from each other, got [1, 2, 1]"),
         (
             {"algorithm": {"name": "fedavg", "local_steps": 1, "local_epochs": 1}},
-            "algorithm: local_steps and local_epochs exclude each other; give one "
+            "algorithm: local_steps and local_epochs exclude each other; set only one "
             "(--set algorithm.local_epochs= unsets)",
         ),
         (
@@ -164,17 +164,17 @@ def test_several_problems_are_said_at_once() -> None:
         ({"edge": {"clock": "cell"}}, "edge.clock: unknown name 'cell', did you mean 'cells'?; known: cells, fixed"),
         (
             {"edge": {"clock": "cells", "cells": 6, "grid": [2, 2]}},
-            "edge: grid [2, 2] makes 4 cells, but cells is 6; give one of them, or two that agree",
+            "edge: grid [2, 2] has 4 cells, but cells is 6; set only one of them, or make them agree",
         ),
         ({"edge": {"clock": "cells", "mobility_rate": 1.1}}, "edge.mobility_rate: expected float <= 1.0, got 1.1"),
     ],
 )
-def test_what_is_refused(changes: dict[str, Any], problem: str) -> None:
+def test_invalid_settings_are_rejected(changes: dict[str, Any], problem: str) -> None:
     assert problems(**changes) == [problem]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", ".hidden", "a b"])
-def test_a_name_must_do_for_a_directory(name: str) -> None:
+def test_a_name_must_be_a_valid_directory_name(name: str) -> None:
     (problem,) = problems(name=name)
     assert problem.startswith("name: expected ")
 
@@ -188,7 +188,7 @@ def test_a_name_must_do_for_a_directory(name: str) -> None:
         ({"target": {"metric": "validation_loss", "value": 1.0}}, "target.metric"),
     ],
 )
-def test_what_looks_at_the_validation_split_needs_one(changes: dict[str, Any], what: str) -> None:
+def test_uses_of_the_validation_split_require_one(changes: dict[str, Any], what: str) -> None:
     raw = SMALL | {"algorithm": {"name": "fedavg", "local_steps": 4}} | changes
     with pytest.raises(ConfigError, match=rf"^{what} needs a validation split, .* set data\.validation = 0\.1"):
         parse(raw)
@@ -213,7 +213,7 @@ def test_options_made_in_python_are_checked(make: Callable[[], object], expected
 PARTS: dict[str, Any] = {"data": Digits(), "model": Logistic(), "algorithm": FedAvg()}
 
 
-def test_parts_that_must_be_given() -> None:
+def test_required_parts() -> None:
     with pytest.raises(ConfigError) as caught:
         parse({})
     assert list(caught.value.problems) == ["data: is required", "model: is required", "algorithm: is required"]
@@ -223,7 +223,7 @@ def test_parts_that_must_be_given() -> None:
 
 
 def minimal(kind: type[Options]) -> dict[str, Any]:
-    """What must be said to choose this kind."""
+    """Return the minimal table that chooses this kind."""
     values: dict[str, Any] = {"shape": [2], "outputs": 3}
     required = {f.name: values.get(f.name, "given") for f in msgspec.structs.fields(kind) if f.required}
     return required | {"name": tag(kind)}
@@ -250,7 +250,7 @@ def test_every_algorithm_survives(kind: type[Options]) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in DATASETS if tag(kind)], ids=lambda kind: kind.__name__)
 def test_every_data_set_survives(kind: type[Options]) -> None:
-    choice = {"folder": "/set"} if kind is HuggingFace else {}  # a folder or a hub: none is required alone
+    choice = {"folder": "/set"} if kind is HuggingFace else {}  # a folder or a hub: neither is required alone
     config = parse(SMALL | {"data": minimal(kind) | choice})
     assert type(config.data) is kind
     assert_round_trip(config)
@@ -315,7 +315,7 @@ def test_a_file_names_the_experiment(tmp_path: Path) -> None:
     assert load(path).name == "named"
 
 
-def test_what_is_no_toml_file_is_refused(tmp_path: Path) -> None:
+def test_invalid_toml_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     with pytest.raises(ConfigError, match=r"x\.toml: cannot be read .*; expected a TOML file"):
         load_raw(path)
@@ -351,7 +351,7 @@ FILES: dict[str, dict[str, str]] = {
     "model.weights": {"name": "logistic"},
     "edge.trace": {"clock": "cells"},
 }
-"""Every option that is a path, and what stands beside it."""
+"""Every option that is a path, with the other keys it needs."""
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -373,8 +373,8 @@ def test_paths_start_at_the_experiment_file_and_those_of_changes_here(
     assert parse(plain(first)) == first
 
 
-def test_every_option_that_is_a_path_is_known_as_one() -> None:
-    """Those that hold a file or a folder say so; a new one is to be added to `PATHS`."""
+def test_every_path_option_is_listed_in_paths() -> None:
+    """Their descriptions mention a file or folder; add new ones to `PATHS`."""
 
     def described(kinds: list[type[msgspec.Struct]]) -> set[str]:
         found = set()
@@ -398,12 +398,12 @@ def test_traces_lie_beside_the_experiment_file(tmp_path: Path) -> None:
     assert parse(plain(config), Path("/else")) == config
 
 
-def test_a_sweep_is_no_experiment() -> None:
+def test_a_sweep_is_not_an_experiment() -> None:
     with pytest.raises(ConfigError, match="this is a sweep; run it with `fedge sweep FILE`"):
         parse(SMALL | {"sweep": {"workers": 2}})
 
 
-def test_what_a_run_directory_adds_is_no_option() -> None:
+def test_keys_that_a_run_directory_adds_are_ignored() -> None:
     stored = json.loads(encode_config(plain(parse(SMALL)), RunMark("0123456789abcdef", 2, ("trace",))))
     assert stored.keys() - plain(parse(SMALL)).keys() == {"format", *RunMark.__struct_fields__}
     assert parse(stored) == parse(SMALL)
@@ -487,7 +487,7 @@ def test_values_are_toml_or_else_text() -> None:
     }
 
 
-def test_what_is_no_assignment_is_refused_all_at_once() -> None:
+def test_all_invalid_assignments_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         assignments(["rounds", "=3", "rounds=3"])
     assert list(caught.value.problems) == [
@@ -505,7 +505,7 @@ def test_a_name_alone_becomes_a_table() -> None:
     assert parse(changed).algorithm == FedAvg(learning_rate=0.5)
 
 
-def test_a_change_leaves_what_it_was_given() -> None:
+def test_a_change_does_not_modify_its_argument() -> None:
     raw = {"a": {"b": 1}}
     assert change(raw, {"a.b": 2}) == {"a": {"b": 2}}
     assert raw == {"a": {"b": 1}}
@@ -524,7 +524,7 @@ def test_a_target_is_reached_from_the_right_side(metric: str, measured: float, r
     assert not target.reached({})
 
 
-def test_the_budget_that_is_used_up() -> None:
+def test_exhausted_budgets_are_reported() -> None:
     totals = {"sim_seconds": 10, "bytes_up": 99, "flops": 1e6, "local_steps": 7, "energy_j": 3.5}
     assert BudgetOptions().spent(totals) is None
     assert BudgetOptions(sim_seconds=10.5, bytes_up=100).spent(totals) is None
@@ -534,7 +534,7 @@ def test_the_budget_that_is_used_up() -> None:
 
 
 def test_every_kind_is_written_by_its_name() -> None:
-    """A run's configuration is read back: what chooses a kind must be called `name` there too, or `clock` of clocks."""
+    """A run's configuration is read back, so the key that chooses a kind must be `name`, or `clock` for clocks."""
     seen: set[type[msgspec.Struct]] = set()
     waiting: list[type[msgspec.Struct]] = [Config]
     while waiting:

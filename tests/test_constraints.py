@@ -1,4 +1,4 @@
-"""The versions that were tested: one for every direct dependency, and none in the package's own metadata."""
+"""The tested versions: one for every direct dependency, and none in the package's own metadata."""
 
 import re
 import tomllib
@@ -36,11 +36,11 @@ def test_every_direct_dependency_is_pinned() -> None:
             assert numbers(pins()[name_of(each)]) >= numbers(bound), each
 
 
-def test_nobody_is_downgraded_to_an_older_torch() -> None:
+def test_pins_do_not_downgrade_torch() -> None:
     assert [each for each in REQUIREMENTS if name_of(each) == "torch"] == ["torch>=2.6"]
 
 
-def test_every_install_takes_the_tested_versions() -> None:
+def test_every_install_uses_the_constraints() -> None:
     for file in ("Makefile", ".ci/run"):
         installs = [line for line in (ROOT / file).read_text().splitlines() if "pip install" in line]
         assert all("-c constraints.txt" in line for line in installs), file

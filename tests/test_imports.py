@@ -1,4 +1,4 @@
-"""Who may import whom, how much an import costs, and what a module may hold."""
+"""Allowed imports between packages, the cost of an import, and state in modules."""
 
 import ast
 import re
@@ -39,22 +39,22 @@ ALLOWED["sweeps"] = (*ALLOWED["experiment"], "experiment")
 ALLOWED["api"] = (*ALLOWED["costs"], "costs", "sweeps", "report")
 ALLOWED["algorithm"] = ("core", "algorithms")
 ALLOWED["testing"] = (*ALLOWED["experiment"], "experiment", "algorithm")
-ALLOWED["fedge"] = (*ALLOWED["api"], "api")  # the package itself: names that it lends
-"""What a part may import, beside itself; by its first name below the package, the package itself as `fedge`."""
+ALLOWED["fedge"] = (*ALLOWED["api"], "api")  # the package itself re-exports public names
+"""Which packages a package may import, besides itself; the top-level package is called `fedge`."""
 ALLOWED["cli"] = tuple(ALLOWED)  # anything, and nothing imports it
 
-SMALL = 80  # lines: an algorithm reads like its paper
+SMALL = 80  # lines of an algorithm
 WITH_CACHES = ("report", "cli")
-"""Parts that may have caches in modules: they compute from arguments alone, and no run lives there."""
+"""Packages that may have caches in modules: they compute only from arguments and hold no state of a run."""
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Full names of all modules that a file imports, wherever in the file it does."""
+    """Yield the full names of all modules imported anywhere in a file."""
     yield from names_of(ast.walk(ast.parse(path.read_text())), path)
 
 
 def names_of(nodes: Iterable[ast.AST], path: Path) -> Iterator[str]:
-    """Full names of the modules that import statements among these nodes name."""
+    """Yield the full names of the modules named in import statements among these nodes."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -76,7 +76,7 @@ def own_part(path: Path) -> str:
 
 
 def part_of(module: str) -> str:
-    """`core.layout` of `fedge.core.layout`; `fedge` of the package itself."""
+    """Return `core.layout` for `fedge.core.layout`, and `fedge` for the package itself."""
     return module.removeprefix("fedge.")
 
 
@@ -87,7 +87,7 @@ def allows(part: str, other: str) -> bool:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_go_one_way(path: Path) -> None:
     part = own_part(path)
-    assert part in ALLOWED, f"{part} is new: say in ALLOWED what it may import"
+    assert part in ALLOWED, f"{part} is new: add what it may import to ALLOWED"
     found = {part_of(name) for name in imports(path) if name.partition(".")[0] == "fedge"}
     wrong = sorted(other for other in found if not allows(part, other))
     assert not wrong, f"{part} must not import {', '.join(wrong)}"
@@ -99,13 +99,13 @@ def module_of(path: Path) -> str:
 
 
 def graph() -> dict[str, set[str]]:
-    """The modules of the package that each one imports; imports inside functions with a comment are left out."""
+    """Return the modules that each module imports, without imports inside functions that have a comment."""
     modules = {module_of(path): path for path in FILES}
     return {module: modules.keys() & set(unexplained(path)) for module, path in modules.items()}
 
 
 def unexplained(path: Path) -> Iterator[str]:
-    """What a file imports, without imports inside functions beside which a comment states the reason."""
+    """Yield what a file imports, without imports inside functions whose reason a comment states."""
     text = path.read_text()
     lines, tree = text.splitlines(), ast.parse(text)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -115,7 +115,7 @@ def unexplained(path: Path) -> Iterator[str]:
 
 
 def cycle(imported: Mapping[str, Iterable[str]]) -> list[str]:
-    """Modules that import each other in a circle; none if they can be put in order."""
+    """Return modules that import each other in a cycle; empty if there is none."""
     try:
         TopologicalSorter(imported).prepare()
     except CycleError as error:
@@ -129,7 +129,7 @@ def test_modules_do_not_import_each_other() -> None:
     assert cycle(found) == []
 
 
-def test_a_cycle_is_found_wherever_its_imports_stand(tmp_path: Path) -> None:
+def test_cycles_are_detected_anywhere_in_a_module(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text(
         "from typing import TYPE_CHECKING\n"
@@ -152,7 +152,7 @@ def test_a_public_class_name_occurs_once() -> None:
 
 
 def states(tree: ast.Module) -> Iterator[str]:
-    """What outlives a run in a module: cached functions and methods, empty containers to be filled, and `global`."""
+    """Yield state in a module that outlives a run: cached functions and methods, empty containers, and `global`."""
     methods = (node for part in tree.body if isinstance(part, ast.ClassDef) for node in part.body)
     for node in (*tree.body, *methods):
         if isinstance(node, ast.FunctionDef) and any(is_cache(each) for each in node.decorator_list):
@@ -170,7 +170,7 @@ def is_cache(node: ast.AST) -> bool:
 
 
 def is_empty(node: ast.expr) -> bool:
-    """Whether it is a list, a dictionary or a set with nothing in it."""
+    """Whether an expression is an empty list, dictionary or set."""
     text = ast.unparse(node)
     return text in ("{}", "[]", "dict()", "list()", "set()") or text.partition("(")[0].endswith(("defaultdict", "Dict"))
 
@@ -178,13 +178,13 @@ def is_empty(node: ast.expr) -> bool:
 def test_caches_belong_to_a_run() -> None:
     checked = [path for path in FILES if own_part(path) not in WITH_CACHES]
     found = {module_of(path): list(states(ast.parse(path.read_text()))) for path in checked}
-    # Functions of classes alone. Fields of option types are fixed once a class is made, and reading them takes long.
-    # A class under the name that a user wrote is one class, or equal configurations would not be equal.
+    # Functions of classes only. The fields of option types never change, and reading them is slow.
+    # A user's class under one name must be one class, otherwise equal configurations would not compare equal.
     expected = {"fedge.core.schema": ["_fields"], "fedge.core.parts": ["_tagged"]}
     assert {module: names for module, names in found.items() if names} == expected
 
 
-def test_a_cache_is_seen_wherever_it_stands() -> None:
+def test_caches_are_detected_anywhere_in_a_module() -> None:
     code = (
         "from functools import cache, lru_cache\nimport functools\n"
         "@cache\ndef a(): ...\n"
@@ -217,7 +217,7 @@ def test_nothing_imports_the_command_line() -> None:
     assert not [part for part in ALLOWED if part != "cli" and allows(part, "cli")]
 
 
-def test_a_wrong_import_is_seen_wherever_it_stands(tmp_path: Path) -> None:
+def test_wrong_imports_are_detected_anywhere_in_a_module(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text(
         "from typing import TYPE_CHECKING\n"
@@ -244,7 +244,7 @@ def test_import_fedge_is_light() -> None:
 
 
 def is_algorithm(path: Path) -> bool:
-    """Defines options with a tag, or a wrapper: a function that returns a `Build`."""
+    """Whether a file defines options with a tag, or a wrapper: a function that returns a `Build`."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef) and any(
             keyword.arg == "tag" and isinstance(keyword.value, ast.Constant) and keyword.value.value

@@ -1,4 +1,4 @@
-"""Parts of one's own, by name: from a file to a written configuration and back, in another process and folder."""
+"""User-defined parts round-trip by name through a written configuration, in another process and folder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ print(json.dumps([plain(parse(read.get(text[0], tomllib.loads)(text))) for text 
 """
 
 
-def test_every_kind_is_written_as_it_was_named_and_read_elsewhere(tmp_path: Path) -> None:
-    """By config.json of a run and by `fedge config`; the other process works in another folder."""
+def test_every_kind_round_trips_by_name_to_another_process(tmp_path: Path) -> None:
+    """Through a run's config.json and through `fedge config`; the other process runs in another folder."""
     mine, elsewhere = write_own(tmp_path / "home"), tmp_path / "elsewhere"
     elsewhere.mkdir()
     texts, expected = [], []
@@ -53,7 +53,7 @@ def test_every_kind_is_written_as_it_was_named_and_read_elsewhere(tmp_path: Path
 
 
 def inline(value: Any) -> str:
-    """A value as TOML on one line."""
+    """Return a value as TOML on one line."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {inline(each)}" for key, each in value.items()) + " }"
     return f"[{', '.join(map(inline, value))}]" if isinstance(value, list) else json.dumps(value)

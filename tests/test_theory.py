@@ -1,4 +1,4 @@
-"""Bounds are computed by hand, and held against the paper's example, where everything is known."""
+"""Bounds computed by hand, and compared with the example of Mills, Hu & Min (2023), where everything is known."""
 
 from itertools import pairwise
 from math import log, sqrt
@@ -73,9 +73,9 @@ def test_clients_of_the_example() -> None:
     assert z.mean() == pytest.approx(MEAN, rel=1e-5)
 
 
-def test_fedsgd_does_what_the_example_says() -> None:
+def test_fedsgd_converges_to_the_published_example() -> None:
     curvatures = theory.example_curvatures(np.array([0.1, 0.5, 0.9]))
-    # 1/2 (w*root(z) - 1/root(z))^2 is z*w^2/2 - w and a constant
+    # 1/2 (w*root(z) - 1/root(z))^2 is z*w^2/2 - w plus a constant
     samples = [Samples(torch.tensor([[sqrt(z)]]), torch.tensor([[1 / sqrt(z)]])) for z in curvatures]
     clients = Handmade(samples, 1, "values")
     build = FedSgd(pseudo="gradient_sum").build
@@ -152,7 +152,7 @@ def test_theorem_2_holds_for_equal_noisy_clients_but_not_as_printed() -> None:
         bound = theory.hyperbolic_bound(clients, start_steps, round + 1, gradient_std=1, samples=1, start=0)
         ratios.append(error / bound)
     assert max(ratios) < 1
-    assert max(ratios) > 1 / start_steps  # what would be left of the bound with nu over K0
+    assert max(ratios) > 1 / start_steps  # the bound with nu divided by K0 would be violated
 
 
 LANDSCAPE = Landscape(
@@ -166,12 +166,12 @@ def test_theorem_5_1() -> None:
     assert theory.convergence_bound(LANDSCAPE, 0.125, [4, 2], 4) == pytest.approx(64 + 220.5)
 
 
-def test_theorem_5_1_is_about_falling_numbers_of_steps() -> None:
+def test_theorem_5_1_requires_non_increasing_steps() -> None:
     with pytest.raises(ValueError, match="must not increase"):
         theory.convergence_bound(LANDSCAPE, 0.125, [2, 3], 4)
 
 
-def test_the_bound_in_time_is_that_in_steps() -> None:
+def test_the_bound_in_time_equals_that_in_steps() -> None:
     # rounds of 3 + 2*1.5 = 6 seconds: 60 seconds are 10 rounds
     in_time = theory.runtime_bound(LANDSCAPE, Link(3, 1.5), 0.1, 2, 4, 60)
     assert in_time == pytest.approx(theory.convergence_bound(LANDSCAPE, 0.1, [2] * 10, 4))
@@ -244,6 +244,6 @@ def test_corollary_6_1_is_theorem_6_1_after_many_rounds() -> None:
     assert fedgbo(rounds, (1 - beta) / 10**4) == pytest.approx(expected, rel=1e-6)
 
 
-def test_larger_steps_end_further_away() -> None:
+def test_more_local_steps_end_further_from_the_minimiser() -> None:
     ends = [theory.example_minimiser(0.1, steps) for steps in range(1, 30)]
     assert all(earlier < later for earlier, later in pairwise(ends))

@@ -32,7 +32,7 @@ def check(tool: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 
 def wrong_lines(said: str, file: Path) -> set[int]:
-    """The lines of a file in which errors were found."""
+    """Return the lines of a file in which errors were found."""
     lines = [line.strip() for line in said.splitlines() if file.name in line and "error" in line]
     return {int(line.partition(f"{file.name}:")[2].partition(":")[0]) for line in lines}
 

@@ -192,7 +192,7 @@ _HOMES = {
     "schedules.product": "Product",
     "schedules.timed": "BatchScaled Exp Fixed PostLocal RoundsRule Warmup",
 }
-"""The modules below the package that have what it offers."""
+"""The submodules that define the public names."""
 
 _RENAMED = {"Clients": ("data.in_memory", "ClientSets"), "Table": ("data.in_memory", "FrameTable")}
 

@@ -1,7 +1,7 @@
-"""What an algorithm's author needs: `from fedge.algorithm import ...`.
+"""Everything needed to write an algorithm: `from fedge.algorithm import ...`.
 
 An algorithm is a class of options, derived from `TrainingOptions`, whose `build` returns an `Algorithm`.
-docs/algorithm-in-80-lines.md writes one, `fedge.testing` tries it in every engine.
+docs/algorithm-in-80-lines.md shows how to write one; `fedge.testing` checks it in every engine.
 """
 
 from typing import Annotated

@@ -9,7 +9,7 @@ from fedge.data.clients import Samples
 
 @pytest.fixture
 def crowd() -> Callable[..., Handmade]:
-    """`points` with a weight: clients (b, n) with n equal samples, so that every batch has the gradient w - b."""
+    """Like `points`, for clients (b, n) with n equal samples, so that every batch has the gradient w - b."""
 
     def make(*clients: tuple[float, int]) -> Handmade:
         samples = [Samples(torch.ones(n, 1), torch.full((n, 1), float(b))) for b, n in clients]

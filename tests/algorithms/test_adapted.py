@@ -14,7 +14,7 @@ from fedge.core.layout import Tree
 
 
 def adapted(federation: Federation, client: int) -> tuple[Tree, Effort]:
-    """The model with which a client's own accuracy is measured, and what it took."""
+    """Return the model used for a client's user accuracy, and the effort of its adaptation."""
     algorithm, variables = federation.clients.algorithm, federation.clients.network.variables
     assert algorithm.adapt is not None
     model = algorithm.model(federation.state, variables)
@@ -32,7 +32,7 @@ def test_fine_tuning_by_hand(num_steps: int, weights: list[float]) -> None:
     build = fine_tuned(FedAvg().build, num_steps)
     federation = Federation(build, points(0, 4), make=slope, rate=0.5, steps=7)
     assert [adapted(federation, client)[0]["x"].item() for client in (0, 1)] == weights
-    assert adapted(federation, 0)[1].steps == num_steps  # whatever the round's number is
+    assert adapted(federation, 0)[1].steps == num_steps  # regardless of the round's number
 
 
 def test_fine_tuning_starts_from_the_private_tensors() -> None:
@@ -42,7 +42,7 @@ def test_fine_tuning_starts_from_the_private_tensors() -> None:
     assert [adapted(federation, client)[0]["x"].item() for client in (0, 1)] == [0.5, 3.625]  # from 1 and 3.25
 
 
-def test_the_steps_are_those_it_is_given() -> None:
+def test_adaptation_uses_the_given_steps() -> None:
     adapt = adaptation(lambda local, ctx: (0.5, torch.full((1,), 3.0), 0.25), num_steps=2)
 
     def build(layout: object) -> object:

@@ -26,12 +26,12 @@ def four(when: int = 2, **options: object) -> Federation:
 
 
 def weights(federation: Federation) -> list[float]:
-    """The weight of each cluster's model."""
+    """Return the weight of each cluster's model."""
     return [federation.state[f"{cluster}.x"].item() for cluster in (0, 1)]
 
 
 def personal(federation: Federation, client: int) -> float:
-    """The weight with which a client's own accuracy is measured."""
+    """Return the weight used for a client's user accuracy."""
     algorithm, variables = federation.clients.algorithm, federation.clients.network.variables
     assert algorithm.personal is not None
     model = algorithm.model(federation.state, variables)
@@ -56,21 +56,24 @@ def test_two_groups_by_hand(engine: str) -> None:
     assert weights(federation) == pytest.approx([0.25, 3.5], abs=1e-12)
 
 
-def test_what_is_evaluated() -> None:
+def test_evaluated_models() -> None:
     federation = four().rounds(1)
     assert [personal(federation, client) for client in range(4)] == [1.65625] * 4
     federation.round()
-    assert [personal(federation, client) for client in range(4)] == [0.6015625, 3.0390625] * 2  # UA: each its cluster's
+    assert [personal(federation, client) for client in range(4)] == [
+        0.6015625,
+        3.0390625,
+    ] * 2  # UA: each client's cluster model
     assert federation.weight() == (0.6015625 + 3.0390625) / 2  # CA: the mean over clients
 
 
-def test_the_global_model_weighs_clusters_by_their_clients() -> None:
+def test_the_global_model_weights_clusters_by_clients() -> None:
     federation = Federation(clustered(FedAvg().build, 2, when=1), points(0, 0, 0, 4), **HALF).rounds(1)
     assert weights(federation) == [0.25, 3.25]
     assert federation.weight() == 1  # (3*0.25 + 3.25)/4
 
 
-def test_the_division_wants_all_that_are_available() -> None:
+def test_the_split_asks_all_available_clients() -> None:
     federation = four(when=2)
     asks_all = federation.clients.algorithm.asks_all
     assert [asks_all(federation.state, round) for round in (1, 2, 3)] == [False, True, True]
@@ -78,13 +81,13 @@ def test_the_division_wants_all_that_are_available() -> None:
     assert not asks_all(federation.state, 3)
 
 
-def test_clusters_with_nobody_in_the_cohort_stay() -> None:
+def test_clusters_without_clients_in_the_cohort_stay_unchanged() -> None:
     federation = four(when=1).rounds(1)
     federation.round(cohort=(1,))
     assert weights(federation) == [0.4375, 3 - 0.125 / 4]
 
 
-def test_clients_weigh_by_their_samples_within_a_cluster(crowd: Callable[..., Handmade]) -> None:
+def test_clients_are_weighted_by_samples_within_a_cluster(crowd: Callable[..., Handmade]) -> None:
     clients = crowd((0, 1), (3, 1), (0.5, 3), (4, 3))
     federation = Federation(clustered(FedAvg().build, 2, when=1), clients, **HALF).rounds(1)
     # means of the b 1.5/4 and 15/4: 0.375 + 0.625/4 and 3.75 - 2.75/4
@@ -98,7 +101,7 @@ def test_a_robust_mean_stays_robust() -> None:
     assert weights(federation) == [0.0625, 3.8125]
 
 
-def test_an_optimiser_of_its_own() -> None:
+def test_every_cluster_has_its_own_server_optimiser() -> None:
     build = clustered(FedOpt(optimiser="sgdm", beta=0.5).build, 2, when=1)
     federation = Federation(build, points(0, 4), **HALF).rounds(1)
     # q = 0.75 and -2.25, m = q/2 and x -= m
@@ -106,7 +109,7 @@ def test_an_optimiser_of_its_own() -> None:
     assert [federation.state[f"{cluster}.m"].item() for cluster in (0, 1)] == [0.375, -1.125]
 
 
-def test_the_variate_of_a_cluster_is_the_mean_of_its_clients() -> None:
+def test_the_control_variate_of_a_cluster_is_the_mean_of_its_clients() -> None:
     federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 3, 0.5, 4), **HALF)
     for cohort in ((0, 1, 2, 3), (0, 1), (2, 3), (0, 1, 2, 3)):
         federation.round(cohort)
@@ -121,22 +124,26 @@ def test_the_variate_of_a_cluster_is_the_mean_of_its_clients() -> None:
 
 
 @pytest.mark.parametrize("engine", ["loop", "wire", "block"])
-def test_clients_unavailable_at_the_division_are_placed_when_first_asked(engine: str) -> None:
+def test_clients_unavailable_at_the_split_are_assigned_when_first_asked(engine: str) -> None:
     federation = four(when=1, engine=engine)
     outcome = federation.round(cohort=(0, 1))
-    assert [reply.ids for reply in outcome.replies] == [(0, 1), (0,), (1,)]  # train, and each learns its cluster
+    assert [reply.ids for reply in outcome.replies] == [
+        (0, 1),
+        (0,),
+        (1,),
+    ]  # training, then each client receives its cluster
     assert federation.state["members"].tolist() == [0, 1, UNKNOWN, UNKNOWN]
     assert weights(federation) == [0.25, 2.5]  # 1/4, 3 - 2/4
-    assert federation.weight() == (0.25 + 2.5) / 2  # clients that are not placed have no weight
-    assert personal(federation, 3) == (0.25 + 2.5) / 2  # until then they have the mean of all clusters' models
+    assert federation.weight() == (0.25 + 2.5) / 2  # unassigned clients have no weight
+    assert personal(federation, 3) == (0.25 + 2.5) / 2  # unassigned clients use the mean of all clusters' models
     outcome = federation.round(cohort=(0, 3))
-    # from 1, where the division began, client 3 moves up as cluster 1 did; then both train with their clusters
+    # from 1, the model before the split, client 3 moves up like cluster 1; then both train with their clusters
     assert [reply.ids for reply in outcome.replies] == [(3,), (3,), (0,), (3,)]
     assert federation.state["members"].tolist() == [0, 1, UNKNOWN, 1]
     assert weights(federation) == [0.0625, 4 - 1.5 / 4]
     assert personal(federation, 3) == 4 - 1.5 / 4
     federation.round(cohort=(2,))
-    # from 0.0625 it moves up, as cluster 1 does; but from 1, where all were divided, it moves down as cluster 0
+    # from 0.0625 it would move up like cluster 1, but from 1, the model before the split, it moves down like cluster 0
     assert federation.state["members"].tolist() == [0, 1, 0, 1]
     assert weights(federation)[0] == 0.5 - 0.4375 / 4
 
@@ -151,7 +158,7 @@ def test_a_client_that_does_not_answer_stays_unknown() -> None:
     assert federation.state["members"].tolist() == [0, 1, UNKNOWN, UNKNOWN]
 
 
-def test_finding_a_cluster_changes_nothing_that_a_client_keeps() -> None:
+def test_assignment_to_a_cluster_does_not_change_kept_state() -> None:
     federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 3, 0.5, 4), **HALF)
     federation.round(cohort=(0, 1))
     federation.engine = Losing(federation.engine, lambda work, info: {3} if work == "train" else set())
@@ -160,12 +167,12 @@ def test_finding_a_cluster_changes_nothing_that_a_client_keeps() -> None:
     assert (kept["cluster"].item(), kept["kept.c_i"].item()) == (1, 0)
 
 
-def test_a_client_that_misses_its_cluster_is_told_in_its_next_round() -> None:
-    """Until then its own accuracy is that of all clusters' mean: it has no cluster that it knows of."""
+def test_a_client_that_missed_its_cluster_learns_it_in_its_next_round() -> None:
+    """Until then its user accuracy uses the mean of all clusters, because it does not know its own."""
     federation = four(when=1)
     usual = federation.engine
     federation.engine = Losing(usual, lambda work, info: {1, 3} if work == "join" else set())
-    assert not federation.round().void  # nobody of cluster 1 has heard of it
+    assert not federation.round().void  # no client of cluster 1 has received its number
     assert federation.state["members"].tolist() == [0, 1, 0, 1]
     assert federation.state["told"].tolist() == [1, 0, 1, 0]
     assert [personal(federation, client) for client in range(4)] == [weights(federation)[0], federation.weight()] * 2
@@ -177,8 +184,8 @@ def test_a_client_that_misses_its_cluster_is_told_in_its_next_round() -> None:
     assert [reply.ids for reply in federation.round().replies] == [(0, 2), (1, 3)]  # all know
 
 
-def test_a_division_of_which_nobody_hears_counts() -> None:
-    """What was trained is not lost; the clients hear of their clusters in the next round."""
+def test_a_split_counts_even_if_no_client_receives_its_cluster() -> None:
+    """The training is not lost; clients receive their clusters in the next round."""
     federation = four(when=1)
     usual = federation.engine
     federation.engine = Losing(usual, lambda work, info: {0, 1, 2, 3} if work == "join" else set())
@@ -193,7 +200,7 @@ def test_a_division_of_which_nobody_hears_counts() -> None:
 # ---------------------------------------------------------------- clients that join
 
 
-def test_who_joins_is_placed_when_it_is_first_asked() -> None:
+def test_a_client_that_joins_is_assigned_when_first_asked() -> None:
     federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 3, 0.5, 4, 4), num_clients=4, **HALF)
     federation.round()
     # c_i = x - y = 3/4 of 1 - b: 0.75, -1.5, 0.375, -2.25
@@ -204,7 +211,7 @@ def test_who_joins_is_placed_when_it_is_first_asked() -> None:
     for cohort in ((0, 1), (2, 3, 4), (0, 1, 4), (0, 1, 2, 3, 4)):
         federation.round(cohort)
         members = federation.state["members"].tolist()
-        assert members[4] == (1 if 4 in cohort else UNKNOWN)  # it pulls up, as cluster 1 does
+        assert members[4] == (1 if 4 in cohort else UNKNOWN)  # it pulls up like cluster 1
         own = [federation.clients.kept.read(client)["kept.c_i"].item() for client in range(5)]
         found = [federation.state[f"{cluster}.c"].item() for cluster in (0, 1)]
         means = [(own[0] + own[2]) / 2, sum(own[i] for i in range(5) if members[i] == 1) / members.count(1)]
@@ -213,25 +220,25 @@ def test_who_joins_is_placed_when_it_is_first_asked() -> None:
     assert weights(federation) == pytest.approx([0.25, 11 / 3], abs=1e-9)  # means of 0 and 0.5, of 3, 4 and 4
 
 
-def test_clients_that_join_before_the_division_are_divided_with_the_others() -> None:
+def test_clients_that_join_before_the_split_are_split_with_the_others() -> None:
     federation = four(when=2, num_clients=1).rounds(1).grow(4)
     assert federation.state["members"].tolist() == [0]
     federation.round()
-    assert federation.state["members"].tolist() == [0, 1, 1, 1]  # client 0 alone has reached 1/4: all others pull up
+    assert federation.state["members"].tolist() == [0, 1, 1, 1]  # only client 0 has reached 1/4: all others pull up
 
 
-def test_before_the_division_the_first_cluster_grows_by_all() -> None:
+def test_before_the_split_all_new_clients_join_the_first_cluster() -> None:
     federation = Federation(clustered(Scaffold().build, 2, when=1), points(0, 4), **HALF)
     before = federation.state | {"0.c": torch.tensor([6.0]), "1.c": torch.tensor([6.0])}
     after = federation.clients.algorithm.grow(before, 2, 3)
     assert [after[name].tolist() for name in ("members", "0.c", "1.c")] == [[0], [4], [6]]
 
 
-# ---------------------------------------------------------------- before the division
+# ---------------------------------------------------------------- before the split
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavg_adam", "fedgbo", "fedopt", "mtfl(fedavg_adam, bn)"])
-def test_before_the_division_it_is_the_inner_algorithm(name: str) -> None:
+def test_before_the_split_it_equals_the_inner_algorithm(name: str) -> None:
     wrapped = Federation(clustered(BUILDS[name], 2, when=4), mixed(), dtype=torch.float32)
     plain = Federation(BUILDS[name], mixed(), dtype=torch.float32)
     for cohort in ((0, 1, 2, 3), (1, 3), (0, 2)):
@@ -250,7 +257,7 @@ def same(one: Tree, other: Tree) -> None:
         assert torch.equal(value, other[key]), key
 
 
-def test_a_division_that_nobody_answered_is_made_up_for() -> None:
+def test_a_split_without_answers_is_repeated() -> None:
     federation = four(when=2).rounds(1)
     later = federation.info._replace(round=5)
     exchange = first_exchange(federation.clients.algorithm, federation.state, later)
@@ -258,7 +265,7 @@ def test_a_division_that_nobody_answered_is_made_up_for() -> None:
     assert exchange.reduce is Collect
 
 
-def test_too_few_for_a_division_train_undivided() -> None:
+def test_too_few_clients_for_a_split_train_together() -> None:
     federation = four(when=1)
     federation.round(cohort=(2,))
     assert federation.state["members"].tolist() == [0]
@@ -267,8 +274,8 @@ def test_too_few_for_a_division_train_undivided() -> None:
     assert federation.state["members"].tolist() == [0, 1, 0, 1]  # b = 0 and 0.5 are below, 3 and 4 above
 
 
-def test_too_few_answers_for_a_division_are_no_error() -> None:
-    """On a network all may be asked, and all but one be late."""
+def test_too_few_answers_for_a_split_are_not_an_error() -> None:
+    """On a network, all clients may be asked and all but one be late."""
     federation = four(when=1)
     federation.engine = Losing(federation.engine, lambda work, info: {0, 1, 3} if info.round == 1 else set())
     federation.round()
@@ -277,7 +284,7 @@ def test_too_few_answers_for_a_division_are_no_error() -> None:
     assert federation.state["members"].tolist() == [0, 1, 0, 1]
 
 
-# ---------------------------------------------------------------- what it cannot do
+# ---------------------------------------------------------------- limitations
 
 
 def test_more_clusters_than_clients() -> None:
@@ -286,18 +293,18 @@ def test_more_clusters_than_clients() -> None:
         federation.round()
 
 
-def test_several_exchanges_a_round_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"cluster: works with one exchange a round; .* train, pull, push, renew"):
+def test_algorithms_with_several_exchanges_per_round_are_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"cluster: needs one exchange per round; .* train, pull, push, renew"):
         Federation(clustered(BUILDS["dynavg"], 2, when=1), mixed())
 
 
-def test_a_sum_over_all_clients_cannot_be_divided_later() -> None:
-    """With the mean of all variates for that of its own, each cluster would stop near where all had been."""
-    with pytest.raises(ConfigError, match=r"cluster\.round: expected 1, since the 'c' .* is a sum over all.*, got 2"):
+def test_a_sum_over_all_clients_cannot_be_split_later() -> None:
+    """With the mean of all control variates in place of its own, a cluster would stop near the common minimum."""
+    with pytest.raises(ConfigError, match=r"cluster\.round: expected 1, because 'c' .* is a sum over all.*, got 2"):
         Federation(clustered(Scaffold().build, 2, when=2), mixed())
 
 
-def test_without_uploads_there_is_nothing_to_compare() -> None:
+def test_clustering_needs_uploads() -> None:
     federation = Federation(clustered(Independent().build, 2, when=1), points(0, 4), **HALF)
-    with pytest.raises(ConfigError, match="this algorithm uploads no model"):
+    with pytest.raises(ConfigError, match="this algorithm uploads none"):
         federation.round()

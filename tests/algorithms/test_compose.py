@@ -1,4 +1,4 @@
-"""What a configuration says about an algorithm, put together. On `points` two steps at rate 1/2 quarter a distance."""
+"""Composition of an algorithm from a configuration. On `points`, two steps at rate 1/2 quarter a distance."""
 
 import pytest
 import torch
@@ -19,14 +19,14 @@ HALF = {"make": slope, "rate": 0.5, "steps": 2}
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=tag)
-def test_nothing_is_changed_unasked(kind: type[TrainingOptions]) -> None:
-    """But what the names say: FedMAX has a penalty, FedProx a pull that costs 3 for each parameter."""
+def test_defaults_do_not_wrap_the_algorithm(kind: type[TrainingOptions]) -> None:
+    """Except where the name implies it: FedMAX has a penalty, FedProx a proximal term of 3 FLOPs per parameter."""
     plain, found = (build(Layout(())).works["train"] for build in (kind().build, trained(kind())))
     assert (found.penalty is not None) == (kind is FedMax)
     assert found.flops_per_param - plain.flops_per_param == (3 if kind is FedProx else 0)
 
 
-def test_momentum_gathers_the_pulls() -> None:
+def test_momentum_includes_weight_decay_and_prox() -> None:
     options = FedAvg(momentum=0.5, weight_decay=1.0, prox=0.5)
     federation = Federation(trained(options), points(0), make=slope, rate=0.25, steps=2)
     federation.round()
@@ -35,7 +35,7 @@ def test_momentum_gathers_the_pulls() -> None:
     assert federation.weight() == 0.0625
 
 
-def test_the_mean_unless_told() -> None:
+def test_the_default_reducer_is_the_mean() -> None:
     mean = Federation(compose(FedAvg(), ByMean()), points(0, 4, 100), **HALF).rounds(1)
     median = Federation(compose(FedAvg(), ByMedian()), points(0, 4, 100), **HALF).rounds(1)
     assert mean.weight() == pytest.approx((0.25 + 3.25 + 75.25) / 3, abs=1e-13)
@@ -49,7 +49,7 @@ def test_private_tensors() -> None:
     assert [federation.clients.kept.read(client)["own.x"].item() for client in (0, 1)] == [0.25, 3.25]
 
 
-def test_a_codec_sees_shared_tensors_only() -> None:
+def test_a_codec_only_sees_shared_tensors() -> None:
     codec = CodecOptions(up=["fp16"])
     build = compose(FedAvg(), ByMean(), personal=Personal(private="bn"), codec=codec)
     federation = Federation(build, mixed(), make=normed, dtype=torch.float32)
@@ -73,14 +73,14 @@ def test_fine_tuning() -> None:
     assert adapt.num_steps == 3
 
 
-def test_an_algorithm_that_adapts_itself_goes_on_doing_so() -> None:
+def test_an_algorithm_keeps_its_own_adaptation() -> None:
     adapt = compose(PerFedAvg(), ByMean())(Layout(())).adapt
     assert adapt is not None
     assert adapt.num_steps == 1
 
 
-def test_what_does_not_go_together() -> None:
-    with pytest.raises(ConfigError, match="personal: works with one exchange a round"):
+def test_invalid_combinations_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="personal: needs one exchange per round"):
         compose(DynAvg(), ByMean(), personal=Personal(private="none"))(Layout(()))
-    with pytest.raises(ConfigError, match="cluster: works with one exchange a round"):
+    with pytest.raises(ConfigError, match="cluster: needs one exchange per round"):
         compose(DynAvg(), ByMean(), cluster=Cluster())(Layout(()))

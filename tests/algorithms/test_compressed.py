@@ -49,9 +49,9 @@ def assert_weights(federation: Federation, *expected: float) -> None:
 # ---------------------------------------------------------------- by hand
 
 
-def test_what_is_not_sent_is_unchanged() -> None:
+def test_values_that_are_not_sent_are_unchanged() -> None:
     federation = Federation(chain(FedAvg().build, "sparsify(0.5)"), crossed(), make=pair, rate=0.1, steps=1)
-    federation.round()  # gradients (2, 1) and (1, 2): of each client the larger change, -0.2, travels
+    federation.round()  # gradients (2, 1) and (1, 2): each client's larger change, -0.2, is sent
     assert_weights(federation, 0.9, 0.9)
     federation.round()  # error 0.7: -0.14
     assert_weights(federation, 0.83, 0.83)
@@ -66,14 +66,14 @@ def test_error_feedback_by_hand(engine: str) -> None:
     residuals = [federation.clients.kept.read(client)["residual.y"].tolist() for client in (0, 1)]
     np.testing.assert_allclose(residuals, [(0, -0.1), (-0.1, 0)], **FAIR)
     federation.round()
-    # changes (-0.14, -0.07) and (-0.07, -0.14); with what was left (-0.14, -0.17) and (-0.17, -0.14): -0.17 travels
+    # changes (-0.14, -0.07) and (-0.07, -0.14); with residuals (-0.14, -0.17) and (-0.17, -0.14): -0.17 is sent
     assert_weights(federation, 0.9 - 0.17 / 2, 0.9 - 0.17 / 2)
     residuals = [federation.clients.kept.read(client)["residual.y"].tolist() for client in (0, 1)]
     np.testing.assert_allclose(residuals, [(-0.14, 0), (0, -0.14)], **FAIR)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_clients_work_from_what_they_were_sent(engine: str) -> None:
+def test_clients_start_from_the_decoded_download(engine: str) -> None:
     build = compressed(FedAvg().build, None, None, parse_chain(["fp16"]))
     federation = Federation(build, crossed(), engine, make=pair, rate=0.1, steps=1)
     federation.state["x"] = torch.tensor([1, 1 / 3], dtype=torch.float64)
@@ -92,7 +92,7 @@ def test_scaffold_has_two_changes_and_two_residuals() -> None:
     assert all(kept[name].count_nonzero() > 0 for name in kept)
 
 
-def test_flags_have_no_stream_and_models_do() -> None:
+def test_only_models_are_encoded_as_streams() -> None:
     """Dynamic averaging: only `pull` uploads parameters."""
     build = chain(DynAvg(delta=0).build, "fp16")
     plain, halves = (Federation(b, mixed(), rate=0.1) for b in (DynAvg(delta=0).build, build))
@@ -102,7 +102,7 @@ def test_flags_have_no_stream_and_models_do() -> None:
     torch.testing.assert_close(halves.state["x"], plain.state["x"], rtol=2e-3, atol=2e-3)
 
 
-def test_an_algorithm_that_compresses_itself_is_left_alone() -> None:
+def test_an_algorithm_with_its_own_codec_is_rejected() -> None:
     layout = Layout.of(normed())
     with pytest.raises(ConfigError, match="compresses its uploads itself"):
         coded(CeFedAvg().build, "sparse")(layout)
@@ -114,17 +114,17 @@ def test_an_algorithm_that_compresses_itself_is_left_alone() -> None:
 def test_sparse_moments_and_downloads_are_refused() -> None:
     sparse = parse_chain(["sparsify(0.5)"])
     for chains in ((None, sparse, None), (None, None, sparse)):
-        with pytest.raises(ConfigError, match="moments and down take a quantiser alone"):
+        with pytest.raises(ConfigError, match="moments and down accept only a quantiser"):
             compressed(FedAvg().build, *chains)
 
 
-def test_bytes_are_those_expected() -> None:
+def test_bytes_equal_the_expected_bits() -> None:
     up = parse_chain(["sparsify(0.9)", "uniq", "golomb"])
     make = lambda: nn.Linear(8 * 50, 30)  # noqa: E731
     federation = Federation(compressed(FedAvg().build, up, None, None), mixed(features=400, classes=30), make=make)
     bytes_up = federation.round().replies[0].costs.bytes_up
     assert up is not None
-    # beside the stream, a message has a head of 192 bytes, padding below 64 and a checksum of 4
+    # in addition to the stream, a message has a head of 192 bytes, padding below 64 and a checksum of 4
     stream = expected_bits(up, federation.clients.network.layout) / 8
     assert ((bytes_up > 0.95 * stream) & (bytes_up < 1.02 * stream + 260)).all()
 
@@ -134,14 +134,14 @@ def test_bytes_are_those_expected() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("inner", ["Scaffold", "FedAvgAdam"])
-def test_wire_is_loop_bit_for_bit(inner: str, codec: str) -> None:
+def test_wire_equals_loop_bit_for_bit(inner: str, codec: str) -> None:
     loop, wire = (Federation(coded(INNER[inner], codec), mixed(), engine).rounds(2) for engine in ("loop", "wire"))
     assert_same(loop.everything(), wire.everything())
 
 
 @pytest.mark.parametrize("codec", ["sparse", "full", "down", "feedback, full"])
 @pytest.mark.parametrize("inner", ["FedAvg", "Scaffold"])
-def test_block_is_loop_to_a_step_of_the_quantiser(inner: str, codec: str) -> None:
+def test_block_equals_loop_up_to_a_quantisation_step(inner: str, codec: str) -> None:
     loop, block = (Federation(coded(INNER[inner], codec), mixed(), engine).rounds(2) for engine in ("loop", "block"))
     everything = block.everything()
     for name, value in loop.everything().items():
@@ -150,7 +150,7 @@ def test_block_is_loop_to_a_step_of_the_quantiser(inner: str, codec: str) -> Non
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("inner", "engine"), [("Scaffold", "loop"), ("FedAvgAdam", "wire"), ("Mimelite", "block")])
-def test_compression_inside_mtfl_is_that_outside(inner: str, engine: str, codec: str) -> None:
+def test_compression_inside_mtfl_equals_compression_outside(inner: str, engine: str, codec: str) -> None:
     private = ["1.*", "4.bias"]
     inside = Federation(mtfl(coded(INNER[inner], codec), private), mixed(), engine)
     outside = Federation(coded(mtfl(INNER[inner], private), codec), mixed(), engine)
@@ -164,11 +164,11 @@ def test_compression_inside_mtfl_is_that_outside(inner: str, engine: str, codec:
             assert_same(*kept)
 
 
-# ---------------------------------------------------------------- error feedback keeps count
+# ---------------------------------------------------------------- accounting of error feedback
 
 
 class Spy:
-    """A codec that adds up the changes it is given and those that it gives back."""
+    """A codec that sums the changes before encoding and after decoding."""
 
     def __init__(self, codec: ChainCodec) -> None:
         self.codec = codec

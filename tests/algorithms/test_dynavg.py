@@ -1,4 +1,4 @@
-"""One step at rate 1/2 brings a client half the way to its b; all start at r = x = 1."""
+"""One step at rate 1/2 moves a client half of the way to its b; all start at r = x = 1."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def dynavg(clients: Handmade, **options: object) -> Federation:
 
 
 def local(federation: Federation, name: str = "y") -> list[float]:
-    """The clients' own models, or their references."""
+    """Return the clients' own models, or their references."""
     return [federation.clients.kept.read(client)[name].item() for client in range(len(federation.clients.data.sizes))]
 
 
@@ -36,11 +36,11 @@ def server(federation: Federation) -> dict[str, float]:
 
 
 def asked(outcome: Outcome) -> list[tuple[int, ...]]:
-    """Whom each exchange of the round asked: to train, then (pulled, ...), then told the mean."""
+    """Return the clients asked in each exchange: to train, then (pulled, ...), then those that receive the mean."""
     return [reply.ids for reply in outcome.replies]
 
 
-# ---------------------------------------------------------------- when
+# ---------------------------------------------------------------- when clients communicate
 
 
 def test_delta_zero_communicates_every_round() -> None:
@@ -63,13 +63,13 @@ def test_huge_delta_never_communicates_and_clients_keep_their_work() -> None:
     assert local(federation, "r") == [1, 1]
 
 
-def test_a_distance_equal_to_delta_is_no_violation() -> None:
+def test_a_distance_equal_to_delta_is_not_a_violation() -> None:
     # client 0 reaches 3, at a squared distance of 4
     assert len(dynavg(points(5, 1, 1, 1), delta=4).round().replies) == 1
     assert len(dynavg(points(5, 1, 1, 1), delta=3.999).round().replies) > 1
 
 
-def test_checks_may_be_rarer_than_rounds() -> None:
+def test_checks_may_be_less_frequent_than_rounds() -> None:
     federation = dynavg(points(0, 4), delta=0, check_every=2)
     assert len(federation.round().replies) == 1
     assert server(federation) == {"x": 1, "r": 1, "v": 0}  # violations without a check do not count
@@ -89,8 +89,8 @@ def test_violators_whose_mean_is_near_are_averaged_alone() -> None:
     assert asked(outcome) == [(0, 1, 2, 3, 4, 5), (0, 1), (0, 1)]
     assert [reply.communicated for reply in outcome.replies] == [False, True, False]
     assert server(federation) == {"x": 1.5, "r": 1, "v": 2}
-    assert federation.weight() == 1.5  # what is evaluated: the last mean formed
-    assert local(federation) == [1.5, 1.5, 1.25, 1, 1, 1]  # the mean goes back to the two only
+    assert federation.weight() == 1.5  # the evaluated model is the last mean
+    assert local(federation) == [1.5, 1.5, 1.25, 1, 1, 1]  # only the two receive the mean
     assert local(federation, "r") == [1] * 6
 
 
@@ -107,7 +107,7 @@ def test_the_mean_is_weighted(crowd: Callable[..., Handmade]) -> None:
 # ---------------------------------------------------------------- growth
 
 
-def test_the_set_grows_by_twice_its_size() -> None:
+def test_the_set_triples() -> None:
     # client 0 reaches 3; with two others at 1 the mean is 5/3, at a squared distance of 4/9
     federation = dynavg(points(5, *[1] * 9), delta=2)
     _, first, second, told = asked(federation.round())
@@ -118,7 +118,7 @@ def test_the_set_grows_by_twice_its_size() -> None:
     assert local(federation) == [pytest.approx(5 / 3 if client in told else 1, abs=1e-15) for client in range(10)]
 
 
-def test_the_set_goes_on_growing() -> None:
+def test_the_set_keeps_growing() -> None:
     # client 0 reaches 7; of three the mean is 3 (distance 4), of nine 15/9 (distance 4/9)
     federation = dynavg(points(13, *[1] * 19), delta=2)
     _, *pulled, told = asked(federation.round())
@@ -127,7 +127,7 @@ def test_the_set_goes_on_growing() -> None:
     assert server(federation) == pytest.approx({"x": 15 / 9, "r": 1, "v": 1}, abs=1e-15)
 
 
-def test_half_of_all_is_full() -> None:
+def test_reaching_half_of_all_clients_synchronises_all() -> None:
     # one and two others are half of six: the rest is pulled with them, though v = 1
     federation = dynavg(points(5, *[1] * 5), delta=2)
     _, first, second, told = asked(federation.round())
@@ -137,7 +137,7 @@ def test_half_of_all_is_full() -> None:
     assert local(federation) == local(federation, "r") == pytest.approx([8 / 6] * 6, abs=1e-15)
 
 
-def test_who_is_asked_depends_on_seed_and_round_only() -> None:
+def test_the_clients_asked_depend_only_on_seed_and_round() -> None:
     def grown(seed: int) -> tuple[int, ...]:
         federation = dynavg(points(5, *[1] * 14), delta=2)
         federation.info = federation.info._replace(seed=seed)
@@ -150,7 +150,7 @@ def test_who_is_asked_depends_on_seed_and_round_only() -> None:
 # ---------------------------------------------------------------- violations add up
 
 
-def test_as_many_violations_as_clients_force_a_full_synchronisation() -> None:
+def test_n_violations_of_n_clients_force_a_full_synchronisation() -> None:
     # every round -3 and 5 reach -1 and 3 and are set back to their mean 1: two violations
     federation = dynavg(points(-3, 5, 1.5, 1, 1, 1), delta=2)
     for violations in (2, 4):
@@ -164,7 +164,7 @@ def test_as_many_violations_as_clients_force_a_full_synchronisation() -> None:
     assert local(federation) == local(federation, "r") == pytest.approx([mean] * 6, abs=1e-15)
 
 
-def test_more_violations_than_clients_force_one_too() -> None:
+def test_more_violations_than_clients_force_a_full_synchronisation() -> None:
     # two a round, five clients: 2, 4, then 6 >= 5
     federation = dynavg(points(-3, 5, 1, 1, 1), delta=2).rounds(2)
     assert server(federation)["v"] == 4
@@ -172,7 +172,7 @@ def test_more_violations_than_clients_force_one_too() -> None:
     assert server(federation) == pytest.approx({"x": 1, "r": 1, "v": 0}, abs=1e-15)
 
 
-def test_after_it_distances_are_those_from_the_new_reference() -> None:
+def test_after_a_synchronisation_distances_use_the_new_reference() -> None:
     federation = dynavg(points(4, 6), delta=2.5)
     federation.round()
     # 2.5 and 3.5 are 2.25 and 6.25 away: one violator alone is half of two, so both are averaged
@@ -191,8 +191,8 @@ def test_users_have_their_local_models() -> None:
     assert [variables["x"].item() for variables in own] == [0.5, 2.5]
 
 
-def test_a_cohort_in_which_all_speak_up_is_synchronised() -> None:
-    """With fewer violations than clients, and nobody left to ask."""
+def test_a_cohort_of_violators_is_synchronised() -> None:
+    """With fewer violations than clients, and no other client to ask."""
     federation = dynavg(points(0, 4, 1, 1, 1), delta=0)
     outcome = federation.round(cohort=(0, 1))
     assert not outcome.void
@@ -206,11 +206,11 @@ def test_whole_models_are_not_made_sparse() -> None:
         Federation(build, points(0, 4), **STEP)
 
 
-# ---------------------------------------------------------------- clients that are not there
+# ---------------------------------------------------------------- unavailable clients
 
 
-def test_pulls_that_are_not_answered_do_not_go_on_for_ever() -> None:
-    """Six of ten reach 9, of whom one answers; of the others two do, which is never half of all."""
+def test_unanswered_pulls_terminate() -> None:
+    """Six of ten clients reach 9, and one of them answers; two of the others do, which is never half of all."""
     federation = dynavg(points(*[17] * 6, *[1] * 4), delta=0.1)
     others = generator(federation.info.seed, "augment", round=1).permutation(range(6, 10)).tolist()
     answering = {0, others[0], others[2]}  # the set grows by two, then by the two that are left: one of each answers
@@ -218,21 +218,21 @@ def test_pulls_that_are_not_answered_do_not_go_on_for_ever() -> None:
         federation.engine, lambda work, info: set(range(10)) - answering if work == "pull" else set()
     )
     assert [len(ids) for ids in asked(federation.round())] == [10, 1, 1, 1, 3]
-    # all were asked, so the mean of the three that answered is the new reference: (9 + 1 + 1)/3
+    # all were asked, so the mean of the three answers is the new reference: (9 + 1 + 1)/3
     assert server(federation) == pytest.approx({"x": 11 / 3, "r": 11 / 3, "v": 0})
 
 
 def test_violators_that_do_not_answer_are_counted_until_all_are_asked() -> None:
-    """One of three speaks up in each round and is never heard: with the third violation all are synchronised."""
+    """One of three violates in each round and never answers: after the third violation all are synchronised."""
     federation = dynavg(points(17, 1, 1), delta=0.1)
     federation.engine = Losing(federation.engine, lambda work, info: {0} if work == "pull" else set())
     outcomes = [federation.round() for _ in range(3)]
     assert not any(outcome.void for outcome in outcomes)
     assert [[len(ids) for ids in asked(outcome)] for outcome in outcomes] == [[3, 0], [3, 0], [3, 2, 2]]
-    assert local(federation) == [15, 1, 1]  # nobody loses what it has learned: 1, 9, 13, 15
+    assert local(federation) == [15, 1, 1]  # no client loses its progress: 1, 9, 13, 15
 
 
-def test_a_mean_that_nobody_hears_is_the_servers_all_the_same() -> None:
+def test_the_server_keeps_a_mean_that_no_client_receives() -> None:
     federation = dynavg(points(0, 4), delta=0)
     federation.engine = Losing(federation.engine, lambda work, info: {0, 1} if work == "renew" else set())
     assert not federation.round().void
@@ -240,7 +240,7 @@ def test_a_mean_that_nobody_hears_is_the_servers_all_the_same() -> None:
     assert local(federation) == [0.5, 2.5]
 
 
-def test_who_is_not_in_the_cohort_keeps_its_model_and_reference() -> None:
+def test_clients_outside_the_cohort_keep_their_model_and_reference() -> None:
     federation = dynavg(points(0, 4, 8), delta=0)
     federation.round((0, 1))
     assert local(federation) == local(federation, "r") == [1.5, 1.5, 1]
@@ -252,7 +252,7 @@ def test_who_is_not_in_the_cohort_keeps_its_model_and_reference() -> None:
 
 
 def charged(outcome: Outcome) -> list[list[int]]:
-    """The clients that each exchange is charged for."""
+    """Return the clients charged in each exchange."""
     return [
         [client for client, size in zip(reply.ids, reply.costs.bytes_up, strict=True) if size]
         for reply in outcome.replies
@@ -267,19 +267,19 @@ def test_a_client_without_a_violation_is_not_charged(engine: str) -> None:
     assert charged(outcome) == [[0, 1]] * 3
     costs = outcome.replies[0].costs
     assert np.array_equal(costs.bytes_down > 0, costs.bytes_up > 0)
-    assert costs.steps.tolist() == [1] * 6  # they have worked
+    assert costs.steps.tolist() == [1] * 6  # they did train
     record = Ledger().charge(outcome.replies, Spent())
     assert record["messages"] == 12  # a request and an answer of two clients, in three exchanges
 
 
-def test_between_checks_nobody_is_charged() -> None:
+def test_between_checks_no_client_is_charged() -> None:
     federation = dynavg(points(0, 4), delta=0, check_every=2)
     assert charged(federation.round()) == [[]]
     assert charged(federation.round()) == [[0, 1]] * 3
 
 
-def test_silence_takes_no_time_on_the_air() -> None:
-    """One minibatch of 0.017 s and nothing else."""
+def test_silence_takes_no_airtime() -> None:
+    """The round takes one minibatch of 0.017 s."""
     federation = dynavg(points(5, 1, 1, 1), delta=2)
     (train, *_) = federation.round().replies
     world = SimulatedWorld(FixedClock(), Uniform(), 4, 1, 7, lambda ids: (ids, ids), 100)
@@ -292,7 +292,7 @@ def test_silence_takes_no_time_on_the_air() -> None:
 # ---------------------------------------------------------------- optimisers
 
 
-def test_statistics_of_an_optimiser_are_the_clients_own() -> None:
+def test_optimiser_statistics_stay_on_the_client() -> None:
     federation = dynavg(points(0, 4), delta=0, optimiser="sgdm", beta=0.5).rounds(2)
     # m = 0.5 and -1.5, y = 0.75 and 1.75, mean 1.25; then gradients 1.25 and -2.75: m = 0.875 and -2.125
     assert local(federation, "m") == [0.875, -2.125]

@@ -1,6 +1,6 @@
-"""Who talks in which epoch, by losses that are given, and what becomes of models, by real training.
+"""The epochs in which clients talk, for given losses, and the resulting models, with real training.
 
-With losses 0, 1, 2 of clients 0, 1, 2: q' = 0, 1/2, 1. Of R epochs left they talk in E_k = 1, ceil(R/2), R.
+With losses 0, 1, 2 of clients 0, 1, 2: q' = 0, 1/2, 1. Of R remaining epochs they talk in E_k = 1, ceil(R/2), R.
 """
 
 import math
@@ -18,7 +18,7 @@ Loss = Callable[[int, int], float]
 
 
 def play(rounds: int, loss: Loss, cohort: Callable[[int], Sequence[int]] = lambda t: EVERYONE, **options: object):
-    """A federation of three after so many rounds, and the talkers of each."""
+    """Return a federation of three clients after `rounds` rounds, and the clients that talked in each round."""
     federation = Federation(DynAvgLoss(**options).build, points(*EVERYONE), make=slope)
     federation.engine = scripted = Scripted(loss)
     for t in range(1, rounds + 1):
@@ -30,10 +30,10 @@ def constant(t: int, client: int) -> float:
     return float(client)
 
 
-def test_the_higher_the_loss_the_more_often() -> None:
+def test_a_higher_loss_means_more_talks() -> None:
     _, talked = play(6, constant, epochs=6)
     assert talked == [
-        [0, 1, 2],  # nothing is known: all alike
+        [0, 1, 2],  # no losses are known yet
         [2],  # R = 5, E_k = 1, 3, 5, every 5, 2, 1 epochs; last talks 1, 1, 1
         [1, 2],  # R = 4, E_k = 1, 2, 4, every 4, 2, 1; last 1, 1, 2
         [0, 2],  # R = 3, E_k = 1, 2, 3, every 3, 2, 1; last 1, 3, 3
@@ -42,7 +42,7 @@ def test_the_higher_the_loss_the_more_often() -> None:
     ]
 
 
-def test_losses_count_from_the_moment_they_are_reported() -> None:
+def test_losses_count_from_the_time_they_are_reported() -> None:
     # client 2 reports 0 from epoch 2 on, client 0 reports 3 from epoch 2 on, but does not talk before epoch 4
     def changing(t: int, client: int) -> float:
         return (0.0, 1.0, 2.0)[client] if t == 1 else (3.0, 1.0, 0.0)[client]
@@ -58,7 +58,7 @@ def test_losses_count_from_the_moment_they_are_reported() -> None:
     ]
 
 
-def test_equal_losses_talk_all_the_time() -> None:
+def test_clients_with_equal_losses_talk_in_every_epoch() -> None:
     _, talked = play(4, lambda t, client: 0.7, epochs=4)
     assert talked == [[0, 1, 2]] * 4
 
@@ -69,25 +69,25 @@ def test_a_frozen_plan_does_not_change() -> None:
     assert talked == [[0, 1, 2], [2], [1, 2], [2], [1, 2], [0, 1, 2]]
 
 
-def test_after_its_last_epoch_a_period_begins_anew() -> None:
-    # losses are known from the start now: R = 4, E_k = 1, 2, 4, every 4, 2, 1 epochs
+def test_a_new_period_starts_after_the_last_epoch() -> None:
+    # losses are now known from the start: R = 4, E_k = 1, 2, 4, every 4, 2, 1 epochs
     # then R = 3, E_k = 1, 2, 3, every 3, 2, 1; then R = 2, E_k = 1, 1, 2, every 2, 2, 1
     _, talked = play(8, constant, epochs=4)
     assert talked[3] == [0, 1, 2]
     assert talked[4:] == [[2], [1, 2], [0, 2], [0, 1, 2]]
 
 
-def test_a_frozen_plan_is_made_anew_in_the_next_period() -> None:
+def test_a_frozen_plan_is_renewed_in_the_next_period() -> None:
     # in the second period client 0 has the highest loss
     _, talked = play(8, lambda t, client: float(client if t <= 3 else 2 - client), epochs=4, freeze_after=1)
     assert talked[4] == [0]  # R = 4, E_k = 4, 2, 1, every 1, 2, 4
     assert talked[5] == [0, 1]
 
 
-# ---------------------------------------------------------------- clients that are not there
+# ---------------------------------------------------------------- unavailable clients
 
 
-def test_who_comes_later_talks_at_once_and_is_planned_then() -> None:
+def test_a_late_client_talks_at_once_and_is_then_planned() -> None:
     # client 0 comes in epoch 4, when the plan is frozen at R = 5 with q = ?, 1, 2: every ?, 5, 1 epochs
     def loss(t: int, client: int) -> float:
         return (1.5, 1.0, 2.0)[client]
@@ -96,12 +96,12 @@ def test_who_comes_later_talks_at_once_and_is_planned_then() -> None:
     assert talked == [[1, 2], [2], [2], [0, 2], [2], [0, 1, 2]]  # q' of client 0 is 1/2: E_k = 3, every 2 epochs
 
 
-def test_who_was_away_when_due_talks_when_it_is_back() -> None:
+def test_a_client_unavailable_when_due_talks_when_it_returns() -> None:
     _, talked = play(6, constant, lambda t: (0, 2) if t in (3, 4) else EVERYONE, epochs=6)
     assert talked[2:] == [[2], [0, 2], [1, 2], [0, 1, 2]]
 
 
-def test_who_does_not_answer_stays_due() -> None:
+def test_a_client_that_does_not_answer_stays_due() -> None:
     federation = Federation(DynAvgLoss(epochs=6).build, points(*EVERYONE), make=slope)
     scripted = Scripted(constant)
     silent = {3: (1,)}
@@ -118,20 +118,20 @@ def test_who_does_not_answer_stays_due() -> None:
     assert scripted.talked[6] == [0, 1, 2]
 
 
-def test_a_mean_that_nobody_hears_is_the_servers_all_the_same() -> None:
+def test_the_server_keeps_a_mean_that_no_client_receives() -> None:
     federation = Federation(DynAvgLoss(epochs=6).build, points(1, 1, 5), make=slope, rate=0.5, steps=1)
     federation.engine = Losing(federation.engine, lambda work, info: EVERYONE if work == "push" else ())
     assert not federation.round().void
     assert federation.weight() == pytest.approx(5 / 3)
     own = [federation.clients.kept.read(client)["y"].item() for client in EVERYONE]
-    assert own == pytest.approx([1, 1, 3])  # all go on from where they are
+    assert own == pytest.approx([1, 1, 3])  # all continue from their own models
 
 
 # ---------------------------------------------------------------- clients that join
 
 
 def joining(num_clients: int) -> tuple[Federation, Scripted]:
-    """Losses 1, 2 and 3; the first of them are there from the start."""
+    """Return a federation with losses 1, 2 and 3, of which the first `num_clients` clients have joined."""
     build = DynAvgLoss(epochs=6).build
     federation = Federation(build, points(*EVERYONE), make=slope, num_clients=num_clients)
     federation.engine = scripted = Scripted(lambda t, client: client + 1.0)
@@ -142,7 +142,7 @@ def entries(federation: Federation) -> list[list[float]]:
     return [federation.state[name].tolist() for name in ("loss", "E_k", "last")]
 
 
-def test_who_joins_is_unknown_and_talks_at_once() -> None:
+def test_a_client_that_joins_is_unknown_and_talks_at_once() -> None:
     federation, scripted = joining(2)
     federation.rounds(2)
     # R = 5, E_k = 1, 5, every 5, 1 epochs: client 0 talked in epoch 1, client 1 in epoch 2
@@ -158,13 +158,13 @@ def test_who_joins_is_unknown_and_talks_at_once() -> None:
     ]
 
 
-def test_the_entry_of_a_single_client_stays_its_own() -> None:
+def test_the_entry_of_a_single_client_is_kept_when_others_join() -> None:
     federation, _ = joining(1)
     federation.rounds(1).grow(3)
     assert entries(federation) == [[1, 0, 0], [0, 0, 0], [1, -6, -6]]
 
 
-def test_one_entry_for_all_is_one_for_more() -> None:
+def test_a_shared_entry_also_covers_new_clients() -> None:
     federation, scripted = joining(2)
     federation.grow(3)
     assert entries(federation) == [[0], [0], [-6]]
@@ -173,11 +173,11 @@ def test_one_entry_for_all_is_one_for_more() -> None:
     assert scripted.talked[1] == [0, 1, 2]
 
 
-# ---------------------------------------------------------------- what they talk about
+# ---------------------------------------------------------------- exchanged models
 
 
-def test_the_mean_is_of_those_who_talk_and_goes_back_to_them_only() -> None:
-    # a step at rate 1/2 goes half the way to b = 1, 1, 5; the losses (1 - b)^2/2 of the first epoch are 0, 0, 8
+def test_only_clients_that_talk_contribute_to_and_receive_the_mean() -> None:
+    # a step at rate 1/2 goes half of the way to b = 1, 1, 5; the losses (1 - b)^2/2 of the first epoch are 0, 0, 8
     federation = Federation(DynAvgLoss(epochs=6).build, points(1, 1, 5), make=slope, rate=0.5, steps=1)
     federation.round()
     assert federation.weight() == pytest.approx(5 / 3)
@@ -204,7 +204,7 @@ def test_notes_have_the_last_reported_loss_and_the_plan() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("loss", "expected"), [("epoch", [0, 3.5, 8, 5]), ("first", [0, 8, 8, 8])])
-def test_a_client_reports_its_mean_loss_over_the_pass_or_its_first(
+def test_a_client_reports_its_mean_loss_or_its_first_loss(
     loss: str, expected: list[float], engine: str, crowd: Callable[..., Handmade]
 ) -> None:
     """At rate 1/2 a client with b = 5 goes from 1 to 3, 4 and 4.5: its losses (w - b)^2/2 are 8, 2 and 0.5."""
@@ -213,20 +213,20 @@ def test_a_client_reports_its_mean_loss_over_the_pass_or_its_first(
     federation = Federation(build, clients, engine, make=slope, rate=0.5, epochs=1, batch_size=1)
     reply, *_ = federation.round().replies
     assert federation.state["loss"].tolist() == expected
-    assert reply.losses.tolist() == [0, 8, 8, 8]  # what is recorded as train_loss is the first step's in any case
+    assert reply.losses.tolist() == [0, 8, 8, 8]  # train_loss is always that of the first step
 
 
-def test_the_mean_loss_is_of_the_first_batch_of_each_step() -> None:
+def test_the_mean_loss_uses_the_first_batch_of_each_step() -> None:
     """Client 1 alone, in two rounds of two steps: 8 and 2, then from 4 on 0.5 and 0.125."""
     federation = Federation(DynAvgLoss(epochs=6).build, points(1, 5), make=slope, rate=0.5, steps=2)
     found = [(federation.round((1,)), federation.state["loss"].tolist())[1] for _ in range(2)]
     assert found == [[0, 5], [0, 0.3125]]
 
 
-# ---------------------------------------------------------------- the document's rule
+# ---------------------------------------------------------------- rule = "document" (Reddy 2020)
 
 
-def test_the_document_spaces_the_turns_of_those_who_talk_from_now_on() -> None:
+def test_rule_document_spaces_the_talks_of_the_clients_that_talk() -> None:
     _, talked = play(6, constant, epochs=6, rule="document")
     assert talked == [
         [0, 1, 2],
@@ -238,13 +238,13 @@ def test_the_document_spaces_the_turns_of_those_who_talk_from_now_on() -> None:
     ]
 
 
-def test_turns_of_the_document_are_spaced_over_all_epochs() -> None:
+def test_rule_document_spaces_talks_over_all_epochs() -> None:
     # Epoch 2 plans E_k = ceil(0.26*12) = 4, every ceil(12/4) = 3 epochs. Over the 11 epochs left it would be every 4.
     _, talked = play(7, lambda t, client: (0.0, 13.0, 50.0)[client], epochs=12, rule="document")
     assert talked == [[0, 1, 2], [0, 1, 2], [2], [2], [1, 2], [2], [2]]
 
 
-def test_the_document_plans_by_the_losses_of_the_talks_before() -> None:
+def test_rule_document_plans_by_the_losses_of_earlier_talks() -> None:
     _, talked = play(6, lambda t, client: float(2 - client if t == 1 else client), epochs=6, rule="document")
     assert talked == [
         [0, 1, 2],
@@ -256,36 +256,36 @@ def test_the_document_plans_by_the_losses_of_the_talks_before() -> None:
     ]
 
 
-def test_a_period_of_the_document_begins_with_all() -> None:
+def test_rule_document_starts_a_period_with_all_clients() -> None:
     # losses are known from the start of the second one: E_k = 1, 2, 4, every 4, 2, 1 epochs
     _, talked = play(8, constant, epochs=4, rule="document")
     assert talked[2:] == [[2], [0, 1, 2], [0, 1, 2], [2], [1, 2], [0, 1, 2]]
 
 
-def test_a_frozen_plan_of_the_document() -> None:
+def test_rule_document_with_a_frozen_plan() -> None:
     # E_k = 1, 5, 6 for good: every 6, 2, 1 epochs, and client 1 also in the last 5 - floor(6/2) = 2
     _, talked = play(6, lambda t, client: (0.0, 5.0, 6.0)[client], epochs=6, rule="document", freeze_after=1)
     assert talked == [[0, 1, 2], [0, 1, 2], [2], [1, 2], [1, 2], [0, 1, 2]]
 
 
-def test_who_comes_later_talks_twice_before_the_document_plans_it() -> None:
+def test_rule_document_plans_a_late_client_after_two_talks() -> None:
     _, talked = play(
         6, lambda t, client: (1.5, 1.0, 2.0)[client], lambda t: (1, 2) if t < 4 else EVERYONE, epochs=6, rule="document"
     )
     assert talked == [[1, 2], [1, 2], [2], [0, 2], [0, 2], [0, 1, 2]]
 
 
-def test_the_mean_of_the_document_goes_to_all() -> None:
+def test_rule_document_sends_the_mean_to_all() -> None:
     federation = Federation(DynAvgLoss(epochs=6, rule="document").build, points(1, 1, 5), make=slope, rate=0.5, steps=1)
     federation.rounds(2)  # losses 0, 0, 8 in the first: means 5/3 and (4/3 + 4/3 + 10/3)/3 = 2
     outcome = federation.round()
     assert [reply.ids for reply in outcome.replies] == [(0, 1, 2), (2,), (0, 1, 2)]
     own = [federation.clients.kept.read(client)["y"].item() for client in EVERYONE]
-    assert own == pytest.approx([(2 + 5) / 2] * 3)  # clients 0 and 1 lose what they have learned
+    assert own == pytest.approx([(2 + 5) / 2] * 3)  # clients 0 and 1 lose their progress
 
 
 def talks_per_epoch(num_clients: int, rule: str) -> float:
-    """Of clients with losses that are alike, as of IID data, the mean share that talks in an epoch."""
+    """Return the mean share of clients that talk in an epoch if losses are similar, as with IID data."""
     epochs = 100
     losses = 1 + 0.02 * np.random.default_rng(1).standard_normal((epochs + 1, num_clients))
     federation = Federation(DynAvgLoss(epochs=epochs, rule=rule).build, points(*range(num_clients)), make=slope)
@@ -294,8 +294,8 @@ def talks_per_epoch(num_clients: int, rule: str) -> float:
     return sum(map(len, scripted.talked.values())) / (num_clients * epochs)
 
 
-def test_only_the_documents_rule_has_the_documents_traffic() -> None:
-    """Its authors' result files have 5.3 times less traffic with 7 clients and 9.1 times less with 31."""
+def test_only_rule_document_matches_the_published_traffic() -> None:
+    """The result files of Reddy (2020) show 5.3 times less traffic with 7 clients and 9.1 times less with 31."""
     assert 5 < 1 / talks_per_epoch(7, "document") < 8
     assert 9 < 1 / talks_per_epoch(31, "document") < 14
     # with shares uniform between 0 and 1 a client talks in about half of the epochs

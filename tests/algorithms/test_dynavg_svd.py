@@ -1,4 +1,4 @@
-"""Samples along the axes have the singular values that stand there."""
+"""Samples along the axes, whose lengths are the singular values."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ EVERYONE = (0, 1, 2)
 
 
 def axes(*values: float, dimension: int = 8) -> torch.Tensor:
-    """A sample along each axis, in random order and as an image of two rows."""
+    """Return one sample per axis, in random order, as images of two rows."""
     data = torch.zeros(len(values), dimension)
     data[range(len(values)), range(len(values))] = torch.tensor(values, dtype=torch.float32)
     order = torch.randperm(len(values), generator=torch.Generator().manual_seed(0))
@@ -35,7 +35,7 @@ def q_of(data: torch.Tensor, share: float = 0.95, squared: bool = False, method:
 # ---------------------------------------------------------------- q
 
 
-def test_q_is_where_the_sum_reaches_the_share() -> None:
+def test_q_is_the_index_at_which_the_sum_reaches_the_share() -> None:
     data = axes(6, 2, 1, 1)  # sums 6, 8, 9, 10
     assert [q_of(data, share) for share in (0.5, 0.61, 0.81, 0.95, 1.0)] == [0, 1, 2, 3, 3]
 
@@ -51,20 +51,20 @@ def test_data_is_not_centred() -> None:
     assert (q_of(data), q_of(data - data.mean(0))) == (1, 0)
 
 
-def test_data_without_any_direction_has_none() -> None:
+def test_q_of_zero_data() -> None:
     assert q_of(torch.zeros(3, 8)) == 0
 
 
 def test_one_sample_has_one_direction() -> None:
-    assert q_of(torch.tensor([[3, 4]])) == 0  # integers, such as characters, are numbers too
+    assert q_of(torch.tensor([[3, 4]])) == 0  # integers, such as characters, are accepted
 
 
-# ---------------------------------------------------------------- the largest values only
+# ---------------------------------------------------------------- largest values only
 
 
 @pytest.fixture(scope="module")
 def decaying() -> torch.Tensor:
-    """60 samples of 40 numbers with singular values 1, 1/2, 1/4, ..."""
+    """Return 60 samples of 40 numbers with singular values 1, 1/2, 1/4, ..."""
     rng = torch.Generator().manual_seed(3)
     left, right = (torch.linalg.qr(torch.randn(n, 40, generator=rng, dtype=torch.float64)).Q for n in (60, 40))
     return left @ torch.diag(0.5 ** torch.arange(40.0, dtype=torch.float64)) @ right.T
@@ -85,13 +85,13 @@ def test_q_from_the_largest_values(decaying: torch.Tensor, method: Method, squar
     assert find_q(decaying, 0.7, squared, method, 8, 4) == (0 if squared else 1)
 
 
-def test_the_bound_of_a_sum_is_met_by_equal_values() -> None:
+def test_the_bound_of_the_sum_is_tight_for_equal_values() -> None:
     # of nine ones three are seen; the other six have squares of 6, and at most a sum of sqrt(6*6)
     assert find_q(torch.eye(9), 0.3, False, "truncated", 3, 1) == 2  # 3 of 9 is the first to reach 2.7
 
 
 @pytest.mark.parametrize("squared", [False, True])
-def test_too_low_a_rank_is_said(squared: bool) -> None:
+def test_a_rank_that_is_too_low_is_reported(squared: bool) -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.rank: the 3 largest .* only 33\.3% .* 95\.0%"):
         find_q(torch.eye(9), 0.95, squared, "truncated", 3, 1)
 
@@ -113,14 +113,14 @@ def test_shares_are_not_rounded_up_by_float_noise() -> None:
     assert share_out(q, q >= 0, 100).tolist() == [1, 7, 100]
 
 
-def test_all_alike_or_unknown_get_all_epochs() -> None:
+def test_equal_or_unknown_shares_get_all_epochs() -> None:
     q = torch.tensor([5, 5, 5])
     assert share_out(q, q >= 0, 10).tolist() == [10, 10, 10]
     assert share_out(torch.tensor([2, -1, 4]), torch.tensor([True, False, True]), 10).tolist() == [1, 10, 10]
 
 
 def play(q: Sequence[int], rounds: int, cohort: Callable[[int], Sequence[int]] | None = None, **options: object):
-    """A federation after so many rounds, and the talkers of each."""
+    """Return a federation after `rounds` rounds, and the clients that talked in each round."""
     federation = Federation(DynAvgSvd(**options).build, points(*q), make=slope)
     federation.engine = scripted = Scripted(q=q)
     for t in range(1, rounds + 1):
@@ -137,7 +137,7 @@ def test_talks_are_evenly_spaced() -> None:
 @settings(max_examples=40, deadline=None)
 @given(epochs=st.integers(1, 24), q=st.integers(0, 24))
 def test_epochs_of_talks(epochs: int, q: int) -> None:
-    """E_k of them, the last among them, gaps alike but for one epoch."""
+    """There are E_k of them, including the last epoch, and gaps differ by at most one epoch."""
     _, talked = play((0, q, 24), epochs, epochs=epochs)
     found = [t for t, talkers in enumerate(talked, 1) if 1 in talkers]
     assert len(found) == max(1, math.ceil(q * epochs / 24))
@@ -146,10 +146,10 @@ def test_epochs_of_talks(epochs: int, q: int) -> None:
     assert max(gaps) - min(gaps) <= 1
 
 
-# ---------------------------------------------------------------- the document's rule
+# ---------------------------------------------------------------- rule = "document" (Reddy 2020)
 
 
-def test_talks_of_the_document_begin_in_the_first_epoch_and_make_up_in_the_last() -> None:
+def test_rule_document_starts_in_the_first_epoch_and_catches_up_at_the_end() -> None:
     """E_k = 1, 4, 6, 7, 10 of ten epochs: every rho = 10, 3, 2, 2, 1 of them, and in the last E_k - floor(10/rho)."""
     _, talked = play((0, 4, 6, 7, 10), 10, epochs=10, rule="document")
     by_client = [[t for t, talkers in enumerate(talked, 1) if client in talkers] for client in range(5)]
@@ -157,13 +157,13 @@ def test_talks_of_the_document_begin_in_the_first_epoch_and_make_up_in_the_last(
         [1],
         [1, 4, 7, 10],
         [1, 3, 5, 7, 9, 10],  # 10 by equation 3.11
-        [1, 3, 5, 7, 9, 10],  # 9 and 10, of which 9 is a turn anyway
+        [1, 3, 5, 7, 9, 10],  # 9 and 10, of which 9 is due anyway
         list(range(1, 11)),
     ]
 
 
-def test_the_mean_of_the_document_goes_to_all() -> None:
-    # the inputs 1 and 3 have q = 0 each, so all talk in every epoch but those that are away
+def test_rule_document_sends_the_mean_to_all() -> None:
+    # the inputs 1 and 3 both have q = 0, so all available clients talk in every epoch
     federation = Federation(DynAvgSvd(epochs=4, rule="document").build, points(1, 5), make=slope, rate=0.5, steps=1)
     federation.engine = Losing(federation.engine, lambda work, info: (0,) if work == "pull" else ())
     outcome = federation.round()
@@ -171,22 +171,22 @@ def test_the_mean_of_the_document_goes_to_all() -> None:
     assert [federation.clients.kept.read(client)["y"].item() for client in (0, 1)] == [3, 3]
 
 
-# ---------------------------------------------------------------- clients that are not there
+# ---------------------------------------------------------------- unavailable clients
 
 
-def test_who_was_away_when_due_talks_when_it_is_back() -> None:
+def test_a_client_unavailable_when_due_talks_when_it_returns() -> None:
     _, talked = play((0, 1, 2), 6, lambda t: (0, 2) if t == 2 else EVERYONE, epochs=6)
     assert talked == [[2], [2], [1, 2], [1, 2], [2], [0, 1, 2]]
 
 
-def test_who_comes_later_is_measured_then() -> None:
+def test_a_late_client_is_measured_on_arrival() -> None:
     # without client 2 client 1 has the highest q; with it E_k = 1, 3, 6
     federation, talked = play((0, 1, 2), 6, lambda t: (0, 1) if t == 1 else EVERYONE, epochs=6)
     assert talked == [[1], [1, 2], [2], [1, 2], [2], [0, 1, 2]]
     assert federation.state["q"].tolist() == [0, 1, 2]
 
 
-def test_who_joins_is_measured_then() -> None:
+def test_a_client_that_joins_is_measured_on_arrival() -> None:
     federation = Federation(DynAvgSvd(epochs=6).build, points(*EVERYONE), make=slope, num_clients=2)
     federation.engine = scripted = Scripted(q=(0, 4, 2))
     federation.rounds(2)
@@ -196,11 +196,11 @@ def test_who_joins_is_measured_then() -> None:
     assert federation.state["last"].tolist() == [-6, 2, -6]
     federation.rounds(4)
     assert federation.state["q"].tolist() == [0, 4, 2]
-    # E_k = 1, 6, 3: client 2 is due in epochs 2, 4 and 6, and was away in the first of them
+    # E_k = 1, 6, 3: client 2 is due in epochs 2, 4 and 6, and was unavailable in the first of them
     assert [scripted.talked[t] for t in range(3, 7)] == [[1, 2], [1, 2], [1], [0, 1, 2]]
 
 
-def test_the_q_of_a_single_client_stays_its_own() -> None:
+def test_the_q_of_a_single_client_is_kept_when_others_join() -> None:
     federation = Federation(DynAvgSvd(epochs=6).build, points(*EVERYONE), make=slope, num_clients=1)
     federation.engine = Scripted(q=(5,))
     federation.rounds(1).grow(3)
@@ -215,12 +215,12 @@ def losing(silent: Callable[[str, int], Sequence[int]], rounds: int) -> tuple[Fe
     return federation.rounds(rounds), scripted
 
 
-def test_who_does_not_answer_stays_due() -> None:
+def test_a_client_that_does_not_answer_stays_due() -> None:
     _, scripted = losing(lambda work, t: (1,) if (work, t) == ("pull", 2) else (), 3)
     assert [scripted.talked[t] for t in (1, 2, 3)] == [[2], [2], [1, 2]]
 
 
-def test_who_was_not_measured_is_asked_again_and_stays_silent_until_then() -> None:
+def test_a_client_without_q_is_asked_again_and_does_not_talk_before() -> None:
     federation, scripted = losing(lambda work, t: (2,) if (work, t) == ("measure", 1) else (), 1)
     assert federation.state["q"].tolist() == [0, 1, -1]
     assert scripted.talked[1] == [1]
@@ -229,8 +229,8 @@ def test_who_was_not_measured_is_asked_again_and_stays_silent_until_then() -> No
     assert scripted.talked[2] == [1, 2]
 
 
-def test_who_is_never_measured_holds_nobody_up() -> None:
-    """Client 1 trains in time, and is always late with its q."""
+def test_a_client_that_is_never_measured_does_not_block_others() -> None:
+    """Client 1 trains in time but is always late with its q."""
     federation, scripted = losing(lambda work, t: (1,) if work == "measure" else (), 6)
     assert federation.state["q"].tolist() == [0, -1, 2]
     assert [scripted.talked[t] for t in range(1, 7)] == [[2]] * 5 + [[0, 2]]
@@ -240,7 +240,7 @@ def test_who_is_never_measured_holds_nobody_up() -> None:
 
 
 def spread() -> Handmade:
-    """Three clients with one, two and four directions."""
+    """Return three clients whose data has one, two and four directions."""
     data = [axes(*[1.0] * n, dimension=4) for n in (1, 2, 4)]
     return Handmade([Samples(x.flatten(1), torch.zeros(len(x), 1)) for x in data], 1, "values")
 
@@ -250,17 +250,17 @@ def line() -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_shows_clients_their_own_inputs(engine: str) -> None:
+def test_look_receives_the_clients_own_inputs_in_every_engine(engine: str) -> None:
     federation = Federation(DynAvgSvd(epochs=6).build, spread(), engine, make=line)
     outcome = federation.round()
     assert federation.state["q"].tolist() == [0, 1, 3]
     works = [reply.ids for reply in outcome.replies]
     assert works == [(0, 1, 2), (0, 1, 2), (2,), (2,)]  # train, measure, pull, push
     assert [reply.communicated for reply in outcome.replies] == [False, False, True, False]
-    assert len(federation.round().replies) == 3  # nobody is measured twice
+    assert len(federation.round().replies) == 3  # no client is measured twice
 
 
-def test_the_mean_is_of_those_who_talk_and_goes_back_to_them_only() -> None:
+def test_only_clients_that_talk_contribute_to_and_receive_the_mean() -> None:
     federation = Federation(DynAvgSvd(epochs=6).build, spread(), make=line)
     federation.rounds(3)  # E_k = 1, 2, 6: client 1 talks in the third with client 2
     own = [federation.clients.kept.read(client)["y"] for client in EVERYONE]

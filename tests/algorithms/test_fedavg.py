@@ -18,7 +18,7 @@ def test_two_rounds_by_hand() -> None:
     assert federation.weight() == 1.9375  # mean of 1.75/4 and 4 - 2.25/4: 2 - 0.25/4
 
 
-def test_clients_weigh_by_their_samples(crowd: Callable[..., Handmade]) -> None:
+def test_clients_are_weighted_by_samples(crowd: Callable[..., Handmade]) -> None:
     federation = Federation(FedAvg().build, crowd((0, 1), (4, 3)), **HALF)
     federation.round()
     assert federation.weight() == 2.5  # (1*0.25 + 3*3.25)/4
@@ -26,7 +26,7 @@ def test_clients_weigh_by_their_samples(crowd: Callable[..., Handmade]) -> None:
     assert federation.weight() == 2.875  # (1*2.5/4 + 3*(4 - 1.5/4))/4
 
 
-def test_clients_weigh_alike_if_told(crowd: Callable[..., Handmade]) -> None:
+def test_uniform_weighting(crowd: Callable[..., Handmade]) -> None:
     federation = Federation(FedAvg(weighting="uniform").build, crowd((0, 1), (4, 3)), **HALF)
     federation.round()
     assert federation.weight() == 1.75
@@ -47,7 +47,7 @@ def test_epochs_end_in_a_short_batch(crowd: Callable[..., Handmade]) -> None:
     assert reply.costs.steps.tolist() == [3]
 
 
-def test_dsgd_takes_one_step_whatever_it_is_told() -> None:
+def test_dsgd_always_takes_one_step() -> None:
     amounts = {Dsgd().amount, Dsgd(local_steps=5).amount, Dsgd(local_epochs=3).amount}
     assert amounts == {(1, None)}
     federation = Federation(Dsgd().build, points(0, 4), make=slope, rate=0.5, steps=1)
@@ -61,7 +61,7 @@ def test_dsgd_takes_one_step_whatever_it_is_told() -> None:
     ("options", "amount"),
     [({}, (None, 1)), ({"local_steps": 7}, (7, None)), ({"local_epochs": 3}, (None, 3))],
 )
-def test_how_much_to_work(options: dict[str, int], amount: tuple[int | None, int | None]) -> None:
+def test_amount_of_steps_or_epochs(options: dict[str, int], amount: tuple[int | None, int | None]) -> None:
     assert FedAvg(**options).amount == amount
 
 

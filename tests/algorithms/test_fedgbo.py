@@ -76,7 +76,9 @@ def test_adam_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("weighting", "x", "g"), [("uniform", 2.0625, -1.0625), ("samples", 2.84375, -1.475)])
-def test_unequal_steps(weighting: str, x: float, g: float, crowd: Callable[..., Handmade]) -> None:
+def test_clients_with_different_numbers_of_steps(
+    weighting: str, x: float, g: float, crowd: Callable[..., Handmade]
+) -> None:
     build = FedGbo(optimiser="sgdm", beta=0.5, weighting=weighting).build
     federation = Federation(build, crowd((0, 1), (4, 3)), make=slope, rate=1.0, epochs=1, batch_size=1)
     federation.round()
@@ -113,7 +115,7 @@ def test_the_statistics_track_the_mean_of_all_gradients(
 
 
 @pytest.mark.parametrize("engine", ["loop", "block"])
-def test_without_momentum_it_is_fedavg(engine: str) -> None:
+def test_without_momentum_it_equals_fedavg(engine: str) -> None:
     ours = Federation(FedGbo(optimiser="sgdm", beta=0.0).build, mixed(), engine, make=normed, dtype=torch.float32)
     fedavg = Federation(FedAvg(weighting="uniform").build, mixed(), engine, make=normed, dtype=torch.float32)
     for cohort in ((0, 1, 2, 3), (1, 3), (0, 2)):

@@ -79,7 +79,7 @@ def test_fedadam_by_hand() -> None:
     assert scalars(federation) == pytest.approx(expected, abs=1e-15)
 
 
-def test_fedadam_of_the_k_decay_paper_by_hand() -> None:
+def test_fedadam_kdecay_by_hand() -> None:
     federation = Federation(FedAdamKDecay().build, points(0, 4), server_rate=0.25, **HALF)
     federation.round()
     x = 1 + 0.25 * 0.75 / (0.75 + 1e-8)  # corrected m is q, corrected v is q^2
@@ -92,10 +92,10 @@ def test_fedadam_of_the_k_decay_paper_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("kind", "q"), [(FedAdam, -1.5), (FedAdamKDecay, -0.75), (FedOpt, -0.75)])
-def test_how_clients_weigh_in_the_change(kind: type[FedOpt], q: float, crowd: Callable[..., Handmade]) -> None:
+def test_weighting_of_the_mean_change(kind: type[FedOpt], q: float, crowd: Callable[..., Handmade]) -> None:
     federation = Federation(kind().build, crowd((0, 1), (4, 3)), **HALF)
     federation.round()
-    # by samples (1*0.75 - 3*2.25)/4, all alike (0.75 - 2.25)/2
+    # by samples (1*0.75 - 3*2.25)/4, uniform (0.75 - 2.25)/2
     assert federation.state["m"].item() == pytest.approx(0.1 * q, abs=1e-15)
 
 
@@ -105,8 +105,8 @@ def test_statistics_stay_on_the_server() -> None:
     assert exchange.down.keys() == {"x", "stats"}
 
 
-def test_batchnorm_statistics_are_averaged_as_such() -> None:
-    """The server's optimiser has no say in them."""
+def test_batchnorm_statistics_are_plain_means() -> None:
+    """The server's optimiser does not affect them."""
     adaptive = Federation(FedOpt(optimiser="yogi").build, mixed(), server_rate=0.5).rounds(1)
     plain = Federation(FedAvg(weighting="uniform").build, mixed()).rounds(1)
     assert torch.equal(adaptive.state["stats"], plain.state["stats"])

@@ -42,7 +42,7 @@ def test_weighting(crowd: Callable[..., Handmade], weighting: str, first: float,
     assert federation.weight() == second
 
 
-def test_a_server_rate_of_one_is_fedavg() -> None:
+def test_a_server_rate_of_one_equals_fedavg() -> None:
     clients = points(0.3, -1.7, 2.9)
     found = [Federation(build, clients, make=slope).rounds(3).weight() for build in (FedSgd().build, FedAvg().build)]
     assert found[0] == pytest.approx(found[1], abs=1e-14)

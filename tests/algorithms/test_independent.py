@@ -7,7 +7,7 @@ def test_clients_train_alone() -> None:
     federation.round()
     assert [federation.clients.kept.read(client)["x"].item() for client in (0, 1)] == [0.25, 3.25]
     federation.round(cohort=(1,))
-    # client 0 was absent; client 1 goes on from 3.25: 4 - 0.75/4
+    # client 0 was absent; client 1 continues from 3.25: 4 - 0.75/4
     assert [federation.clients.kept.read(client)["x"].item() for client in (0, 1)] == [0.25, 3.8125]
 
 

@@ -1,4 +1,4 @@
-"""Other local training: prox, weight decay, momentum and FedMAX, by hand and against torch."""
+"""Wrappers of local training: prox, weight decay, momentum and FedMAX, by hand and compared with torch."""
 
 from collections.abc import Callable
 from math import log
@@ -118,7 +118,7 @@ def test_weight_decay_by_hand() -> None:
     ids=lambda options: "+".join(options),
 )
 def test_a_round_is_one_of_torch_sgd(options: dict[str, float], theirs: dict[str, float]) -> None:
-    """With a new optimiser, without momentum, in every round; prox is part of the gradient that it is given."""
+    """With a new optimiser, and so zero momentum, in every round; prox is part of the gradient."""
     federation = Federation(trained(FedAvg(**options)), mixed((10,)), make=dense, steps=4)
     job, no_stats = federation.clients, torch.zeros(0, dtype=torch.float64)
     y = torch.nn.Parameter(job.network.variables["x"].clone())
@@ -141,12 +141,12 @@ def test_a_round_is_one_of_torch_sgd(options: dict[str, float], theirs: dict[str
         (lambda build: pull(momentum(build, 0.9), 0.1, to_start=True), 7),
     ],
 )
-def test_every_change_of_the_step_has_its_price(wrap: Callable[[Build], Build], flops: int) -> None:
+def test_flops_of_every_change_of_the_step(wrap: Callable[[Build], Build], flops: int) -> None:
     (reply,) = Federation(wrap(FedAvg().build), points(0), **HALF).round().replies
     assert reply.costs.flops.tolist() == [2 * (100 + flops)]
 
 
-def test_work_that_trains_nothing_stays_as_it_is() -> None:
+def test_work_without_training_is_unchanged() -> None:
     plain = Federation(BUILDS["dynavg"], mixed()).clients.algorithm.works
     wrapped = Federation(maxent(prox(momentum(BUILDS["dynavg"], 0.9)), 0.1), mixed()).clients.algorithm.works
     assert {name for name, work in wrapped.items() if work.penalty} == {"train"}
@@ -165,7 +165,7 @@ def test_the_divergence_by_hand() -> None:
 
 
 def written_out(x: Tensor, samples: Samples, alpha: float) -> Tensor:
-    """The gradient of FedMAX's loss for `dense`: cross-entropy + alpha*sum(u*log(u/p)), u = 1/6."""
+    """Return the gradient of FedMAX's loss for `dense`: cross-entropy + alpha*sum(u*log(u/p)), u = 1/6."""
     x = x.clone().requires_grad_()
     first, bias, second, last_bias = x[:48].view(6, 8), x[48:54], x[54:72].view(3, 6), x[72:]
     a = relu(samples.x @ first.T + bias)

@@ -1,4 +1,4 @@
-"""MFL and FedAvg-Adam. The numbers are those of the recursion, step by step, with 15 digits."""
+"""MFL and FedAvg-Adam. Expected numbers follow the recursion step by step, with 15 digits."""
 
 from collections.abc import Callable
 from math import sqrt
@@ -48,7 +48,7 @@ def test_rmsprop_by_hand() -> None:
     assert federation.state["v"].item() == 9
 
 
-def test_chapter_six_by_hand() -> None:
+def test_mfl_adam_by_hand() -> None:
     federation = Federation(Mfl().build, points(0, 4), make=slope, rate=1.001, steps=2)
     assert scalars(federation) == {"x": 1, "m": 0, "v": 1, "t": 0}
     federation.round()
@@ -93,17 +93,17 @@ def test_fedavg_adam_by_hand() -> None:
     )
 
 
-def test_fedavg_adam_weighs_by_samples(crowd: Callable[..., Handmade]) -> None:
+def test_fedavg_adam_weights_clients_by_samples(crowd: Callable[..., Handmade]) -> None:
     federation = Federation(FedAvgAdam().build, crowd((0, 1), (4, 3)), make=slope, rate=0.1, steps=2)
     federation.round()
-    # one part of client 0 and three of client 1, as above
+    # weights 1 and 3 for clients 0 and 1, as above
     assert scalars(federation) == pytest.approx(
         {"x": 1.100026026674826, "m": -0.375, "v": 0.013503000019, "t": 2}, abs=2e-15
     )
 
 
-def test_one_client_is_torch_adam() -> None:
-    """Over three rounds: moments and step count go on where they were."""
+def test_one_client_equals_torch_adam() -> None:
+    """Over three rounds: moments and step count continue."""
     federation = Federation(FedAvgAdam().build, mixed((10,)), make=dense, rate=0.01, steps=4)
     job = federation.clients
     theirs = torch.nn.Parameter(job.network.variables["x"].clone())
@@ -120,7 +120,7 @@ def test_one_client_is_torch_adam() -> None:
 
 
 @pytest.mark.parametrize(("optimiser", "flops"), [("rmsprop", 5), ("sgdm", 8), ("adam", 11)])
-def test_a_moving_optimiser_costs_more(optimiser: str, flops: int) -> None:
+def test_flops_of_tracked_statistics(optimiser: str, flops: int) -> None:
     federation = Federation(Mfl(optimiser=optimiser).build, points(0), make=slope, steps=2)
     (reply,) = federation.round().replies
     assert reply.costs.flops.tolist() == [2 * (100 + flops)]  # two steps, one sample, one parameter
@@ -137,7 +137,7 @@ def test_the_step_count_stays_an_integer(crowd: Callable[..., Handmade]) -> None
 
 
 def test_a_second_moment_is_never_negative() -> None:
-    """A lossy codec may say it is."""
+    """A lossy codec may decode a negative value."""
     federation = Federation(FedAvgAdam().build, points(0), make=slope)
     rounds = federation.clients.algorithm.round(federation.state, federation.info)
     next(rounds)

@@ -19,7 +19,7 @@ def scalars(federation: Federation) -> dict[str, float]:
 
 @pytest.fixture
 def uneven(crowd: Callable[..., Handmade]) -> Handmade:
-    """One client with a sample at 0 and two at 6: gradients 1 and -5 at x = 1."""
+    """Return one client with a sample at 0 and two at 6: gradients 1 and -5 at x = 1."""
     return Handmade([crowd((0, 1), (6, 2)).pooled_test()], 1, task="values")
 
 
@@ -29,7 +29,7 @@ def test_presets(kind: type[Mimelite]) -> None:
     assert [getattr(kind(), name) for name in names] == ["adam", 0.9, 0.99, 1e-3, 1.0, "uniform"]
 
 
-@pytest.mark.parametrize("kind", [Mimelite, MimeXlite])  # with one sample a minibatch is all of them
+@pytest.mark.parametrize("kind", [Mimelite, MimeXlite])  # with one sample, a minibatch has all samples
 def test_momentum_by_hand(kind: type[Mimelite]) -> None:
     federation = Federation(kind(optimiser="sgdm", beta=0.5).build, points(0, 4), **TWO)
     federation.round()
@@ -50,7 +50,7 @@ def test_adam_by_hand(kind: type[Mimelite]) -> None:
     assert scalars(federation) == {"x": 1.75, "m": -0.5, "v": 3.25}
 
 
-def test_clients_weigh_alike_unless_told(crowd: Callable[..., Handmade]) -> None:
+def test_default_weighting_is_uniform(crowd: Callable[..., Handmade]) -> None:
     uniform, samples = (
         Federation(Mimelite(optimiser="sgdm", beta=0.5, weighting=weighting).build, crowd((0, 1), (4, 3)), **TWO)
         for weighting in ("uniform", "samples")
@@ -64,14 +64,14 @@ def test_clients_weigh_alike_unless_told(crowd: Callable[..., Handmade]) -> None
 # ---------------------------------------------------------------- which gradient
 
 
-def test_mimelite_takes_the_gradient_over_all_samples(uneven: Handmade) -> None:
+def test_mimelite_uses_the_gradient_over_all_samples(uneven: Handmade) -> None:
     build = Mimelite(optimiser="sgdm", beta=0.5).build
     federation = Federation(build, uneven, make=slope, batch_size=1, steps=1)
     federation.round()
     assert federation.state["m"].item() == pytest.approx(-1.5, abs=1e-15)  # (1 - 5 - 5)/3/2
 
 
-def test_mimexlite_takes_that_of_the_first_minibatch(uneven: Handmade) -> None:
+def test_mimexlite_uses_the_gradient_of_the_first_minibatch(uneven: Handmade) -> None:
     build = MimeXlite(optimiser="sgdm", beta=0.5).build
     seen = set()
     for number in range(6):

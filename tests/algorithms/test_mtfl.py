@@ -1,4 +1,4 @@
-"""MTFL around every algorithm: by hand, at both ends (nothing private, all private), and on the bytes."""
+"""MTFL around every algorithm: by hand, at both extremes (nothing private, all private), and in the bytes sent."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,7 +24,7 @@ COHORTS = ((0, 1, 2, 3), (1, 3), (0, 2))
 
 
 def own(federation: Federation, client: int) -> dict[str, Tensor]:
-    """The state of a client's federation of one."""
+    """Return the state of a client's federation of one."""
     return pick("own", federation.clients.kept.read(client))
 
 
@@ -34,7 +34,7 @@ def own(federation: Federation, client: int) -> dict[str, Tensor]:
 def test_private_and_shared_weights_by_hand() -> None:
     federation = Federation(mtfl(FedAvg().build, ["own"]), pairs(0, 4), make=Pair, rate=0.5, steps=2)
     federation.round()
-    # two steps at rate 1/2 bring w to b + (w - b)/4: 0.25 and 3.25, of which only the shared ones are averaged
+    # two steps at rate 1/2 move w to b + (w - b)/4: 0.25 and 3.25; only the shared weights are averaged
     assert federation.state["x"].tolist() == [1.75]
     assert [own(federation, client)["x"].tolist() for client in (0, 1)] == [[0.25], [3.25]]
     federation.round(cohort=(0,))
@@ -42,18 +42,18 @@ def test_private_and_shared_weights_by_hand() -> None:
     assert [own(federation, client)["x"].tolist() for client in (0, 1)] == [[0.0625], [3.25]]
 
 
-def test_what_is_evaluated() -> None:
+def test_evaluated_models() -> None:
     federation = Federation(mtfl(FedAvg().build, ["own"]), pairs(0, 4), make=Pair, rate=0.5, steps=2).rounds(1)
     algorithm, variables = federation.clients.algorithm, federation.clients.network.variables
     model = algorithm.model(federation.state, variables)
-    assert model["x"].tolist() == [1.75, 1]  # CA: private tensors as they were at the start
+    assert model["x"].tolist() == [1.75, 1]  # CA: initial private tensors
     assert algorithm.personal is not None
     personal = [algorithm.personal(model, federation.clients.kept.read(client))["x"].tolist() for client in (0, 1)]
-    assert personal == [[1.75, 0.25], [1.75, 3.25]]  # UA: each with its own
+    assert personal == [[1.75, 0.25], [1.75, 3.25]]  # UA: each client with its own
 
 
-def test_private_tensors_do_not_follow_the_server() -> None:
-    """Whatever the server makes of the mean change, private weights are where the client's training left them."""
+def test_the_server_update_does_not_change_private_tensors() -> None:
+    """Private weights stay where the client's training left them, regardless of the server's update."""
     build = mtfl(FedSgd().build, ["own"])
     federation = Federation(build, pairs(0, 4), make=Pair, rate=0.5, server_rate=0.5, steps=2).rounds(1)
     assert federation.state["x"].tolist() == [1.375]  # 1 - 0.5*(mean of 0.75 and -2.25)
@@ -101,7 +101,7 @@ def test_an_absent_client_keeps_its_private_state(name: str) -> None:
         assert torch.equal(value, after[key]), key
 
 
-# ---------------------------------------------------------------- both ends
+# ---------------------------------------------------------------- extremes
 
 
 @pytest.mark.parametrize("name", INNER)
@@ -160,7 +160,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Every message that crosses the wire, both ways."""
+    """Record every message in both directions."""
     messages: list[bytes] = []
 
     def serve(side: ClientSide, client: int, request: bytes) -> Served:
@@ -174,7 +174,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def distinctive() -> nn.Module:
-    """`normed` with BatchNorm parameters and statistics that no other number equals by chance."""
+    """Return `normed` with BatchNorm parameters and statistics that no other number equals by chance."""
     module = normed()
     norm = module[2]
     for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
@@ -183,7 +183,7 @@ def distinctive() -> nn.Module:
 
 
 def occurrences(vectors: Sequence[Tensor], messages: list[bytes]) -> int:
-    """How many of the vectors' values occur, as float32, anywhere in the messages."""
+    """Return how many of the vectors' values occur, as float32, anywhere in the messages."""
     values = {value for vector in vectors for value in vector.reshape(-1).tolist() if value}
     patterns = [torch.tensor([value]).numpy().tobytes() for value in values]
     assert patterns
@@ -203,7 +203,7 @@ def test_no_byte_of_a_private_tensor_travels(name: str, private: str | list[str]
     for number in (1, 2):
         federation.round()
         for client in range(4):
-            # not v: where no gradient came, it is a power of beta2 for private and shared tensors alike
+            # not v: without gradients, it is a power of beta2 for both private and shared tensors
             secrets += [value for key, value in own(federation, client).items() if key not in ("v", "t")]
             if name == "independent":  # keeps its whole model itself
                 secrets += pick("kept", federation.clients.kept.read(client)).values()
@@ -211,7 +211,7 @@ def test_no_byte_of_a_private_tensor_travels(name: str, private: str | list[str]
     assert occurrences(secrets, traffic) == 0
 
 
-def test_the_search_finds_what_does_travel(traffic: list[bytes]) -> None:
+def test_the_search_finds_shared_tensors(traffic: list[bytes]) -> None:
     federation = Federation(FedAvg().build, mixed((9,)), "wire", make=distinctive, dtype=torch.float32)
     initial = federation.clients.network.variables["x"]
     federation.round()
@@ -219,7 +219,7 @@ def test_the_search_finds_what_does_travel(traffic: list[bytes]) -> None:
     assert occurrences(vectors, traffic) == len({value for vector in vectors for value in vector.tolist() if value})
 
 
-def test_an_upload_has_no_room_for_private_tensors(traffic: list[bytes]) -> None:
+def test_uploads_are_too_short_for_private_tensors(traffic: list[bytes]) -> None:
     federation = Federation(mtfl(FedAvgAdam().build, "bn"), mixed((9,)), "wire", make=normed)
     federation.round()
     _, upload = wire.message.unpack(traffic[1], wire.message.WorkAnswer)
@@ -227,9 +227,9 @@ def test_an_upload_has_no_room_for_private_tensors(traffic: list[bytes]) -> None
     assert {name: value.numel() for name, value in upload.items()} == {"y": 69, "m": 69, "v": 69, "stats": 0, "t": 1}
 
 
-# ---------------------------------------------------------------- what it cannot do
+# ---------------------------------------------------------------- limitations
 
 
-def test_several_exchanges_a_round_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"personal: works with one exchange a round; .* train, pull, push, renew"):
+def test_algorithms_with_several_exchanges_per_round_are_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"personal: needs one exchange per round; .* train, pull, push, renew"):
         Federation(mtfl(BUILDS["dynavg"], "bn"), mixed())

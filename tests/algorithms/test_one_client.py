@@ -18,8 +18,8 @@ def test_the_state_after_a_reply() -> None:
     assert before["x"].item() == 1
 
 
-def test_a_round_that_asks_again_is_refused() -> None:
+def test_a_round_with_another_exchange_is_rejected() -> None:
     federation = Federation(DynAvg(delta=0).build, points(3), make=slope)
-    reply = reply_of_one({"flag": torch.ones(1, 1)})  # who has moved is asked for its model
-    with pytest.raises(ConfigError, match="personal, cluster: need an algorithm with one exchange a round"):
+    reply = reply_of_one({"flag": torch.ones(1, 1)})  # a client that has moved is asked for its model
+    with pytest.raises(ConfigError, match="personal, cluster: need an algorithm with one exchange per round"):
         tell(federation.clients.algorithm, federation.state, federation.info, reply)

@@ -1,4 +1,4 @@
-"""How many vectors of the model's size an upload carries, counted on the bytes."""
+"""The number of model-sized vectors in an upload, counted in bytes."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ NUM_PARAMS = 303  # 100*3 + 3
 
 
 def wide() -> nn.Module:
-    """A model so large that the headers of its messages are small beside it."""
+    """Return a model that is large compared with the headers of its messages."""
     return nn.Linear(100, 3)
 
 
@@ -69,5 +69,5 @@ def test_fedgbo_uploads_as_much_as_fedavg() -> None:
         federation = Federation(BUILDS[name], mixed((5, 6), features=100), make=wide, dtype=torch.float32)
         (reply,) = federation.round().replies
         sizes[name] = int(reply.costs.bytes_up[0])
-    # The number of steps takes 64 bytes of the buffer, and its name at most as many of the header.
+    # The number of steps takes 64 bytes of the buffer, and its name at most 64 bytes of the header.
     assert sizes["fedgbo"] - sizes["fedavg"] in (64, 128)

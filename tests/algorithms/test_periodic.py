@@ -1,4 +1,4 @@
-"""One step at rate 1/2 brings a client half the way to its b; all start at x = 1."""
+"""One step at rate 1/2 moves a client half of the way to its b; all start at x = 1."""
 
 import pytest
 import torch
@@ -11,12 +11,12 @@ STEP = {"make": slope, "rate": 0.5, "steps": 1}
 
 
 def local(federation: Federation, name: str = "y") -> list[float]:
-    """What each client has kept."""
+    """Return what each client has kept."""
     return [federation.clients.kept.read(client)[name].item() for client in range(len(federation.clients.data.sizes))]
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_every_round_it_is_fedavg(weighting: str) -> None:
+def test_with_period_one_it_equals_fedavg(weighting: str) -> None:
     periodic, fedavg = (
         Federation(kind.build, mixed(), epochs=1).rounds(4)
         for kind in (Periodic(period=1, weighting=weighting), FedAvg(weighting=weighting))
@@ -47,10 +47,10 @@ def test_users_have_their_own_models() -> None:
     assert [variables["x"].item() for variables in own] == [0.5, 2.5]
 
 
-# ---------------------------------------------------------------- clients that are not there
+# ---------------------------------------------------------------- unavailable clients
 
 
-def test_who_is_not_in_the_cohort_goes_on_with_its_own_model() -> None:
+def test_clients_outside_the_cohort_continue_from_their_own_model() -> None:
     federation = Federation(Periodic(period=2).build, points(0, 4, 8), **STEP)
     federation.round((0, 1))
     federation.round((0, 2))
@@ -59,7 +59,7 @@ def test_who_is_not_in_the_cohort_goes_on_with_its_own_model() -> None:
     assert local(federation) == [2.375, 2.5, 2.375]
 
 
-def test_who_does_not_answer_stops_nobody() -> None:
+def test_a_client_that_does_not_answer_does_not_block_others() -> None:
     federation = Federation(Periodic(period=1).build, points(0, 4, 8), **STEP)
     federation.engine = Losing(federation.engine, lambda work, info: (2,) if work == "pull" else ())
     outcome = federation.round()
@@ -71,7 +71,7 @@ def test_who_does_not_answer_stops_nobody() -> None:
 # ---------------------------------------------------------------- optimisers
 
 
-def test_the_optimiser_of_a_client_is_its_own_and_stays() -> None:
+def test_the_optimiser_state_of_a_client_is_local_and_persistent() -> None:
     federation = Federation(Periodic(period=1, optimiser="sgdm", beta=0.5).build, points(0, 4), **STEP)
     federation.round()
     # m = g/2: y = 1 - 0.5*0.5 and 1 + 0.5*1.5
@@ -83,8 +83,8 @@ def test_the_optimiser_of_a_client_is_its_own_and_stays() -> None:
     assert local(federation, "t") == [2, 2]
 
 
-def test_adam_is_that_of_torch() -> None:
-    """Between averages a client is one long run of torch.optim.Adam."""
+def test_adam_equals_torch_adam() -> None:
+    """Between averages, a client equals one continuous run of torch.optim.Adam."""
     federation = Federation(Periodic(period=100, optimiser="adam").build, points(4), make=slope, rate=0.1, steps=2)
     federation.rounds(3)
     weight = torch.ones(1, dtype=torch.float64, requires_grad=True)
@@ -96,7 +96,7 @@ def test_adam_is_that_of_torch() -> None:
     assert local(federation) == pytest.approx([weight.item()], rel=1e-12)
 
 
-def test_plain_sgd_keeps_nothing_but_its_model_and_may_be_fused() -> None:
+def test_plain_sgd_keeps_only_its_model_and_has_affine_steps() -> None:
     algorithm = Federation(Periodic().build, points(0, 4), **STEP).clients.algorithm
     assert set(algorithm.keep({"x": torch.ones(1), "stats": torch.zeros(0)})) == {"y", "stats"}
     assert algorithm.works["train"].affine is not None

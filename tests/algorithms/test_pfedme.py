@@ -1,7 +1,7 @@
 """On `points`, with lambda 2 and two inner steps of size 1/4, theta = w - 0.3125*(w - b) if it starts at w.
 
-The first step takes (w - b)/4 off; then the gradient is 3/4*(w - b) - 2*(w - b)/4, of which another
-quarter goes: 0.25 + 0.0625. At rate 1/4 a local step is w -= 0.25*2*(w - theta) = 0.15625*(w - b).
+The first step subtracts (w - b)/4. Then the gradient is 3/4*(w - b) - 2*(w - b)/4, of which a quarter is subtracted:
+0.25 + 0.0625. At rate 1/4, a local step is w -= 0.25*2*(w - theta) = 0.15625*(w - b).
 """
 
 import pytest
@@ -15,7 +15,7 @@ QUARTER = {"make": slope, "rate": 0.25}
 
 
 def personal(federation: Federation, client: int) -> float:
-    """The weight with which a client's own accuracy is measured."""
+    """Return the weight used for a client's user accuracy."""
     algorithm, variables = federation.clients.algorithm, federation.clients.network.variables
     assert algorithm.personal is not None
     model = algorithm.model(federation.state, variables)
@@ -29,7 +29,7 @@ def test_one_step_by_hand() -> None:
     assert [personal(federation, client) for client in (0, 1)] == [0.6875, 1.9375]
 
 
-def test_the_personal_model_is_that_of_the_last_step() -> None:
+def test_the_personal_model_is_theta_of_the_last_step() -> None:
     federation = Federation(PFedMe(start="w", **INNER).build, points(0, 4), steps=2, **QUARTER)
     federation.round()
     # client 0: w = 0.84375; theta = 0.6875*w, w = 0.84375*w
@@ -54,13 +54,13 @@ def test_a_step_continues_from_the_theta_of_the_last_one(engine: str) -> None:
     assert federation.weight() == pytest.approx((2 - w) * w, abs=1e-15)
 
 
-def test_the_server_may_go_part_of_the_way() -> None:
+def test_beta_interpolates_between_the_old_and_the_mean_model() -> None:
     federation = Federation(PFedMe(beta=0.5, **INNER).build, points(0, 4), steps=1, **QUARTER)
     federation.round()
     assert federation.weight() == 1.078125  # (1 + 1.15625)/2
 
 
-def test_many_inner_steps_reach_the_envelope() -> None:
+def test_many_inner_steps_reach_the_proximal_point() -> None:
     options = PFedMe(penalty=2.0, personal_steps=100, personal_rate=0.25)
     federation = Federation(options.build, points(0), steps=1, **QUARTER)
     federation.round()
@@ -102,5 +102,5 @@ def test_the_inner_steps_see_one_batch() -> None:
 
 def test_flops() -> None:
     (reply,) = Federation(PFedMe(**INNER).build, points(0), steps=3, **QUARTER).round().replies
-    # each step: two gradients of one sample, 5 for each parameter in each inner step, and 2
+    # each step: two gradients of one sample, 5 per parameter in each inner step, and 2
     assert reply.costs.flops.tolist() == [3 * (2 * 100 + 2 * 5 + 2)]

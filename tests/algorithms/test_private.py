@@ -27,7 +27,7 @@ def names(layout: Layout) -> list[str]:
     ],
     ids=str,
 )
-def test_what_is_private(private: str | list[str], expected: list[str]) -> None:
+def test_selection_of_private_tensors(private: str | list[str], expected: list[str]) -> None:
     mine, ours = private_part(NORMED, private)
     assert names(mine) == expected
     assert sorted(names(mine) + names(ours)) == sorted(names(NORMED))
@@ -47,7 +47,7 @@ def test_a_model_without_batchnorm_has_nothing_private(private: str) -> None:
 def test_batchnorm_without_parameters_has_none_to_keep_private() -> None:
     layout = Layout.of(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False)))
     assert names(private_part(layout, "bn")[0]) == ["1.running_mean", "1.running_var"]
-    with pytest.raises(ConfigError, match="nothing private"):
+    with pytest.raises(ConfigError, match="selects nothing"):
         private_part(layout, "bn_params")
 
 

@@ -1,7 +1,7 @@
-"""Clients that differ in minimiser and curvature: with many local steps FedAvg ends elsewhere than SCAFFOLD.
+"""Clients that differ in minimiser and curvature: with many local steps, FedAvg and SCAFFOLD end at different points.
 
-The loss of client i is a_i*(w - b_i)^2/2, of all the mean, so the true minimiser is sum(a_i*b_i)/sum(a_i). K steps at
-rate eta leave the share r_i = (1 - eta*a_i)^K of a client's distance to b_i.
+The loss of client i is a_i*(w - b_i)^2/2 and the global loss is the mean, so the true minimiser is
+sum(a_i*b_i)/sum(a_i). K steps at rate eta leave the share r_i = (1 - eta*a_i)^K of a client's distance to b_i.
 """
 
 from math import sqrt
@@ -21,14 +21,14 @@ TEN = {"make": slope, "rate": 0.2, "steps": 10}
 
 
 def curved() -> Handmade:
-    """A sample with input sqrt(a) and target sqrt(a)*b has the loss a*(w - b)^2/2."""
+    """Return clients with input sqrt(a) and target sqrt(a)*b, so that the loss is a*(w - b)^2/2."""
     samples = [Samples(torch.tensor([[sqrt(a)]]), torch.tensor([[sqrt(a) * b]])) for b, a in CURVES.items()]
     return Handmade(samples, 1, task="values")
 
 
-def test_fedavg_stops_elsewhere() -> None:
+def test_fedavg_converges_to_another_point() -> None:
     federation = Federation(FedAvg().build, curved(), **TEN).rounds(30)
-    # x = mean(b + r*(x - b)), so x = sum((1 - r)*b)/sum(1 - r): a client counts by how far it gets
+    # x = mean(b + r*(x - b)), so x = sum((1 - r)*b)/sum(1 - r): a client is weighted by its progress
     counts = {b: 1 - (1 - 0.2 * a) ** 10 for b, a in CURVES.items()}
     expected = sum(b * count for b, count in counts.items()) / sum(counts.values())
     assert federation.weight() == pytest.approx(expected, abs=1e-6)

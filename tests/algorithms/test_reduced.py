@@ -22,7 +22,7 @@ def test_the_trimmed_mean_of_the_uploads() -> None:
     assert federation.weight() == 1.5  # (1 + 2)/2
 
 
-def test_the_mean_is_the_algorithm_itself() -> None:
+def test_the_mean_reducer_changes_nothing() -> None:
     assert ByMean().reducer() is Mean
     plain, wrapped = (
         Federation(build, points(0, 4), **HALF).rounds(2).weight()
@@ -38,8 +38,8 @@ def test_every_slot_is_reduced() -> None:
     assert federation.state["c"].item() == 0  # gradients 2, 0 and -29
 
 
-def test_what_is_collected_is_left_alone() -> None:
-    """Dynamic averaging asks for all uploads and forms its own mean."""
+def test_collected_uploads_are_unchanged() -> None:
+    """Dynamic averaging collects all uploads and computes its own mean."""
     federation = Federation(reduced(DynAvg(delta=0).build, Median), points(0, 4), **HALF)
     federation.round()
     assert federation.weight() == 1.5

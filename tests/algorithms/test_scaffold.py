@@ -1,4 +1,4 @@
-"""On `points`, two steps at rate 1/2 bring a client from x to f + (x - f)/4, where f is b, shifted by c_i - c."""
+"""On `points`, two steps at rate 1/2 move a client from x to f + (x - f)/4, where f is b shifted by c_i - c."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ HALF = {"make": slope, "rate": 0.5, "steps": 2}
 
 
 def variates(federation: Federation) -> list[float]:
-    """c, then every c_i."""
+    """Return c, then every c_i."""
     own = [federation.clients.kept.read(client)["c_i"].item() for client in range(len(federation.clients.data.sizes))]
     return [federation.state["c"].item(), *own]
 
@@ -57,7 +57,7 @@ def test_the_server_has_a_step_size() -> None:
     assert variates(federation) == [-0.75, 0.75, -2.25]
 
 
-def test_weighting_concerns_the_models_only(crowd: Callable[..., Handmade]) -> None:
+def test_weighting_only_affects_models(crowd: Callable[..., Handmade]) -> None:
     federation = Federation(Scaffold(weighting="samples").build, crowd((0, 1), (4, 3)), **HALF)
     federation.round()
     assert federation.weight() == 2.5  # 1 + (1*(-0.75) + 3*2.25)/4
@@ -84,7 +84,7 @@ def test_c_is_the_mean_of_all_variates(option: str) -> None:
 def test_c_stays_the_mean_when_a_client_joins() -> None:
     federation = Federation(Scaffold().build, points(0, 4, 1.75), num_clients=2, **HALF)
     federation.round()
-    assert variates(federation) == [-0.75, 0.75, -2.25, 0]  # as above, of two clients
+    assert variates(federation) == [-0.75, 0.75, -2.25, 0]  # as above, for two clients
     federation.grow(3)
     assert variates(federation) == [-0.5, 0.75, -2.25, 0]  # (0.75 - 2.25 + 0)/3
     federation.round()
@@ -95,7 +95,7 @@ def test_c_stays_the_mean_when_a_client_joins() -> None:
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
-def test_without_variates_it_is_fedavg(option: str) -> None:
+def test_without_control_variates_it_equals_fedavg(option: str) -> None:
     scaffold = Federation(Scaffold(option=option).build, mixed(), make=normed).rounds(1)
     fedavg = Federation(FedAvg(weighting="uniform").build, mixed(), make=normed).rounds(1)
     for name in ("x", "stats"):

@@ -1,4 +1,4 @@
-"""Public BatchNorm statistics are averaged as statistics, whatever the server does with the weights."""
+"""Shared BatchNorm statistics are averaged, regardless of the server's update of the weights."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_statistics_are_averaged(build: Build) -> None:
     assert federation.state["stats"].tolist() == pytest.approx([0.3, 1.4], abs=1e-12)
 
 
-def test_statistics_weigh_as_the_models_do() -> None:
+def test_statistics_have_the_weights_of_models() -> None:
     federation = Federation(FedAvg().build, clients([1, 3], [2, 6, 2, 6, 2, 6]), make=normed, steps=1, batch_size=6)
     federation.round()
     # the second client's variance is now 6*4/5 = 4.8; weights 2 and 6

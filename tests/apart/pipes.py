@@ -1,4 +1,4 @@
-"""Clients in processes of their own, each with its data and private state, and a server that has neither."""
+"""Clients in separate processes, each with its data and private state, and a server that has neither."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from fedge.runs.kept import KeptStore
 from fedge.runs.pace import Pace
 
 FORK = get_context("fork")
-PATIENCE_S = 120.0  # what has not happened by then never will
+PATIENCE_S = 120.0  # deadline for any answer
 Spoil = Callable[[bytes], bytes]
-"""What a hostile client makes of its answers."""
+"""Changes the answers of a hostile client."""
 
 
 class Facts(msgspec.Struct):
-    """What a client registers. No sample is among it."""
+    """The facts that a client registers, without any sample."""
 
     shape: tuple[int, ...]
     num_outputs: int
@@ -48,7 +48,7 @@ class Facts(msgspec.Struct):
 
 
 class Remote(NamedTuple):
-    """One client, as a server sees it: somebody at the other end of a pipe."""
+    """A client as seen by the server: the other end of a pipe."""
 
     pipe: Connection
 
@@ -60,7 +60,7 @@ class Remote(NamedTuple):
 
 @contextmanager
 def clients_apart(config: Config, seed: int, num_clients: int, spoil: dict[int, Spoil]) -> Iterator[list[Remote]]:
-    """Start a process for each client, and end them."""
+    """Start a process for each client, and stop them at the end."""
     started = []
     try:
         for client in range(num_clients):
@@ -83,7 +83,7 @@ def clients_apart(config: Config, seed: int, num_clients: int, spoil: dict[int, 
 def _live(
     pipe: Connection, inherited: Sequence[Connection], config: Config, seed: int, client: int, spoil: Spoil | None
 ) -> None:
-    """One client until its server is gone: it builds its data, answers, and keeps what its server let count."""
+    """Run one client until its server is gone: build data, answer requests, and keep state that the server accepted."""
     for other in inherited:
         other.close()
     torch.set_num_threads(1)
@@ -162,7 +162,7 @@ class Pipes:
 
 
 class Served(NamedTuple):
-    """What a server without data came to know."""
+    """The results that a server without data has."""
 
     reasons: list[str]
     kept: dict[int, Tree]

@@ -1,4 +1,4 @@
-"""A server that has no data at all, and clients behind pipes, do what `loop` does, bit for bit."""
+"""A server without any data and clients behind pipes are bit-equal to `loop`."""
 
 import re
 from pathlib import Path
@@ -73,7 +73,7 @@ def assert_same(found: Tree, expected: Tree) -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_server_without_data_gives_the_bits_of_loop(name: str, tmp_path: Path) -> None:
+def test_a_server_without_data_is_bit_equal_to_loop(name: str, tmp_path: Path) -> None:
     config = parse(settings(name))
     apart: Served = run_apart(config, tmp_path / "apart", NUM_CLIENTS)
     fedge.run(config, runs=tmp_path)
@@ -92,7 +92,7 @@ def test_a_server_without_data_gives_the_bits_of_loop(name: str, tmp_path: Path)
 
 
 def changed(data: bytes, change: dict[str, Any]) -> bytes:
-    """The answer with other entries in place of some, or without those that are None."""
+    """Return the answer with some entries replaced, or removed where the new value is None."""
     meta, tree = message.unpack(data, message.WorkAnswer)
     return message.pack(meta, {name: value for name, value in {**tree, **change}.items() if value is not None})
 
@@ -109,7 +109,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("what", SPOILT)
-def test_a_bad_answer_behind_a_pipe_costs_only_itself(what: str, tmp_path: Path) -> None:
+def test_a_bad_answer_behind_a_pipe_is_rejected_alone(what: str, tmp_path: Path) -> None:
     spoil, reason = SPOILT[what]
     raw = {**settings("fedavg"), "reduce": {"on_bad": "reject"}, "selection": {"fraction": 1.0}, "rounds": 1}
     served = run_apart(parse(raw), tmp_path / "bad", NUM_CLIENTS, {2: spoil})

@@ -108,8 +108,8 @@ def test_run_matches_one_from_a_file(folder: Path) -> None:
         ({"model": 3}, "model: expected a name such as 'mnist_2nn', an nn.Module"),
         ({"model": lambda a, b, c: None}, r"model: expected <lambda> to take no arguments, or"),
         ({"model": lambda: 3}, "model: <lambda> must return an nn.Module, got int"),
-        ({"model": nn.Linear(784, 10)}, "does not take inputs of shape"),
-        ({"model": nn.Sequential(nn.Flatten(), nn.Linear(784, 9))}, r"must give a tensor \[2, 10\], got \[2, 9\]"),
+        ({"model": nn.Linear(784, 10)}, "does not accept inputs of shape"),
+        ({"model": nn.Sequential(nn.Flatten(), nn.Linear(784, 9))}, r"must return a tensor \[2, 10\], got \[2, 9\]"),
     ],
 )
 def test_invalid_arguments(changes: dict[str, Any], says: str, folder: Path) -> None:
@@ -352,5 +352,5 @@ def test_an_algorithm_of_this_program(folder: Path) -> None:
     assert same(dict(run.model.named_parameters()), run.weights)
     assert len(made.run(3, resume=True, progress=False).rounds) == 3
     assert len(fedge.sweep(made, name="s", progress=False, rounds=1, **{"algorithm.factor": [0.1, 0.2]})) == 2
-    with pytest.raises(fedge.ConfigError, match=r"algorithm\.name: 'Halved@\w+' was given from Python, and only the"):
+    with pytest.raises(fedge.ConfigError, match=r"algorithm\.name: 'Halved@\w+' was defined in Python, and only the"):
         fedge.resume("runs/own", rounds=4, progress=False)

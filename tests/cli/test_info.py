@@ -78,14 +78,14 @@ def test_a_users_own_function(fedge, tmp_path):
     (tmp_path / "net.py").write_text('def build(shape, num_outputs):\n    """A net of mine."""\n')
     said = fedge("info", "models", f"{tmp_path}/net.py:build").stdout
     assert said.startswith(f"{tmp_path}/net.py:build\nA net of mine.\n")
-    assert "What the function is called with" in said
+    assert "Keyword arguments of the function" in said
 
 
 def test_codecs_are_listed_with_their_syntax(fedge):
     found = json.loads(fedge("info", "codecs", "--format", "json").stdout)
     assert [entry["name"].partition("(")[0] for entry in found] == list(CODECS)
     (sparsify,) = (entry for entry in found if entry["name"] == "sparsify(s)")
-    assert sparsify["description"].startswith("drops the fraction s")
+    assert sparsify["description"].startswith("drops the smallest changes")
     lines = fedge("info", "codecs").stdout.splitlines()
     assert any(line.startswith("qsgd(bits)   ") for line in lines)
 

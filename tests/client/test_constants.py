@@ -162,7 +162,7 @@ def build(shape, num_outputs, kind):
         ("Averaging", "'average' changes during training"),
         ("Unused", "expected every parameter to affect the output, but other.weight does not"),
         ("Broken", r"a training step on 2 samples failed for inputs of shape \(.*\): RuntimeError: "),
-        ("Lazy", "other.weight has no shape yet, as its layer is lazy; give the layer its input size"),
+        ("Lazy", "other.weight has no shape yet: its layer is lazy; give the layer its input size"),
     ],
 )
 def test_an_invalid_user_model_is_refused_before_anything_is_written(

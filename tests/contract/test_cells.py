@@ -1,4 +1,4 @@
-"""Several exchanges in one call, as cells send them: blocks span them, and every algorithm is what it is alone."""
+"""Several exchanges in one call, as with cells: blocks span them, and results do not depend on it."""
 
 import pytest
 import torch
@@ -14,18 +14,18 @@ from fedge.engines.pool import Pool
 SIZES = (6, 9, 9, 1, 5, 7, 3)
 COHORTS = (0, 4), (1, 2, 5), (3, 6)
 NUM_ROWS = 4
-# Codes are not promised between loop and block; who divides clients asks those of other cells too.
+# Compressed uploads need not agree between loop and block; clustering also asks clients of other cells.
 CELLULAR = [name for name in BUILDS if not any(part in name for part in ("ce_fedavg", "codec", "clustered"))]
 SAMPLE = "fedavg", "scaffold", "mtfl(fedavg_adam, bn)", "dynavg(0.02)", "krum(fedavg)", "codec(scaffold, sparse)"
 
 
 def play(federation: Federation, engine: Engine) -> Tree:
-    """Two rounds of cells that start at different states: all that is left of it."""
+    """Run two rounds of cells that start from different states; return all resulting state."""
     rng = torch.Generator().manual_seed(1)
 
     def near(value: torch.Tensor) -> torch.Tensor:
         noise = 0.01 * torch.rand(value.shape, generator=rng, dtype=torch.float64)
-        return value + noise.to(value.dtype)  # counts stay as they are
+        return value + noise.to(value.dtype)  # counts stay unchanged
 
     states = [{name: near(value) for name, value in federation.state.items()} for _ in COHORTS]
     for round in (1, 2):
@@ -41,7 +41,7 @@ def in_blocks(name: str) -> Federation:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) if "(" in n else n for n in CELLULAR])
 def test_blocks_that_span_cells_agree_with_loop(name: str) -> None:
-    """In epochs, so that the rows of a cell are not side by side."""
+    """By epochs, so that the rows of a cell are not adjacent."""
     loop, block = Federation(BUILDS[name], mixed(SIZES), epochs=1), in_blocks(name)
     expected = play(loop, loop.engine)
     found = play(block, Block(block.sides, batched_of(block.sides), NUM_ROWS))
@@ -52,7 +52,7 @@ def test_blocks_that_span_cells_agree_with_loop(name: str) -> None:
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 @pytest.mark.parametrize("name", SAMPLE)
-def test_workers_give_the_bits_of_block(name: str, num_workers: int) -> None:
+def test_workers_are_bit_equal_to_block(name: str, num_workers: int) -> None:
     block, pooled = in_blocks(name), in_blocks(name)
     expected = play(block, Block(block.sides, batched_of(block.sides), NUM_ROWS))
     with Pool(pooled.sides, batched_of(pooled.sides), NUM_ROWS, num_workers) as pool:
@@ -63,7 +63,7 @@ def test_workers_give_the_bits_of_block(name: str, num_workers: int) -> None:
 
 
 def test_a_block_is_filled_from_several_cells() -> None:
-    """Of seven clients in blocks of at most four, the first has cell 0 and half of cell 1; each is told its cell's."""
+    """Seven clients in blocks of at most four: the first has cell 0 and half of cell 1, each with its own `down`."""
     seen: list[tuple[list[list[int]], list[int]]] = []
 
     def build(layout: Layout) -> Algorithm:
@@ -71,7 +71,7 @@ def test_a_block_is_filled_from_several_cells() -> None:
         work = algorithm.works["train"]
 
         def init(down: Tree, kept: Tree, ctx: Context) -> Tree:
-            if ctx.client.dim() == 2:  # not the rehearsal, which is of one client
+            if ctx.client.dim() == 2:  # not the rehearsal, which has one client
                 seen.append((ctx.client.tolist(), list(down["x"].shape)))
             return work.init(down, kept, ctx)
 
@@ -85,4 +85,7 @@ def test_a_block_is_filled_from_several_cells() -> None:
     assert seen == [([[0], [4], [1], [2]], [4, size]), ([[5], [3], [6]], [3, size])]
     seen.clear()
     drive(engine, federation.clients.algorithm, [federation.state] * 2, [infos[0], infos[1]._replace(rate=0.5)])
-    assert seen == [([[0], [4]], [size]), ([[1], [2], [5]], [size])]  # told other things, they are not trained together
+    assert seen == [
+        ([[0], [4]], [size]),
+        ([[1], [2], [5]], [size]),
+    ]  # with different requests, they are not trained together

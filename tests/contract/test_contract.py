@@ -1,4 +1,4 @@
-"""What every algorithm and wrapper promises in every engine."""
+"""The contract of every algorithm and wrapper in every engine."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from fedge.algorithm import Algorithm, Context, FedAvg, Layout, Tree
 from fedge.testing import CONTRACT, check_contract, contract
 
 AMOUNTS = {"steps": {"steps": 3}, "epochs": {"epochs": 1}}
-ENGINES_APART = ("loop", "block")  # `wire` is `loop`, as the first test shows
-# A code of 8 bits may turn on rounding noise: compressed uploads are promised between loop and wire only.
+ENGINES_APART = ("loop", "block")  # `wire` equals `loop`, as the first test shows
+# Rounding noise may change an 8-bit code: compressed uploads agree only between loop and wire.
 ROUNDED = [name for name in BUILDS if "ce_fedavg" not in name and "codec" not in name]
 
 
 def every(*variants: str) -> list[Any]:
-    """Every build with each variant; the full tests have all, the default ones a sample and, if wrapped, the last."""
+    """Return every build with each variant; default tests use a sample and, for wrapped builds, the last variant."""
     return [
         pytest.param(
             name,
@@ -78,7 +78,7 @@ def test_wrappers_forward_growth(name: str) -> None:
 
 
 class InPlace(FedAvg):
-    """Clients step in place, and so change what the server sent."""
+    """Clients step in place and so modify the server's vectors."""
 
     def build(self, layout: Layout) -> Algorithm:
         inner = super().build(layout)
@@ -103,7 +103,7 @@ class OverClients(FedAvg):
 
 
 class Remembering(FedAvg):
-    """The server counts its rounds in a variable around its functions."""
+    """The server counts its rounds in a closure variable."""
 
     def build(self, layout: Layout) -> Algorithm:
         inner = super().build(layout)
@@ -118,7 +118,7 @@ class Remembering(FedAvg):
 
 
 class Growing(FedAvg):
-    """One more client is added to the state than has joined."""
+    """`grow` adds one client too many to the state."""
 
     def build(self, layout: Layout) -> Algorithm:
         return super().build(layout)._replace(grow=lambda state, n, m: {**state, "x": state["x"] * (m + 1) / n})
@@ -133,7 +133,7 @@ class Growing(FedAvg):
         (Growing, "growing in steps is growing at once"),
     ],
 )
-def test_a_broken_rule_is_found(kind: type[FedAvg], broken: str) -> None:
+def test_broken_algorithms_fail_the_contract(kind: type[FedAvg], broken: str) -> None:
     with pytest.raises(AssertionError):
         CONTRACT[broken](kind().build)
     with pytest.raises(AssertionError):

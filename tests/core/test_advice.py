@@ -1,4 +1,4 @@
-"""Wrong settings as people write them, and what they are told."""
+"""Typical mistakes in settings, and the advice in their error messages."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
         ("selection.fraction=10%", "write selection.fraction=0.1"),
         ("algorithm.learning_rate=0,1", "write algorithm.learning_rate=0.1"),
         ("seeds=3", "seeds: expected array, got 3; write seeds=[1, 2, 3], or seed=3"),
-        ("seed=[1,2]", "for repeats write seeds"),
+        ("seed=[1,2]", "to repeat a run, set seeds"),
         ("name=my run", "got 'my run'; write name=my-run"),
         ("rounds=1.5", "rounds: expected int, got 1.5; write a whole number"),
         ("personal.private=nothing", "expected one of 'bn', 'bn_params', 'bn_stats', 'none', or a list, got 'nothing'"),
@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> Path:
         ("data.alpha=0.5", "did you mean 'data.partition.alpha'?"),
         ("selection.clients=5", "did you mean 'count'?"),
         ("device=cuda", "did you mean 'engine.device'?"),
-        ("model.hidden=16", 'for a network of another size write a function: model.name="my_file.py:build"'),
+        ("model.hidden=16", 'for a network of another size, write a function: model.name="my_file.py:build"'),
         ("data=MNIST", "did you mean 'mnist'?"),
         ("engine=pool", "engine: expected a table, got 'pool'; set engine.name"),
         ("target=0.9", "target: expected a table, got 0.9; set target.metric, target.value"),
@@ -58,13 +58,13 @@ def file(tmp_path: Path) -> Path:
         ("nothing.at_all=", "nothing: unknown key"),
     ],
 )
-def test_what_people_are_told(file, change: str, told: str) -> None:
+def test_invalid_settings_get_advice(file, change: str, told: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(file, [change])
     assert told in str(error.value)
 
 
-def test_a_python_file_alone_is_told_what_is_in_it(file, tmp_path: Path) -> None:
+def test_a_python_file_without_a_name_gets_a_list_of_its_contents(file, tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text("def build(shape, num_outputs): ...\nclass Net: ...\n")
     with pytest.raises(ConfigError, match=r"my\.py:NAME, got a file without a name; it defines build, Net$"):
         load(file, [f"model.name={tmp_path / 'my.py'}"])

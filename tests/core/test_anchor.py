@@ -24,17 +24,17 @@ def test_keys_may_be_paths_of_settings() -> None:
     }
 
 
-def test_what_a_users_function_is_called_with_is_left_alone() -> None:
+def test_options_of_users_functions_are_unchanged() -> None:
     raw = {"data": {"options": {"file": "x.csv"}}, "data.options.dir": "d", "data.options": {"dir": "d"}}
     assert anchor(raw, BASE) == raw
 
 
-def test_other_values_are_left_alone() -> None:
+def test_other_values_are_unchanged() -> None:
     raw = {"dir": "", "weights": None, "file": 3, "trace": {"every": 2}, "name": "first"}
     assert anchor(raw, BASE) == raw
 
 
 @pytest.mark.parametrize("text", ["a\0b", "~nobody-has-this-name/x"])
-def test_what_cannot_be_a_path_is_refused(text: str) -> None:
+def test_invalid_paths_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^data\.dir: expected a path, got "):
         anchor({"data.dir": text}, BASE)

@@ -1,4 +1,4 @@
-"""What travels in an exchange of work."""
+"""Requests and answers of an exchange."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def answer(y: float) -> Answer:
     return Answer(1, 7, EFFORT, {"y": torch.tensor([y], dtype=torch.float64), "stats": torch.zeros(0)})
 
 
-def test_a_request_tells_all_but_the_cohort() -> None:
+def test_a_request_contains_all_settings_except_the_cohort() -> None:
     found = request_of(Federation(FedAvg().build, points(0, 4), make=slope))
     assert found.coded is found.exchange.down
     assert found.meta() == WorkRequest("train", 3, 0.1, 3, None, 2, 7, 1.0)
 
 
-def test_a_download_is_seen_as_it_travels() -> None:
+def test_clients_see_the_decoded_download() -> None:
     found = request_of(coded(down=["fp16"]), x=0.1)
     assert found.coded.keys() == {"stream:float64:x", "stats"}
     assert found.exchange.down["x"].tolist() == [float(np.float16(0.1))]  # rounded
@@ -56,7 +56,7 @@ def test_a_server_that_diverged_cannot_encode() -> None:
         request_of(coded(down=["fp16"]), x=inf)
 
 
-def test_an_answer_travels() -> None:
+def test_an_answer_round_trips() -> None:
     given = answer(2.0)._replace(problem="no memory")
     data = message.pack(given.meta(), given.upload)
     meta, tree = message.unpack(data, WorkAnswer)
@@ -66,7 +66,7 @@ def test_an_answer_travels() -> None:
     assert (found.upload["y"].tolist(), found.problem) == ([2.0], "no memory")
 
 
-def test_an_answer_is_sealed_by_its_codec() -> None:
+def test_seal_encodes_an_answer_by_its_codec() -> None:
     plain, packed = Federation(FedAvg().build, points(0, 4), make=slope), coded(up=["uniq"])
     request = request_of(packed)
     given = answer(2.0)
@@ -84,7 +84,7 @@ def test_an_answer_is_sealed_by_its_codec() -> None:
         (answer(1e300), "the change of 'y' is not finite in float32; lower the learning rate or clip gradients"),
     ],
 )
-def test_what_no_codec_can_carry_is_reported_instead(given: Answer, problem: str) -> None:
+def test_an_upload_that_cannot_be_encoded_is_reported(given: Answer, problem: str) -> None:
     made = coded(up=["uniq"])
     request = request_of(made)
     found = seal(made.clients.algorithm.works["train"], "train", given, request.exchange.down, request.info)
@@ -92,7 +92,7 @@ def test_what_no_codec_can_carry_is_reported_instead(given: Answer, problem: str
     assert found[:3] == given[:3]
 
 
-def test_what_is_not_finite_is_found() -> None:
+def test_find_infinite_names_the_first_value_that_is_not_finite() -> None:
     tree = {"a": torch.ones(2), "b": torch.tensor([1.0, -inf]), "c": torch.tensor([nan]), "n": torch.tensor([7])}
     assert find_infinite(EFFORT, {"a": tree["a"], "n": tree["n"]}) is None
     assert find_infinite(EFFORT, tree) == "the upload 'b'"
@@ -100,8 +100,8 @@ def test_what_is_not_finite_is_found() -> None:
     assert find_infinite(Effort(), {}) is None  # no gradient, no loss
 
 
-def test_the_works_of_a_round_do_not_share_their_draws() -> None:
-    """Values between two levels are rounded at random: 200 of them hardly ever agree in two draws."""
+def test_different_works_of_a_round_draw_different_numbers() -> None:
+    """Values between two levels are rounded at random: two draws of 200 of them practically never agree."""
     layout = Layout.of(nn.Linear(201, 1, bias=False))
     work = compressed(FedAvg().build, parse_chain(["qsgd(2)"]), None, None)(layout).works["train"]
     down = {"x": torch.zeros(201), "stats": torch.zeros(0)}

@@ -1,4 +1,4 @@
-"""Chains as users write them, what is said of wrong ones, and how long their streams are."""
+"""Parsing of chains, error messages for invalid ones, and the expected length of their streams."""
 
 import pytest
 
@@ -52,20 +52,20 @@ def test_stages_make_a_chain(stages, chain):
         (["uniq(8)"], r"'uniq\(8\)': expected uniq"),
         (["sparsify(lots)"], r"'sparsify\(lots\)': expected a number for s, got 'lots'"),
         (["qsgd(4.5)"], r"expected a number for bits, got '4.5'"),
-        (["qsgd(3)"], "2, 4 or 8 bits a value, got 3"),
-        (["sparsify(1)"], "at least 0 and less than 1, got 1.0"),
+        (["qsgd(3)"], "2, 4 or 8 bits per value, got 3"),
+        (["sparsify(1)"], "at least 0 and below 1, got 1.0"),
         (["sparsify(-0.1)"], "got -0.1"),
         (["sparsify(nan)"], "got nan"),
-        (["uniq", "sparsify(0.5)"], r"'sparsify\(0.5\)' cannot stand there: the order is error_feedback, sparsify"),
-        (["uniq", "fp16"], "'fp16' cannot stand there"),
+        (["uniq", "sparsify(0.5)"], r"'sparsify\(0.5\)' is out of order: the order is error_feedback, sparsify"),
+        (["uniq", "fp16"], "'fp16' is out of order"),
         (["sparsify(0.5)", "sparsify(0.5)"], "each at most once"),
         (["uniq", "golomb"], r"put sparsify\(s\) before it"),
-        (["uniq", "error_feedback"], "'error_feedback' cannot stand there"),
-        (["error_feedback"], "needs a stage that loses something"),
-        (["error_feedback", "qsgd(8)"], "error_feedback cannot stand before qsgd"),
+        (["uniq", "error_feedback"], "'error_feedback' is out of order"),
+        (["error_feedback"], "needs a lossy stage"),
+        (["error_feedback", "qsgd(8)"], "error_feedback cannot be combined with qsgd"),
     ],
 )
-def test_what_is_said_of_a_wrong_chain(stages, message):
+def test_messages_about_invalid_chains(stages, message):
     with pytest.raises(ConfigError, match=message):
         parse_chain(stages)
 
@@ -88,29 +88,29 @@ def test_options_make_three_chains():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"up": ["uniq", "golomb"]}, "codec: up: golomb codes the places"),
+        ({"up": ["uniq", "golomb"]}, "codec: up: golomb encodes the indices"),
         (
             {"moments": ["sparsify(0.5)"]},
-            r"codec: moments: 'sparsify\(0.5\)' cannot stand there: expected a quantiser alone, uniq, ",
+            r"codec: moments: 'sparsify\(0.5\)' is not allowed here: expected only a quantiser, uniq, ",
         ),
-        ({"down": ["sparsify(0.5)", "uniq", "golomb"]}, "codec: down: .* a quantiser alone"),
-        ({"down": ["error_feedback", "uniq"]}, "codec: down: 'error_feedback' cannot stand there"),
-        ({"down": ["uniq", "golomb"]}, "codec: down: 'golomb' cannot stand there: expected a quantiser alone"),
-        ({"down": ["uniq", "fp16"]}, "codec: down: 'fp16' cannot stand there: .* each at most once"),
+        ({"down": ["sparsify(0.5)", "uniq", "golomb"]}, "codec: down: .* only a quantiser"),
+        ({"down": ["error_feedback", "uniq"]}, "codec: down: 'error_feedback' is not allowed here"),
+        ({"down": ["uniq", "golomb"]}, "codec: down: 'golomb' is not allowed here: expected only a quantiser"),
+        ({"down": ["uniq", "fp16"]}, "codec: down: 'fp16' is out of order: .* each at most once"),
         ({"down": ["half"]}, "codec: down: unknown stage 'half'"),
         ({"up": "uniq"}, "codec.up: expected array"),
         ({"upload": ["uniq"]}, "codec.upload: unknown key, did you mean 'up'"),
     ],
 )
-def test_what_is_said_of_wrong_options(raw, message):
+def test_messages_about_invalid_options(raw, message):
     with pytest.raises(ConfigError, match=message):
         read(raw, CodecOptions, "codec")
 
 
-# ---------------------------------------------------------------- how long
+# ---------------------------------------------------------------- length
 
 
-def test_formula_of_mnist_2nn():
+def test_published_size_of_mnist_2nn():
     tensors = [(size(shape), 0.6) for shape in MNIST_2NN.values()]
     assert formula_bits(tensors, moments=False) == pytest.approx(837_642)  # 6*160 + 0.4*(8 + 2.5)*199,210
     assert formula_bits(tensors, moments=True) == pytest.approx(2_112_970)  # 6*224 + 0.4*(24 + 2.5)*199,210

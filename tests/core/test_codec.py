@@ -1,4 +1,4 @@
-"""From trees to streams and back: which vector goes where, and what passes by."""
+"""Encoding trees as streams and decoding them."""
 
 import warnings
 import zlib
@@ -46,7 +46,7 @@ def values(tree):
     return {name: value.tolist() for name, value in tree.items()}
 
 
-# ---------------------------------------------------------------- vectors and their places
+# ---------------------------------------------------------------- vectors and their indices
 
 
 def test_published_codec_by_hand():
@@ -61,7 +61,7 @@ def test_published_codec_by_hand():
     assert decoded["m"].tolist() == [0, 2, 2, 0, 0, 0, 2, -2]
 
 
-def test_moments_without_a_chain_travel_as_they_are():
+def test_moments_without_a_chain_travel_uncompressed():
     codec = codec_of(ADAM, HALF)
     upload = {"y": torch.tensor([1.0, 4, 3, 2]), "m": torch.rand(4), "v": torch.rand(4)}
     down = {name: torch.zeros(4) for name in "xmv"}
@@ -73,7 +73,7 @@ def test_moments_without_a_chain_travel_as_they_are():
     assert decoded["y"].tolist() == [0, 4, 3, 0]
 
 
-def test_moments_alone_have_all_places():
+def test_moments_alone_have_all_indices():
     codec = codec_of(ADAM, [], ["fp16"])
     upload = {"y": torch.tensor([0.1, 4, 3, 2]), "m": torch.tensor([1.0, 2, 3, 0])}
     down = {name: torch.ones(4) for name in "xmv"}
@@ -83,7 +83,7 @@ def test_moments_alone_have_all_places():
     assert values(codec.decode(wire, down)) == values({"y": upload["y"], "m": upload["m"]})
 
 
-def test_every_change_has_places_of_its_own():
+def test_every_change_has_its_own_indices():
     codec = codec_of(CHANGES, HALF)
     upload = {"dc": torch.tensor([4.0, 3, 2, 1]), "dy": torch.tensor([1.0, 2, 3, 4])}
     wire = encode(codec, upload, {})
@@ -91,7 +91,7 @@ def test_every_change_has_places_of_its_own():
     assert values(codec.decode(wire, {})) == {"dy": [0, 0, 3, 4], "dc": [4, 3, 0, 0]}
 
 
-def test_moments_go_at_the_places_of_the_first_change_with_an_anchor():
+def test_moments_use_the_indices_of_the_first_change_with_an_anchor():
     slots = {"g": Slot("params"), "y": Slot("params", anchor="x"), "m": Slot("params", moment=True)}
     upload = {"g": torch.tensor([4.0, 3, 2, 1]), "y": torch.tensor([1.0, 2, 3, 4]), "m": torch.ones(4)}
     down = {"x": torch.zeros(4)}
@@ -100,8 +100,8 @@ def test_moments_go_at_the_places_of_the_first_change_with_an_anchor():
     assert there_and_back(codec_of(slots, HALF, ["expq"]), upload, down)["m"].tolist() == [1, 1, 0, 0]
 
 
-def test_values_without_an_anchor_stand_for_themselves():
-    """As for a download: no vector is a change of anything."""
+def test_values_without_an_anchor_are_sent_as_values():
+    """As in a download, where no vector is a change relative to another."""
     slots = {name: slot._replace(anchor=None, moment=False) for name, slot in ADAM.items()}
     down = {"x": torch.tensor([1.0, 2, 4, -8]), "m": torch.tensor([0, 0.5, 0, 1]), "t": torch.tensor([3.0])}
     assert values(there_and_back(codec_of(slots, ["fp16"]), down, {})) == values(down)
@@ -109,7 +109,7 @@ def test_values_without_an_anchor_stand_for_themselves():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("slots", [CHANGES, {"dy": Slot("params", anchor="x")}])
-def test_the_type_is_kept(dtype, slots):
+def test_the_dtype_is_preserved(dtype, slots):
     codec = codec_of(slots, HALF)
     change = torch.tensor([0.5, 0.0, -4.0, 0.25], dtype=dtype)
     decoded = there_and_back(codec, {"dy": change}, {"x": torch.zeros(4, dtype=dtype)})
@@ -117,7 +117,7 @@ def test_the_type_is_kept(dtype, slots):
     assert decoded["dy"].dtype == dtype
 
 
-def test_other_entries_pass_by():
+def test_other_entries_pass_unchanged():
     codec = codec_of(ADAM, PUBLISHED)
     down = {"x": torch.zeros(4)}
     passed = {"stats": torch.rand(7), "t": torch.tensor([3], dtype=torch.int64)}
@@ -165,13 +165,13 @@ def test_a_residual_is_added_and_does_not_travel():
     assert codec.decode(wire, down)["y"].tolist() == [11, 1, 1, 5]
 
 
-def test_what_is_lost():
+def test_lost_returns_the_part_that_a_stream_drops():
     codec = codec_of(ADAM, ["error_feedback", *HALF])
     assert codec.lost(torch.tensor([1.0, 4, -3, 2])).tolist() == [1, 0, 0, 2]
-    assert codec.lost(torch.tensor([1.0, float("nan"), 3, 2])).tolist() == [0, 0, 0, 0]  # will be refused
+    assert codec.lost(torch.tensor([1.0, float("nan"), 3, 2])).tolist() == [0, 0, 0, 0]  # `encode` rejects it
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- rejected input
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e39])
@@ -182,32 +182,32 @@ def test_changes_beyond_float32_are_refused(value):
 
 
 def test_a_block_of_clients_is_refused():
-    with pytest.raises(ModelError, match=r"one client's vector of 4 values, got the shape \(3, 4\)"):
+    with pytest.raises(ModelError, match=r"one client's vector of 4 values, got shape \(3, 4\)"):
         encode(codec_of(ADAM, HALF), {"y": torch.zeros(3, 4)}, {"x": torch.zeros(4)})
 
 
 @pytest.mark.parametrize(
     ("wire", "message"),
     [
-        ({"y": torch.zeros(4)}, "expected y in a stream, got it as it is"),
+        ({"y": torch.zeros(4)}, "expected y in a stream, got it uncompressed"),
         ({"stream:float32:y": torch.zeros(20)}, "expected a stream of bytes, got torch.float32"),
         ({"stream:float32:y": torch.zeros(4, 5, dtype=torch.uint8)}, r"of shape \(4, 5\)"),
         ({"stream:float32:y": torch.zeros(3, dtype=torch.uint8)}, "at least 12 bytes, got 3"),
-        ({"stream:float32:z": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:float32:": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:float32:y,y": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:float32:t": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:int64:y": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
-        ({"stream:y": torch.zeros(20, dtype=torch.uint8)}, "names no stream of this codec"),
+        ({"stream:float32:z": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:float32:": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:float32:y,y": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:float32:t": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:int64:y": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
+        ({"stream:y": torch.zeros(20, dtype=torch.uint8)}, "is not a stream of this codec"),
         ({f"stream:{t}:y": torch.zeros(20, dtype=torch.uint8) for t in ("float32", "float64")}, "expected one stream"),
     ],
 )
-def test_what_is_no_stream_is_refused(wire, message):
+def test_invalid_streams_are_rejected(wire, message):
     with pytest.raises(StreamError, match=message):
         codec_of(ADAM, HALF, ["expq"]).decode(wire, {"x": torch.zeros(4)})
 
 
-# ---------------------------------------------------------------- what nobody encoded
+# ---------------------------------------------------------------- forged input
 
 
 def test_the_change_of_a_vector_that_was_not_sent_is_refused():
@@ -231,7 +231,7 @@ NAMES += ["stream:float64:y,m", "stream:object:y", "stream::", "stream:", *ADAM]
 
 
 def forge(rng):
-    """A message whose entries have other names, dtypes, shapes or bytes than the codec writes."""
+    """Return a message whose entries have other names, dtypes, shapes or bytes than the codec writes."""
     upload = {"y": torch.arange(8.0).flip(0), "m": torch.ones(8), "stats": torch.zeros(0), "t": torch.ones(1)}
     wire = list(encode(CODEC, upload, DOWN).items())
     for _ in range(rng.randint(1, 2)):
@@ -262,5 +262,5 @@ def test_mutations_decode_or_are_refused(num_cases):
 
     found = fuzz(forge, decode, StreamError, num_cases, lambda case: 40 * len(case))
     assert found[""] > num_cases / 10
-    for complaint in ("in a stream", "stream of bytes", "names no stream", "not sent", "one stream, got", "w: "):
+    for complaint in ("in a stream", "stream of bytes", "is not a stream", "not sent", "one stream, got", "w: "):
         assert any(complaint in text for text in found)

@@ -1,4 +1,4 @@
-"""The only code that advances the server halves."""
+"""`drive`, the only code that advances server halves."""
 
 import ast
 from collections.abc import Generator, Sequence
@@ -25,12 +25,12 @@ def infos(*cohorts: Sequence[int]) -> list[Info]:
 
 
 class Asking:
-    """A round of as many exchanges as the state says, which adds up what it is told; notes which were closed."""
+    """A round with `exchanges` exchanges, taken from the state, that sums the replies; records closed rounds."""
 
     def __init__(self, optional: bool = False) -> None:
         self.optional = optional
         self.closed: list[tuple[int, ...]] = []
-        self.started: list[Generator[Exchange, Reply, Tree]] = []  # held, so that nothing but `close` closes them
+        self.started: list[Generator[Exchange, Reply, Tree]] = []  # referenced, so that only `close` closes them
         self.algorithm = Algorithm({}, init=dict, keep=dict, works={}, round=self.start, model=lambda s, v: s)
 
     def start(self, state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
@@ -50,12 +50,12 @@ class Asking:
 
 
 class Answering:
-    """Replies with the sum of the cohort's numbers; clients that are silent from some exchange on are missing."""
+    """Replies with the sum of the cohort's ids; clients that are silent from some exchange on are missing."""
 
     def __init__(self, silent: dict[int, int] | None = None, asking: Asking | None = None) -> None:
         self.silent, self.asking = silent or {}, asking or Asking()
         self.calls: list[list[tuple[str, tuple[int, ...]]]] = []
-        self.closed: list[int] = []  # how many rounds were closed when each call came
+        self.closed: list[int] = []  # number of rounds closed before each call
 
     def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> list[Reply]:
         assert [tuple(e.cohort) for e in exchanges] == [info.cohort for info in infos]
@@ -71,7 +71,7 @@ class Answering:
         return Reply(value, tuple(ids), zeros, missing, Costs.free(len(ids)), zeros, communicated=True)
 
 
-def test_exchanges_of_one_moment_are_one_call() -> None:
+def test_exchanges_of_one_step_are_one_call() -> None:
     engine = Answering()
     drive(engine, Asking().algorithm, [state(2), state(0), state(3)], infos((1,), (2,), (3, 4)))
     assert engine.calls == [
@@ -89,7 +89,7 @@ def test_every_state_gets_its_own_replies() -> None:
     assert not any(outcome.void for outcome in outcomes)
 
 
-def test_a_round_that_asks_nothing_needs_no_engine() -> None:
+def test_a_round_without_exchanges_needs_no_engine() -> None:
     engine = Answering()
     (outcome,) = drive(engine, Asking().algorithm, [state(0, total=5)], infos(()))
     assert (float(outcome.state["total"]), outcome.void, engine.calls) == (5, False, [])
@@ -105,11 +105,11 @@ def test_a_void_round_leaves_the_state_and_is_closed() -> None:
     assert [reply.ids for reply in void.replies] == [(7, 8), ()]
     assert void.replies[1].missing == (7, 8)
     assert asking.closed == [(7, 8)]
-    assert engine.closed == [0, 0, 1]  # at once, not when the last of the rounds is over
-    assert (float(other.state["total"]), other.void) == (3, False)  # the other state's round goes on
+    assert engine.closed == [0, 0, 1]  # at once, not after the last round has ended
+    assert (float(other.state["total"]), other.void) == (3, False)  # the other state's round continues
 
 
-def test_a_round_goes_on_without_an_answer_that_is_optional() -> None:
+def test_a_round_continues_without_an_optional_answer() -> None:
     asking = Asking(optional=True)
     (outcome,) = drive(Answering(silent={7: 1, 8: 2}), asking.algorithm, [state(3)], infos((7, 8)))
     assert [reply.ids for reply in outcome.replies] == [(7, 8), (8,), ()]
@@ -129,7 +129,7 @@ def test_every_state_needs_its_info() -> None:
 # ---------------------------------------------------------------- parts of a round
 
 
-def test_the_first_exchange_of_a_round_that_is_abandoned() -> None:
+def test_first_exchange_abandons_the_round() -> None:
     asking, before = Asking(), state(2)
     exchange = first_exchange(asking.algorithm, before, INFO._replace(cohort=(3, 4)))
     assert (exchange.work, exchange.cohort) == ("work 0", (3, 4))
@@ -137,13 +137,13 @@ def test_the_first_exchange_of_a_round_that_is_abandoned() -> None:
     assert float(before["total"]) == 0
 
 
-def test_a_round_that_asks_nothing_has_no_first_exchange() -> None:
-    with pytest.raises(ValueError, match="round 1 asks its clients nothing"):
+def test_a_round_without_exchanges_has_no_first_exchange() -> None:
+    with pytest.raises(ValueError, match="round 1 has no exchange"):
         first_exchange(Asking().algorithm, state(0), INFO)
 
 
 def renamed(asking: Asking) -> Algorithm:
-    """The same rounds with other names of works."""
+    """Return the same rounds with other names of works."""
 
     def change(exchange: Exchange) -> Exchange:
         return exchange._replace(work=exchange.work.upper())
@@ -168,13 +168,13 @@ def test_a_round_with_changed_exchanges_is_closed_at_once() -> None:
     assert engine.closed == [0, 0, 1]
 
 
-# ---------------------------------------------------------------- nobody else does it
+# ---------------------------------------------------------------- no other code advances rounds
 
 
 def undelegated(source: str) -> list[int]:
-    """Lines that start a round, `x.round(state, info)`, without delegating all of it.
+    """Return the lines that start a round, `x.round(state, info)`, without delegating all of it.
 
-    A generator can only be advanced by code that has it, and delegating code does not have it.
+    Only code that holds a generator can advance it, and delegating code does not hold it.
     """
     nodes = list(ast.walk(ast.parse(source)))
     delegated = [node.value for node in nodes if isinstance(node, ast.YieldFrom)]
@@ -199,7 +199,7 @@ def test_no_other_package_advances_a_round() -> None:
     assert len(found[Path("core/drive.py")]) == 2  # the check sees `drive` and `first_exchange`
 
 
-def test_a_round_that_is_advanced_is_seen() -> None:
+def test_code_that_advances_a_round_is_detected() -> None:
     source = """
 exchange = next(algorithm.round(state, info))
 rounds = job.algorithm.round(state, info=info)

@@ -1,4 +1,4 @@
-"""How much work a client does, planned and done."""
+"""A client's effort, planned and actual."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ ONE_A_STEP = Gradients(full=0, step=1, step_full=0)
 TRAIN = FedAvg().build(Layout.of(dense())).works["train"]
 MODELS = {"dense": dense, "normed": normed}
 WITHOUT_NORM = [name for name in BUILDS if "bn" not in name and "1.*" not in name]
-"""Builds that name no layer of the model with BatchNorm."""
+"""Builds that do not name a layer of the model with BatchNorm."""
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_steps_per_epoch(num_samples: int, batch_size: int, drops: bool, expecte
     assert steps_per_epoch(num_samples, batch_size, drops) == expected
 
 
-def test_steps_are_the_rounds_unless_the_work_has_its_own() -> None:
+def test_work_may_override_the_number_of_steps() -> None:
     idle = TRAIN._replace(affine=None)
     assert num_steps(TRAIN, STEPS, 9, 4, drop_single=True) == 3
     assert num_steps(TRAIN, EPOCHS, 9, 4, drop_single=True) == 4  # two epochs of two steps
@@ -43,7 +43,7 @@ def test_steps_are_the_rounds_unless_the_work_has_its_own() -> None:
 
 
 @pytest.mark.parametrize(("num_samples", "size", "expected"), [(4, 9, 1), (1, 9, 1), (9, 9, 3), (2, 2, 1)])
-def test_a_gradient_counts_as_its_minibatches(num_samples: int, size: int, expected: int) -> None:
+def test_a_full_gradient_counts_as_minibatches(num_samples: int, size: int, expected: int) -> None:
     assert num_batches(num_samples, size, 4) == expected
 
 
@@ -72,10 +72,10 @@ def test_most_effort_by_hand(
 
 
 class Watched(Federation):
-    """Every exchange of a round, with what the gate allows and what each client did."""
+    """Compares, in every exchange, the effort that the gate allows with that of each client."""
 
     def check(self) -> int:
-        """Run a round; return how many answers of clients were compared."""
+        """Run a round; return the number of answers compared."""
         sides, run, compared = self.sides, self.engine.run, []
 
         def watched(exchanges: list[Exchange], infos: list[Info]) -> object:
@@ -105,14 +105,14 @@ class Watched(Federation):
         for name in names
     ],
 )
-def test_the_most_is_what_clients_do(name: str, model: str, amount: dict[str, int]) -> None:
-    """Batches of 4: of 9 samples the last has one, which a model with BatchNorm drops; of 6, it is short."""
+def test_most_effort_equals_the_effort_of_clients(name: str, model: str, amount: dict[str, int]) -> None:
+    """Batches of 4: with 9 samples the last has one sample, which BatchNorm models drop; with 6 it is short."""
     made = Watched(BUILDS[name], mixed((6, 9, 3, 1)), make=MODELS[model], **amount)
     assert made.check() >= 4
 
 
 class Growing:
-    """Clients that have some of their samples only."""
+    """Clients that have only some of their samples."""
 
     def __init__(self, sizes: list[int], present: list[int]) -> None:
         self._all, self._present = mixed(sizes), present
@@ -138,8 +138,10 @@ class Growing:
     st.integers(1, 6),
     st.booleans(),
 )
-def test_no_client_does_more(name: str, sizes: list[tuple[int, int]], batch_size: int, by_epochs: bool) -> None:
-    """Whatever part of its registered samples it has: nobody honest is rejected for its effort."""
+def test_no_client_exceeds_most_effort(
+    name: str, sizes: list[tuple[int, int]], batch_size: int, by_epochs: bool
+) -> None:
+    """A client may have any part of its registered samples: no honest client is rejected for its effort."""
     data = Growing([most for most, _ in sizes], [present for _, present in sizes])
     amount = {"epochs": 2} if by_epochs else {"steps": 3}
     made = Federation(BUILDS[name], data, batch_size=batch_size, **amount)  # type: ignore[arg-type]

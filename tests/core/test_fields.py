@@ -47,17 +47,17 @@ def test_the_fields_that_scripts_rely_on_are_declared() -> None:
         ("best_user_accuracy", "best user accuracy", "higher"),
         ("user_accuracy_std", "user accuracy std", "lower"),
         ("user_accuracy_after_min", "user accuracy after min", "higher"),
-        ("mean_user_accuracy_std", "mean user accuracy std of a round", "lower"),
+        ("mean_user_accuracy_std", "mean user accuracy std per round", "lower"),
         ("loss", "loss", "lower"),
         ("best_loss", "best loss", "lower"),
         ("messages", "messages", "lower"),
         ("dropped", "dropped clients", "lower"),
-        ("mean_dropped", "mean dropped clients of a round", "lower"),
+        ("mean_dropped", "mean dropped clients per round", "lower"),
         ("reported", "clients that reported", "higher"),
-        ("mean_sim_up_s", "mean edge time of uploads of a round", "lower"),
-        ("mean_sim_wait_s", "mean edge time of waiting of a round", "lower"),
-        ("median_sim_seconds", "median edge time of a round", "lower"),
-        ("mean_weight_divergence", "mean weight divergence of a round", "lower"),
+        ("mean_sim_up_s", "mean edge upload time per round", "lower"),
+        ("mean_sim_wait_s", "mean edge waiting time per round", "lower"),
+        ("median_sim_seconds", "median edge time per round", "lower"),
+        ("mean_weight_divergence", "mean weight divergence per round", "lower"),
         ("bytes", "upload + download", "lower"),
         ("bytes_to_target", "upload + download to target", "lower"),
         ("rounds_to_target", "rounds to target", "lower"),
@@ -66,12 +66,12 @@ def test_the_fields_that_scripts_rely_on_are_declared() -> None:
         ("cohort", "clients asked", "neither"),
     ],
 )
-def test_titles_and_which_way_is_better(name: str, title: str, better: str) -> None:
+def test_titles_and_directions(name: str, title: str, better: str) -> None:
     assert (describe(name).name, describe(name).title, describe(name).better) == (name, title, better)
 
 
 @pytest.mark.parametrize("name", ["my_loss", "lossless_accuracy", "bytes_saved", "f1", "f1_std", "loss_to_target"])
-def test_an_unknown_name_is_neutral_whatever_its_words(name: str) -> None:
+def test_an_unknown_name_is_neutral(name: str) -> None:
     found = describe(name)
     assert (found.title, found.units, found.better) == (name.replace("_", " "), (Unit("", 1.0),), "neither")
     assert describe(f"mean_{name}").better == describe(f"best_{name}").better == "neither"
@@ -130,7 +130,7 @@ def test_components_add_up_to_a_name() -> None:
         ("void", True, "True"),
     ],
 )
-def test_how_values_are_written(name: str, value: float | str, text: str) -> None:
+def test_values_are_written_with_units(name: str, value: float | str, text: str) -> None:
     assert describe(name).write(value) == text
 
 

@@ -1,4 +1,4 @@
-"""The gate on a model of one weight, which is sent as 1: an upload y is a change of y - 1."""
+"""The gate with a model of one weight, sent as 1: an upload y is a change of y - 1."""
 
 from __future__ import annotations
 
@@ -55,28 +55,28 @@ def test_an_honest_answer_passes() -> None:
     assert gate(Limits(0.5, "reject")).problem(answer(), upload()) is None
 
 
-def test_less_effort_than_was_asked_for_passes() -> None:
+def test_less_effort_than_requested_passes() -> None:
     assert gate().problem(answer(effort=Effort()), upload()) is None
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (answer(samples=2), "it claims 2 samples, expected 1 to the 1 that it registered"),
-        (answer(samples=0), "it claims 0 samples, expected 1 to the 1 that it registered"),
-        (answer(samples=-1), "it claims -1 samples, expected 1 to the 1 that it registered"),
+        (answer(samples=2), "it claims 2 samples, expected 1 to 1, the number it registered"),
+        (answer(samples=0), "it claims 0 samples, expected 1 to 1, the number it registered"),
+        (answer(samples=-1), "it claims -1 samples, expected 1 to 1, the number it registered"),
         (answer(effort=HONEST._replace(steps=4)), "it claims 4 steps, expected at most 3"),
         (answer(effort=HONEST._replace(batches=-1)), "it claims -1 batches, expected at most 3"),
         (answer(effort=HONEST._replace(grad_samples=2**63)), f"it claims {2**63} grad_samples, expected at most 3"),
         (answer(effort=HONEST._replace(loss=nan)), "the loss is not finite"),
         (answer(effort=HONEST._replace(loss=-inf)), "the loss is not finite"),
         (answer(effort=HONEST._replace(loss=-1e39)), "it claims the loss -1e+39, expected at most 3.40282e+38"),
-        (answer(effort=Effort(loss=0.5)), "it claims the loss 0.5 of no gradient"),
-        (answer(effort=Effort(loss=inf)), "it claims the loss inf of no gradient"),
+        (answer(effort=Effort(loss=0.5)), "it claims the loss 0.5 without a gradient"),
+        (answer(effort=Effort(loss=inf)), "it claims the loss inf without a gradient"),
         (answer(problem="it ran out of memory"), "it reports that it ran out of memory"),
     ],
 )
-def test_claims(given: Answer, reason: str) -> None:
+def test_implausible_claims_are_rejected(given: Answer, reason: str) -> None:
     assert gate().problem(given, upload()) == reason
 
 
@@ -90,7 +90,7 @@ def test_claims(given: Answer, reason: str) -> None:
         (upload(stats=torch.zeros(1, dtype=F64)), "the upload 'stats' is float64[1], expected float64[0]"),
     ],
 )
-def test_uploads(given: dict[str, torch.Tensor], reason: str) -> None:
+def test_malformed_uploads_are_rejected(given: dict[str, torch.Tensor], reason: str) -> None:
     assert gate().problem(answer(), given) == reason
 
 
@@ -119,7 +119,7 @@ def test_the_norm_is_that_of_the_vector() -> None:
 
 
 def test_counters_have_no_norm() -> None:
-    """MFL uploads the moments m and v, sent as 0 and 1, and the number of steps t, which is no vector."""
+    """MFL uploads the moments m and v, sent as 0 and 1, and the number of steps t, a scalar without a norm."""
     made = Federation(Mfl().build, points(0, 4), make=slope, limits=Limits(2.0))
     given = {
         "y": torch.tensor([2.0], dtype=F64),
@@ -138,7 +138,7 @@ def test_a_norm_that_overflows_is_too_large() -> None:
     assert "the norm 1.7e+308" in problem
 
 
-def test_effort_is_believed_as_far_as_it_was_asked_for() -> None:
+def test_believable_effort_is_limited_to_the_request() -> None:
     claimed = Effort(2**63, -5, 2, nan)
     assert gate().believable(answer(effort=claimed))[:3] == (3, 0, 2)
 
@@ -159,7 +159,7 @@ def test_rows_are_checked_one_by_one() -> None:
     assert found == [None, "the upload 'y' is not finite"]
     found = gate(Limits(10.0, "reject")).problems_of_rows(answers(2, 1), rows(0.5, 20.0))
     assert found == [
-        "it claims 2 samples, expected 1 to the 1 that it registered",
+        "it claims 2 samples, expected 1 to 1, the number it registered",
         "the change of 'y' has the norm 19, expected at most reduce.max_norm = 10",
     ]
 
@@ -170,7 +170,7 @@ def test_rows_have_one_form() -> None:
     assert gate().problems_of_rows(answers(1, 1), wide) == [expected] * 2
 
 
-def test_values_of_rows_are_left_to_the_mean_if_the_run_stops_anyway() -> None:
+def test_values_of_rows_are_checked_in_the_mean_if_bad_answers_stop_the_run() -> None:
     found = gate()
     assert not found.looks_at_rows
     assert found.problems_of_rows(answers(1, 2), rows(nan, 0.5))[0] is None
@@ -189,7 +189,7 @@ def sums(count: float = 2, correct: float = 1, loss: float = 0.5) -> dict[str, f
 
 
 @pytest.mark.parametrize("given", [sums(), sums(1, 0, 0), sums(5, 5), sums(5, 2.5), sums(5, 5, 1e38)])
-def test_sums_that_can_be(given: dict[str, float]) -> None:
+def test_possible_sums_are_accepted(given: dict[str, float]) -> None:
     assert problem_of_sums(CLIENTS, 1, "test", given) is None
 
 
@@ -198,14 +198,14 @@ def test_sums_that_can_be(given: dict[str, float]) -> None:
     [sums(6), sums(0, 0, 0), sums(-1), sums(1.5), sums(2, 3), sums(2, -1), sums(2, 1, -0.1), sums(2, 1, 1e39),
      sums(nan), sums(2, inf), sums(2, 1, nan), {}, {"count": 1.0}, {**sums(), "more": 1.0}],
 )  # fmt: skip
-def test_sums_that_cannot_be(given: dict[str, float]) -> None:
+def test_impossible_sums_are_rejected(given: dict[str, float]) -> None:
     assert problem_of_sums(CLIENTS, 1, "test", given)
 
 
-def test_counts_are_bounded_by_the_set_that_was_asked_for() -> None:
+def test_counts_are_bounded_by_the_registered_size_of_the_set() -> None:
     for measure, most in (("test", 5), ("user", 5), ("trained", 5), ("train", 9)):
         assert problem_of_sums(CLIENTS, 1, measure, sums(most)) is None  # type: ignore[arg-type]
-        expected = f"its sums cannot be: correct 1, count {most + 1}, loss 0.5; expected a count from 1 to {most}"
+        expected = f"its sums are impossible: correct 1, count {most + 1}, loss 0.5; expected a count from 1 to {most}"
         assert problem_of_sums(CLIENTS, 1, measure, sums(most + 1)) == expected  # type: ignore[arg-type]
 
 
@@ -225,7 +225,7 @@ def test_evaluation_answers_are_read() -> None:
     data = message.pack(EvaluationAnswer(1), write_sums(sums()))
     assert read_evaluation(1, data) == sums()
     assert read_evaluation(1, message.pack(EvaluationAnswer(1), {})) is None
-    assert read_evaluation(0, data) == "it answers in the name of client 1"
+    assert read_evaluation(0, data) == "it claims to be client 1"
     assert str(read_evaluation(1, data[:-1])).startswith("its answer cannot be read: message is cut short")
     two = message.pack(EvaluationAnswer(1), {"count": torch.ones(2, dtype=F64)})
     assert str(read_evaluation(1, two)).startswith("its answer cannot be read: expected the sum 'count' as float64[1]")

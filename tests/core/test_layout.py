@@ -39,7 +39,7 @@ def test_parameters_and_statistics_of_a_batchnorm_model() -> None:
         Entry("1.bias", 12, 15, (3,), norm=True),
         Entry("3.weight", 15, 18, (1, 3), norm=False),
     )
-    # num_batches_tracked is no statistic that could be averaged
+    # num_batches_tracked is not a statistic that can be averaged
     assert layout.stats == (
         Entry("1.running_mean", 0, 3, (3,), norm=True),
         Entry("1.running_var", 3, 6, (3,), norm=True),
@@ -66,7 +66,7 @@ def test_batchnorm_that_counts_batches_is_refused() -> None:
         Layout.of(module)
 
 
-def test_frozen_parameters_are_no_entries() -> None:
+def test_frozen_parameters_have_no_entries() -> None:
     module = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     module[0].requires_grad_(False)
     assert Layout.of(module).params == (
@@ -101,7 +101,7 @@ def test_views_share_memory_with_the_vector() -> None:
     assert stats.tolist() == [7, 0]
 
 
-def test_views_of_a_block_have_its_rows_in_front() -> None:
+def test_views_of_a_block_start_with_its_rows() -> None:
     layout = layout_of([(2, 2), (1,)])
     block = torch.arange(10.0).view(2, 5)
     views = layout.views(block)
@@ -166,7 +166,7 @@ def test_a_part_without_tensors_takes_nothing() -> None:
 def test_put_undoes_take(
     rows: tuple[int, ...], data: st.DataObject, shapes: list[tuple[int, ...]], stats: list[tuple[int, ...]]
 ) -> None:
-    """For any split of the tensors over three parts, some of them empty, given in any order."""
+    """For any split of the tensors into three parts, some of them empty, in any order."""
     layout = layout_of(shapes, stats)
     owner = {entry.name: data.draw(st.integers(0, 2)) for entry in (*layout.params, *layout.stats)}
     parts = [layout.part(lambda entry, i=i: owner[entry.name] == i) for i in data.draw(st.permutations(range(3)))]

@@ -37,12 +37,12 @@ def held(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str], int]]:
             process.kill()
 
 
-def test_two_processes(held: tuple[Path, subprocess.Popen[str], int]) -> None:
+def test_a_second_process_cannot_take_the_lock(held: tuple[Path, subprocess.Popen[str], int]) -> None:
     path, process, worker = held
     assert holder(path) == process.pid
     with pytest.raises(RunError, match=rf"{path.parent} is in use by process {process.pid}; wait"):
         Lock(path)
-    assert holder(path) == process.pid  # trying has changed nothing
+    assert holder(path) == process.pid  # the failed attempt changed nothing
 
     process.kill()
     process.wait()
@@ -53,14 +53,14 @@ def test_two_processes(held: tuple[Path, subprocess.Popen[str], int]) -> None:
     lock.release()
 
 
-def test_dead_but_not_yet_buried(held: tuple[Path, subprocess.Popen[str], int]) -> None:
+def test_a_zombie_does_not_hold_the_lock(held: tuple[Path, subprocess.Popen[str], int]) -> None:
     path, process, _ = held
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert holder(path) is None
 
 
-def test_released_lock_names_nobody(tmp_path: Path) -> None:
+def test_a_released_lock_has_no_holder(tmp_path: Path) -> None:
     lock = Lock(tmp_path / "lock")
     with pytest.raises(RunError, match=f"in use by process {os.getpid()}"):
         Lock(tmp_path / "lock")
@@ -73,8 +73,8 @@ def test_released_lock_names_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "who?", "0", "9" * 30, f"{os.getpid()} 1\n"], ids=["empty", "word", "zero", "huge", "reused"]
 )
-def test_holder_must_be_the_process_named(tmp_path: Path, content: str) -> None:
-    """The last one: a process id that has been given to another process since."""
+def test_holder_rejects_invalid_and_reused_process_ids(tmp_path: Path, content: str) -> None:
+    """In the last case, the process id has been reused by another process."""
     (tmp_path / "lock").write_text(content)
     assert holder(tmp_path / "lock") is None
     Lock(tmp_path / "lock").release()

@@ -1,4 +1,4 @@
-"""Messages: bytes, sizes, views, reading in pieces, and everything that is refused."""
+"""Messages: bytes, sizes, views, reading in pieces, and rejected input."""
 
 import random
 import struct
@@ -41,7 +41,7 @@ def sample() -> bytes:
 
 
 def framed(header: bytes, body: bytes = b"", magic: bytes = b"FDG2") -> bytes:
-    """A message whose length, padding and checksum are right, whatever its header and body are."""
+    """Return a message with valid length, padding and checksum for any header and body."""
     head = magic + struct.pack("<I", len(header)) + header
     return sealed(head + bytes(-len(head) % 64) + body)
 
@@ -51,14 +51,14 @@ def sealed(data: bytes) -> bytes:
 
 
 def written(entries: Any, body: bytes = b"", meta: Any = None) -> bytes:
-    """A message with these entries and this meta."""
+    """Return a message with these entries and this metadata."""
     return framed(msgspec.msgpack.encode([{} if meta is None else meta, entries]), body)
 
 
 def read_in_pieces(
     data: bytes, lengths: Sequence[int], kind: Any = NoMeta, max_bytes: int = message.MAX_BYTES
 ) -> tuple[Any, Tree]:
-    """Feed a message in pieces of these lengths, over and over."""
+    """Feed a message in pieces of these lengths, repeated as needed."""
     reader = Reader[Any](kind, max_bytes)
     start, turn = 0, 0
     while start < len(data):
@@ -113,7 +113,7 @@ def test_bytes_are_as_documented() -> None:
     assert sample() == data + struct.pack("<I", zlib.crc32(data))
 
 
-def test_one_of_several_kinds_is_found_by_its_tag() -> None:
+def test_the_tag_selects_one_of_several_kinds() -> None:
     for meta in (ANSWER, REQUEST):
         assert unpack(pack(meta, {}), (WorkRequest, WorkAnswer))[0] == meta
     with pytest.raises(StreamError, match=r"message header: .*type"):
@@ -131,13 +131,13 @@ def test_chunks_are_views_of_at_most_a_mebibyte() -> None:
     tree = {"x": torch.arange(MIB, dtype=torch.int32), "y": torch.ones(3)}
     found = list(chunks(NoMeta(), tree))
     assert [len(piece) for piece in found] == [64, MIB, MIB, MIB, MIB, 12, 4]
-    tree["x"][0], tree["y"][2] = 77, 5  # seen in what was yielded before: nothing was copied
+    tree["x"][0], tree["y"][2] = 77, 5  # visible in the pieces already yielded: nothing was copied
     assert bytes(found[1][:4]) == struct.pack("<i", 77)
     assert bytes(found[5][8:]) == struct.pack("<f", 5)
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (1025, 513), (1, 2000, 300)])
-def test_slices_that_are_not_contiguous_travel(shape: tuple[int, ...]) -> None:
+def test_non_contiguous_slices_round_trip(shape: tuple[int, ...]) -> None:
     turned = torch.arange(float(np.prod(shape))).view(shape).transpose(-1, -2)
     row = torch.arange(4.0).expand(3, 4)
     tree = {"turned": turned, "row": row, "column": turned[..., 0]}
@@ -150,7 +150,7 @@ def test_slices_that_are_not_contiguous_travel(shape: tuple[int, ...]) -> None:
 
 
 def at_offset(data: bytes, offset: int) -> memoryview:
-    """The same bytes in memory that starts so many bytes after a multiple of 64, where the buffer would, too."""
+    """Return the same bytes at an address, and with a buffer, `offset` bytes after a multiple of 64."""
     room = np.zeros(len(data) + 128, np.uint8)
     start = -room.ctypes.data % 64 + offset
     room[start : start + len(data)] = np.frombuffer(data, np.uint8)
@@ -173,7 +173,7 @@ def test_other_messages_are_copied(read_only: bool) -> None:
     assert unpack(place, WorkAnswer)[1]["x"].tolist() == [1, 2]
 
 
-def test_the_same_bits_come_out_of_kernels_wherever_a_message_lies() -> None:
+def test_kernel_results_do_not_depend_on_the_address_of_a_message() -> None:
     torch.manual_seed(1)
     tree = {"flag": torch.ones(1, dtype=torch.uint8), "a": torch.randn(1037), "b": torch.randn(37, 1037)}
     expected = tree["a"].sum(), tree["b"] @ tree["a"]
@@ -185,7 +185,7 @@ def test_the_same_bits_come_out_of_kernels_wherever_a_message_lies() -> None:
         assert torch.equal(found["b"] @ found["a"], expected[1])
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- rejected input
 
 
 def test_every_truncation_is_refused(decode: Callable[[bytes, Any], tuple[Any, Tree]]) -> None:
@@ -243,16 +243,16 @@ REFUSED: dict[str, tuple[bytes, str]] = META_CASES | {
     "surplus field of an entry": (written([[*X, 0]], b"1"), "message header"),
     "long header": (framed(b"\x92\x80\xc6" + struct.pack(">I", MIB) + bytes(MIB)), "at most 1048568 bytes"),
     "huge header length": (b"FDG2\xff\xff\xff\xff" + bytes(120), "at most 1048568 bytes, got 4294967295"),
-    "dtype": (written([["x", "object", [1], 0]], b"1"), "'x': expected a dtype of .*; got object"),
-    "attribute of torch": (written([["x", "nn", [1], 0]], b"1"), "'x': expected a dtype of .*; got nn"),
-    "bool": (written([["x", "bool", [1], 0]], b"1"), "'x': expected a dtype of .*; got bool"),
-    "negative": (written([["x", "float32", [-1], 0]]), "'x': the shape .* is not valid"),
+    "dtype": (written([["x", "object", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got object"),
+    "attribute of torch": (written([["x", "nn", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got nn"),
+    "bool": (written([["x", "bool", [1], 0]], b"1"), "'x': expected one of the dtypes .*; got bool"),
+    "negative": (written([["x", "float32", [-1], 0]]), "'x': the shape .* is invalid"),
     "float": (written([["x", "float32", [1.5], 0]]), "message header"),
     "too short": (written([["x", "uint8", [2], 0]], b"1"), r"cut short"),
     "too long": (written([["x", "uint8", [2], 0]], b"123"), r"too long|got more"),
     "invalid UTF-8": (framed(b"\x92\x80\x91\x94\xa1\xff\xa5uint8\x91\x01\x00", b"1"), "message header.*utf-8"),
-    "empty, 2**62 wide": (written([["x", "float32", [2**62, 0], 0]]), "not valid, or it has more than"),
-    "empty, overflowing": (written([["x", "float32", [0, 2**62, 2**62], 0]]), "not valid, or it has more than"),
+    "empty, 2**62 wide": (written([["x", "float32", [2**62, 0], 0]]), "is invalid or takes more than"),
+    "empty, overflowing": (written([["x", "float32", [0, 2**62, 2**62], 0]]), "is invalid or takes more than"),
     "50,000 dimensions": (written([["x", "float32", [2**63] * 50_000, 0]]), "at most 8 dimensions, got 50000"),
     "65 dimensions": (written([["x", "uint8", [1] * 65, 0]], b"1"), "at most 8 dimensions, got 65"),
     "9 dimensions": (written([["x", "uint8", [1] * 9, 0]], b"1"), "at most 8 dimensions, got 9"),
@@ -265,7 +265,7 @@ REFUSED: dict[str, tuple[bytes, str]] = META_CASES | {
     "1,025 empty entries": (written([[str(i), "uint8", [0], 0] for i in range(1025)]), "length <= 1024"),
     "claims 2**31 entries": (framed(b"\x92\x80\xdd\x7f\xff\xff\xff"), "length <= 1024"),
     "claims 2**31 dimensions": (framed(b"\x92\x80\x91\x94\xa1x\xa5uint8\xdd\x7f\xff\xff\xff"), "message header"),
-    "two of one name": (written([X, ["x", "uint8", [1], 64]], b"1" + bytes(63) + b"2"), "one of them twice"),
+    "two of one name": (written([X, ["x", "uint8", [1], 64]], b"1" + bytes(63) + b"2"), "got a duplicate"),
     "long name": (written([["é" * 129, "uint8", [0], 0]]), "at most 256 bytes, got 258"),
     "overlap": (written([X, ["y", "uint8", [1], 0]], b"1"), "'y': expected it to start at 64, got 0"),
     "not aligned": (written([X, ["y", "uint8", [1], 1]], b"12"), "'y': expected it to start at 64, got 1"),
@@ -280,14 +280,14 @@ REFUSED: dict[str, tuple[bytes, str]] = META_CASES | {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_pack_does_not_write_is_refused(name: str, decode: Callable[[bytes, Any], tuple[Any, Tree]]) -> None:
+def test_bytes_that_pack_never_writes_are_rejected(name: str, decode: Callable[[bytes, Any], tuple[Any, Tree]]) -> None:
     data, complaint = REFUSED[name]
     kind = WorkAnswer if name in META_CASES else NoMeta
     with pytest.raises(StreamError, match=complaint):
         decode(data, kind)
 
 
-def test_what_is_just_within_the_limits_travels() -> None:
+def test_messages_at_the_limits_round_trip() -> None:
     trees: list[Tree] = [
         {"é" * 128: torch.ones(1)},
         {"x": torch.ones([1] * 8)},
@@ -300,7 +300,7 @@ def test_what_is_just_within_the_limits_travels() -> None:
 @pytest.mark.parametrize(
     ("tree", "complaint"),
     [
-        ({"x": torch.zeros(1, dtype=torch.bool)}, "'x': expected a dtype of .*; got bool"),
+        ({"x": torch.zeros(1, dtype=torch.bool)}, "'x': expected one of the dtypes .*; got bool"),
         ({"x" * 257: torch.zeros(1)}, "at most 256 bytes, got 257"),
         ({"x": torch.zeros([1] * 9)}, "at most 8 dimensions, got 9"),
         ({str(i): torch.zeros(0) for i in range(1025)}, "at most 1024, got 1025"),
@@ -308,19 +308,19 @@ def test_what_is_just_within_the_limits_travels() -> None:
     ],
     ids=["dtype", "name", "dimensions", "entries", "bytes"],
 )
-def test_what_cannot_travel_is_refused_by_the_sender(tree: Tree, complaint: str) -> None:
+def test_the_sender_rejects_invalid_trees(tree: Tree, complaint: str) -> None:
     with pytest.raises(ModelError, match=complaint):
         size(NoMeta(), tree)
     with pytest.raises(ModelError, match=complaint):
         next(chunks(NoMeta(), tree))
 
 
-def test_a_header_that_is_too_long_is_refused_by_the_sender() -> None:
+def test_the_sender_rejects_a_header_that_is_too_long() -> None:
     with pytest.raises(ModelError, match="at most 1048568 bytes"):
         pack(WorkRequest("x" * MIB, 1, 0.1, 1, None, 1, 1, 1.0), {})
 
 
-def test_a_reader_refuses_what_is_too_large_before_it_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_rejects_large_messages_before_allocating(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = {"x": torch.zeros(1000)}
     head = next(chunks(NoMeta(), tree))
     limit = size(NoMeta(), tree)
@@ -330,16 +330,16 @@ def test_a_reader_refuses_what_is_too_large_before_it_takes_memory(monkeypatch: 
         Reader(NoMeta, max_bytes=limit - 1).feed(head)
 
 
-def test_a_lack_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_a_stream_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(num_bytes: int) -> None:
         raise MemoryError
 
     monkeypatch.setattr(message, "allocate", refuse)
-    with pytest.raises(StreamError, match="no memory for 4000 bytes"):
+    with pytest.raises(StreamError, match="not enough memory for 4000 bytes"):
         Reader(NoMeta).feed(next(chunks(NoMeta(), {"x": torch.zeros(1000)})))
 
 
-def test_a_reader_that_refused_goes_on_refusing() -> None:
+def test_a_reader_stays_failed_after_an_error() -> None:
     reader = Reader(NoMeta)
     for _ in range(2):
         with pytest.raises(StreamError, match="not a message"):
@@ -348,7 +348,7 @@ def test_a_reader_that_refused_goes_on_refusing() -> None:
         reader.finish()
 
 
-# ---------------------------------------------------------------- bytes that nobody wrote
+# ---------------------------------------------------------------- forged input
 
 
 def parts(data: bytes) -> tuple[bytes, bytes]:
@@ -366,7 +366,7 @@ SAMPLES = [
 
 
 def forge(rng: random.Random) -> bytes:
-    """A changed message. In four cases of five the checksum is right, in two of them length and padding as well."""
+    """Return a modified message: in four of five cases with a valid checksum, in two also valid length and padding."""
     data = rng.choice(SAMPLES)
     header, body = parts(data)
     which = rng.randrange(5)
@@ -395,7 +395,7 @@ EXPECTED_BYTES = 50_000
 
 
 def allowed(case: bytes) -> int:
-    """Input or expected tensors, and what decoding the header takes: objects are larger than their bytes."""
+    """Return the memory allowed: input or expected tensors, plus the header, whose objects exceed its bytes."""
     return max(len(case), EXPECTED_BYTES) + 30 * min(len(case), MIB)
 
 
@@ -407,14 +407,14 @@ def test_any_bytes_decode_or_are_refused(lengths: list[int] | None, num_cases: i
 
     found = fuzz(forge, decode, StreamError, num_cases, allowed)
     checksums = sum(count for text, count in found.items() if "checksum" in text)
-    assert 0 < checksums < num_cases / 4  # most cases reach what lies behind it
+    assert 0 < checksums < num_cases / 4  # most cases reach the checks after it
     assert found[""] > num_cases / 50
     assert sum("'x'" in text or "'n'" in text for text in found) > 10
     assert lengths is None or any(f"at most {EXPECTED_BYTES} bytes" in text for text in found)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_past_failures_take_little_memory(name: str) -> None:
+def test_former_failures_use_little_memory(name: str) -> None:
     data, _ = REFUSED[name]
     assert outcome(data, lambda case: unpack(case, KINDS), StreamError, allowed)
     assert outcome(data, lambda case: read_in_pieces(case, [999], KINDS, EXPECTED_BYTES), StreamError, allowed)

@@ -1,4 +1,4 @@
-"""Metrics are tried out before a run, and what clients claim of them is checked."""
+"""Trials of metrics before a run, and checks of the sums that clients send."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ WRONG: dict[str, tuple[Metric, str]] = {
     "number": (written(lambda outputs, targets: {"n": 1.0}), r"'n' is 1\.0"),
     "nothing": (written(lambda outputs, targets: None), r"count must return a dictionary of named vectors, got None"),
     "a vector": (written(lambda outputs, targets: double(1)), r"count must return a dictionary of named vectors"),
-    "name": (written(lambda outputs, targets: {"a.b": double(1)}), r"a vector's name must be a word .*, got 'a\.b'"),
+    "name": (written(lambda outputs, targets: {"a.b": double(1)}), r"a vector's name must consist of .*, got 'a\.b'"),
     "length": (
         written(lambda outputs, targets: {"all": outputs.double().flatten()}),
         r"count must return the same names and lengths for any samples; got \{'all': 3\}, expected \{'all': 72\}",
     ),
-    "size": (written(lambda outputs, targets: {"n": torch.zeros(1 << 21).double()}), r"expected at most 32 vectors of"),
-    "changes": (written(change), r"count changes what it is given"),
+    "size": (written(lambda outputs, targets: {"n": torch.zeros(1 << 21).double()}), r"expected at most 32 vectors"),
+    "changes": (written(change), r"count modifies its arguments"),
     "fails": (written(fail), r"failed: RuntimeError: oh no; it was tried on random outputs \[24, 3\] and targets"),
     "value fails": (written(value=fail), r"failed: RuntimeError: oh no"),
-    "value beyond": (written(value=lambda sums: 1.5), r"value gives 1\.5 for random .*, expected a number from 0 to 1"),
-    "nan": (written(value=lambda sums: nan), r"value gives nan for random outputs"),
-    "text": (written(value=lambda sums: "high"), r"value gives 'high' for random outputs"),
+    "value beyond": (written(value=lambda sums: 1.5), r"value returns 1\.5 .*, expected a number from 0 to 1"),
+    "nan": (written(value=lambda sums: nan), r"value returns nan for random outputs"),
+    "text": (written(value=lambda sums: "high"), r"value returns 'high' for random outputs"),
     "direction": (written(better="up"), r"better must be 'higher' or 'lower', got 'up'"),
     "range": (written(low=1.0, high=0.0), r"low must be below high, got 1\.0 and 0\.0"),
     "limits": (written(per_sample=(0.0, 0.5)), r"n of 24 samples has numbers from 24 to 24, but per_sample"),
@@ -93,8 +93,10 @@ def test_a_metric_that_cannot_be_used_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("metric", "task"), [(Rmse(), "classes"), (F1(), "values"), (Perplexity(), "labels"), (TopK(k=2), "values")]
 )
-def test_a_metric_of_another_task_is_refused(metric: Metric, task: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^evaluate\.metrics: {metric.recorded_as} is a metric of .*has {task} to"):
+def test_a_metric_for_another_task_is_rejected(metric: Metric, task: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^evaluate\.metrics: {metric.recorded_as} is a metric for .* data is {task};"
+    ):
         MetricSet({metric.recorded_as: metric}, task, 4)
 
 
@@ -105,8 +107,8 @@ def test_values_of_sums() -> None:
     metrics = MetricSet(SHARES)
     assert metrics.lengths == {"mine.n": 1}
     assert metrics.values({"mine.n": double(50)}) == {"mine": 0.5}
-    assert metrics.values({"mine.n": double(100 * (1 + 1e-12))}) == {"mine": 1.0}  # but for rounding
-    assert metrics.values(metrics.undefined()) == {}  # of outputs that are not finite
+    assert metrics.values({"mine.n": double(100 * (1 + 1e-12))}) == {"mine": 1.0}  # up to rounding
+    assert metrics.values(metrics.undefined()) == {}  # for outputs that are not finite
     with pytest.raises(TrainingError, match=r"^evaluate\.metrics: mine is 2, expected a number from 0 to 1$"):
         metrics.values({"mine.n": double(200)})
 
@@ -119,18 +121,18 @@ def test_values_of_sums() -> None:
         (double(5, 1), "its sum 'mine.n' has 2 numbers, expected 1"),
         (double(nan), "its sum 'mine.n' is not finite"),
         (double(inf), "its sum 'mine.n' is not finite"),
-        (double(-1), "its sum 'mine.n' cannot be: it has numbers from -1 to -1, expected 0 to 5"),
-        (double(6), "its sum 'mine.n' cannot be: it has numbers from 6 to 6, expected 0 to 5"),
+        (double(-1), "its sum 'mine.n' is impossible: it has numbers from -1 to -1, expected 0 to 5"),
+        (double(6), "its sum 'mine.n' is impossible: it has numbers from 6 to 6, expected 0 to 5"),
     ],
 )
-def test_what_a_client_claims_is_checked(claimed: Tensor, problem: str | None) -> None:
+def test_claims_of_a_client_are_checked(claimed: Tensor, problem: str | None) -> None:
     assert MetricSet(SHARES).problem({"mine.n": claimed}, 5.0) == problem
 
 
 def test_sums_that_contradict_each_other_are_rejected() -> None:
     metrics = MetricSet({"f1": F1()}, "classes", 2)
     sums = {"f1.hits": double(2, 2), "f1.predicted": double(1, 1), "f1.true": double(1, 1)}
-    assert metrics.problem(sums, 2.0) == "its sums cannot be: f1 of them is 2, expected a number from 0 to 1"
+    assert metrics.problem(sums, 2.0) == "its sums are impossible: they give f1 = 2, expected a number from 0 to 1"
 
 
 def test_declarations_are_plain() -> None:
@@ -147,5 +149,5 @@ def test_declarations_are_plain() -> None:
     ("name", "snake"), [("BalancedAccuracy", "balanced_accuracy"), ("AUC", "auc"), ("MyF1", "my_f1"), ("mine", "mine"),
                         ("ROCAuc", "roc_auc")],
 )  # fmt: skip
-def test_names_of_classes(name: str, snake: str) -> None:
+def test_class_names_become_snake_case(name: str, snake: str) -> None:
     assert snake_case(name) == snake

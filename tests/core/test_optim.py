@@ -16,7 +16,7 @@ def vector(*values: float) -> Tensor:
 
 
 def make(name: str, **options: object) -> Optimiser:
-    """With numbers that are easy by hand: m and v of rmsprop decay by 1/2, v beside m by 3/4."""
+    """Make an optimiser with simple numbers: m, and v of rmsprop, decay by 1/2; v with m decays by 3/4."""
     chosen = {"beta": 0.5, "beta2": 0.75, "epsilon": 1.0, "v0": 0.0, "bias_correction": False, **options}
     return make_optimiser(name, **chosen)  # type: ignore[arg-type]
 
@@ -32,7 +32,7 @@ def lists(tree: dict[str, Tensor]) -> dict[str, list[float]]:
     ("name", "names"),
     [("sgdm", ("m",)), ("rmsprop", ("v",)), ("adagrad", ("v",)), ("adam", ("m", "v")), ("yogi", ("m", "v"))],
 )
-def test_statistics_start_as_told(name: str, names: tuple[str, ...]) -> None:
+def test_initial_statistics(name: str, names: tuple[str, ...]) -> None:
     optimiser = make(name, v0=0.25)
     assert optimiser.names == names
     start = {"m": [0, 0], "v": [0.25, 0.25]}
@@ -52,10 +52,10 @@ def test_statistics_start_as_told(name: str, names: tuple[str, ...]) -> None:
 def test_track_by_hand(name: str, expected: dict[str, list[float]]) -> None:
     s = {"m": vector(4, -2), "v": vector(8, 0)}
     assert lists(make(name).track(s, vector(2, 2))) == expected
-    assert lists(s) == {"m": [4, -2], "v": [8, 0]}  # what it was given stays
+    assert lists(s) == {"m": [4, -2], "v": [8, 0]}  # the input is unchanged
 
 
-def test_yogi_leaves_a_second_moment_that_fits() -> None:
+def test_yogi_keeps_a_second_moment_that_equals_the_squared_gradient() -> None:
     s = {"m": vector(0), "v": vector(4)}
     assert make("yogi").track(s, vector(2))["v"].tolist() == [4]
     assert make("yogi").track(s, vector(4))["v"].tolist() == [8]  # 4 + 16/4: grows no faster than by g^2
@@ -82,7 +82,7 @@ def test_epsilon_is_outside_the_root(name: str, direction: float) -> None:
         ("yogi", 2),
     ],
 )
-def test_bias_correction_counts_the_steps_before_and_since(name: str, direction: float) -> None:
+def test_bias_correction_counts_earlier_and_current_steps(name: str, direction: float) -> None:
     optimiser = make(name, bias_correction=True)
     past = optimiser.past(vector(1))  # t = 1 step before and 2 since are 3
     found = optimiser.move({"m": vector(7), "v": vector(9 * 37 / 64)}, vector(5), past, 2)
@@ -100,8 +100,8 @@ def test_the_first_corrected_step_has_the_size_of_the_rate() -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-7, 0.1])
 @pytest.mark.parametrize("name", ["adam", "rmsprop", "adagrad"])
-def test_steps_are_those_of_torch(name: str, epsilon: float) -> None:
-    """Adam corrected; RMSprop and Adagrad as they are."""
+def test_steps_equal_those_of_torch(name: str, epsilon: float) -> None:
+    """Adam with bias correction; RMSprop and Adagrad without."""
     optimiser = make_optimiser(name, 0.9, 0.999, epsilon, v0=0.0, bias_correction=name == "adam")  # type: ignore[arg-type]
     theirs = torch.nn.Parameter(vector(1, -2, 3))
     peers = {
@@ -128,7 +128,7 @@ def test_without_decay_only_the_gradient_counts(name: str, direction: float) -> 
     assert optimiser.move(s, vector(4), {}, 1).item() == pytest.approx(direction, rel=1e-15)  # 4 or 4/(4 + 1)
 
 
-def test_a_block_is_its_rows() -> None:
+def test_a_block_equals_its_rows() -> None:
     optimiser = make_optimiser("adam", 0.9, 0.99, 1e-3, v0=1.0, bias_correction=True)
     m, v = vector(1, 2, 3, 4).view(2, 2), vector(4, 9, 16, 25).view(2, 2)
     past = optimiser.past(vector(0, 10).view(2, 1))  # the rows have taken different numbers of steps
@@ -187,7 +187,7 @@ def test_the_inverse_of_fixed_steps_is_the_mean_gradient(
     v: float,
     beta: float,
 ) -> None:
-    """Of K steps with gradients of any kind, so of K equal ones too."""
+    """For K steps with arbitrary gradients, including K equal ones."""
     optimiser = make_optimiser(name, beta, 0.99, 1e-3, v0=1.0, bias_correction=False)  # type: ignore[arg-type]
     rows = torch.tensor(gradients, dtype=dtype)
     s = {"m": torch.full((2,), m, dtype=dtype), "v": torch.full((2,), v, dtype=dtype)}
@@ -200,7 +200,7 @@ def test_the_inverse_of_fixed_steps_is_the_mean_gradient(
     torch.testing.assert_close(found, rows.mean(0), rtol=0, atol=tolerance)
 
 
-# ---------------------------------------------------------------- what it costs
+# ---------------------------------------------------------------- cost
 
 
 @pytest.mark.parametrize(("name", "fixed", "moving"), [("rmsprop", 5, 5), ("sgdm", 5, 8), ("adam", 8, 11)])

@@ -1,4 +1,4 @@
-"""Names of one's own: what they resolve to, what is refused, and entry points of installed packages."""
+"""User-defined names: what they resolve to, which are rejected, and entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mine(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Install packages that register entry points, for the time of a test."""
+    """Install packages that register entry points, for the duration of a test."""
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.syspath_prepend(str(site))
@@ -63,7 +63,7 @@ def problem(name: str, kinds: Any = ALGORITHMS, what: str = "algorithm.name") ->
     return str(caught.value)
 
 
-def test_a_class_is_one_class_under_its_name(mine: Path) -> None:
+def test_loading_a_class_twice_gives_one_class(mine: Path) -> None:
     kind, again = (choose(f"{mine}:FedAvgM", ALGORITHMS, "algorithm.name") for _ in range(2))
     assert kind is again
     assert tag(kind) == f"{mine}:FedAvgM"
@@ -75,7 +75,7 @@ def test_a_class_is_one_class_under_its_name(mine: Path) -> None:
     assert {Path(path).name for path in sources} == {"mine.py", "mine_helper.py"}
 
 
-def test_an_edited_class_is_another(mine: Path) -> None:
+def test_an_edited_file_gives_another_class(mine: Path) -> None:
     before = choose(f"{mine}:FedAvgM", ALGORITHMS, "algorithm.name")
     mine.write_text(mine.read_text().replace("] = 0.9", "] = 0.1"))
     after = choose(f"{mine}:FedAvgM", ALGORITHMS, "algorithm.name")
@@ -109,7 +109,7 @@ def test_options_survive_pickling_as_ray_sends_them(mine: Path) -> None:
         ("FedAvgN", ALGORITHMS, "defines no 'FedAvgN', did you mean 'FedAvg"),
     ],
 )
-def test_what_cannot_stand_there_is_refused(mine: Path, name: str, kinds: Any, expected: str) -> None:
+def test_objects_of_another_kind_are_rejected(mine: Path, name: str, kinds: Any, expected: str) -> None:
     found = problem(f"{mine}:{name}", kinds)
     assert found.startswith("algorithm.name: ")
     assert expected in found
@@ -160,7 +160,7 @@ class Wrong(Metric):
 
 
 def test_a_package_offers_a_metric(install: Install, tmp_path: Path) -> None:
-    """Recorded under the name that the package registers, which may be the target, and noted with its version."""
+    """It is recorded under the name that the package registers, may be the target, and its version is noted."""
     install("fedge-wrong", METRIC, metrics="wrong_share = fedge_wrong:Wrong\nf1 = fedge_wrong:Wrong")
     chosen = ["f1", {"name": "wrong_share", "weight": 0.5}]
     target = {"metric": "wrong_share", "value": 0.5}
@@ -186,7 +186,7 @@ def test_a_package_is_imported_only_when_it_is_named(install: Install) -> None:
     )
 
 
-def test_a_name_of_two_packages_names_both(install: Install) -> None:
+def test_an_ambiguous_name_lists_both_packages(install: Install) -> None:
     for package in ("fedge-one", "fedge-two"):
         install(package, OWN, algorithms=f"mine = {package.replace('-', '_')}:Mine")
     assert problem("mine") == (
@@ -196,7 +196,7 @@ def test_a_name_of_two_packages_names_both(install: Install) -> None:
 
 
 class Nothing:
-    """Rules by which nothing is allowed."""
+    """Rules that allow nothing."""
 
     def find_file(self, reference: str, where: str) -> str:
         raise ConfigError(f"{where}: {reference} is not allowed")
@@ -217,8 +217,8 @@ def test_nothing_is_loaded_without_permission(mine: Path, install: Install) -> N
             choose(str(mine), ALGORITHMS, "algorithm.name")
 
 
-def test_a_quantiser_of_ones_own(mine: Path) -> None:
-    """Signs and the mean magnitude, twice as large: 1, -3, 2 become 4, -4, 4."""
+def test_a_user_defined_quantiser(mine: Path) -> None:
+    """Signs times twice the mean magnitude: 1, -3, 2 become 4, -4, 4."""
     chain = CodecOptions(up=[f"{mine}:Sign(2.0)"]).chains.up
     assert chain is not None
     codes, bounds = chain.quantiser.quantise(np.array([1, -3, 2], np.float32), np.random.default_rng())
@@ -236,10 +236,10 @@ def test_short_names() -> None:
 
 
 class Holder(Options, tag=False):
-    """Not a part: its kinds are closed."""
+    """Options that are not a part: users cannot add kinds."""
 
     x: int = 1
 
 
-def test_kinds_that_are_no_parts_are_closed(mine: Path) -> None:
+def test_users_cannot_extend_kinds_that_are_not_parts(mine: Path) -> None:
     assert "unknown name" in problem(f"{mine}:FedAvgM", [Holder])

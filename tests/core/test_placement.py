@@ -1,4 +1,4 @@
-"""Where tensors lie in a buffer, and their bytes in pieces."""
+"""Placement of tensors in a buffer, and their bytes in pieces."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def test_pieces_are_the_bytes_of_a_tensor(value: torch.Tensor) -> None:
     assert b"".join(found) == expected.numpy().tobytes()
 
 
-def test_settle_copies_what_lies_elsewhere_and_nothing_else() -> None:
+def test_settle_copies_only_unaligned_tensors() -> None:
     rows = torch.arange(21.0).view(3, 7)
     tree = {"own": torch.arange(5.0), "row": rows[1], "column": rows[:, 1], "empty": torch.zeros(0)}
     found = settle(tree)
@@ -73,4 +73,4 @@ def test_settle_copies_what_lies_elsewhere_and_nothing_else() -> None:
     assert all(value.data_ptr() % ALIGNMENT == 0 and value.is_contiguous() for value in found.values())
     for name, value in tree.items():
         assert torch.equal(found[name], value)
-    assert rows[1].data_ptr() % ALIGNMENT  # else the test shows nothing
+    assert rows[1].data_ptr() % ALIGNMENT  # otherwise the test would show nothing

@@ -7,7 +7,7 @@ from fedge.core.codecs.quantise import FLOAT32, ExpQ, Fp16, Qsgd, UniQ
 from fedge.core.errors import ConfigError, StreamError
 
 ALL = [FLOAT32, Fp16(), UniQ(), ExpQ(), Qsgd(2), Qsgd(4), Qsgd(8)]
-RNG = np.random.default_rng(0)  # for quantisers that do not draw
+RNG = np.random.default_rng(0)  # for quantisers that draw no random numbers
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -43,7 +43,7 @@ def test_uniform_of_equal_values_is_exact():
     assert np.array_equal(there_and_back(UniQ(), values), values)
 
 
-def test_uniform_of_nothing():
+def test_uniform_of_an_empty_vector():
     codes, bounds = UniQ().quantise(np.zeros(0, np.float32), RNG)
     assert bounds.tolist() == [0, 0, 0, 0]
     assert len(UniQ().restore(codes, bounds, len(codes), DOUBLE)) == 0
@@ -112,13 +112,13 @@ def test_exponential_errs_by_half_a_step_of_the_base(values):
     ],
 )
 def test_impossible_bounds_of_uniform_are_refused(bounds):
-    with pytest.raises(StreamError, match="bounds of UniQ"):
+    with pytest.raises(StreamError, match="UniQ bounds"):
         UniQ().restore(np.zeros(1, np.uint8), np.array(bounds, np.float32), 1, SINGLE)
 
 
 @pytest.mark.parametrize("bounds", [[2, 1], [0, 1], [-1, 1], [1, np.inf], [np.nan, np.nan]])
 def test_impossible_bounds_of_exponential_are_refused(bounds):
-    with pytest.raises(StreamError, match="bounds of ExpQ"):
+    with pytest.raises(StreamError, match="ExpQ bounds"):
         ExpQ().restore(np.zeros(1, np.uint8), np.array(bounds, np.float32), 1, SINGLE)
 
 
@@ -133,7 +133,7 @@ def test_unused_code_of_exponential_is_refused():
 @pytest.mark.parametrize("quantiser", ALL, ids=lambda q: q.name)
 @settings(max_examples=20, deadline=None)
 @given(values=vectors())
-def test_as_many_bytes_and_bounds_as_said(quantiser, values):
+def test_the_numbers_of_bytes_and_bounds_match_the_declaration(quantiser, values):
     codes, bounds = quantiser.quantise(values, RNG)
     assert codes.dtype == np.uint8
     assert len(codes) == -(-len(values) * quantiser.bits // 8)
@@ -189,7 +189,7 @@ def test_half_errs_by_half_of_its_last_bit(values):
 
 @pytest.mark.parametrize("unit", [0, -1, 3, np.inf, np.nan, 2.0**-140])
 def test_impossible_units_are_refused(unit):
-    with pytest.raises(StreamError, match="unit of fp16"):
+    with pytest.raises(StreamError, match="fp16 unit"):
         Fp16().restore(np.zeros(2, np.uint8), np.float32([unit]), 1, SINGLE)
 
 
@@ -207,7 +207,7 @@ def test_values_that_are_not_finite_are_refused(value):
 
 
 class Fixed:
-    """A generator that always draws the same."""
+    """A generator that always draws the same number."""
 
     def __init__(self, value):
         self.value = value
@@ -243,8 +243,8 @@ def test_qsgd_errs_by_less_than_a_step(bits, values, seed):
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_qsgd_is_right_on_average(bits):
-    """Rounding up or down to steps d apart has a standard deviation of at most d/2: six of the mean's over n draws."""
+def test_qsgd_is_unbiased(bits):
+    """Rounding to steps d apart has a standard deviation of at most d/2; allow six standard errors of the mean."""
     values = np.random.default_rng(1).uniform(-3, 3, 50).astype(np.float32)
     num_draws = 1500
     draws = [there_and_back(Qsgd(bits), values, rng=np.random.default_rng(seed)) for seed in range(num_draws)]
@@ -261,16 +261,16 @@ def test_the_largest_magnitude_stays_within_the_codes(u):
     assert decoded[2] == 0
 
 
-def test_what_qsgd_cannot_have_written_is_refused():
+def test_impossible_codes_of_qsgd_are_rejected():
     for bound in (-1, np.inf, np.nan):
-        with pytest.raises(StreamError, match="bound of qsgd"):
+        with pytest.raises(StreamError, match="qsgd bound"):
             Qsgd(8).restore(np.zeros(1, np.uint8), np.float32([bound]), 1, SINGLE)
     for bits in (2, 4, 8):
-        with pytest.raises(StreamError, match="codes of qsgd"):
+        with pytest.raises(StreamError, match="qsgd codes"):
             Qsgd(bits).restore(np.array([255], np.uint8), np.float32([1]), 1, SINGLE)
 
 
 @pytest.mark.parametrize("bits", [0, 1, 3, 16])
 def test_other_bits_are_refused(bits):
-    with pytest.raises(ConfigError, match="2, 4 or 8 bits a value, got"):
+    with pytest.raises(ConfigError, match="2, 4 or 8 bits per value, got"):
         Qsgd(bits)

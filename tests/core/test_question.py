@@ -1,4 +1,4 @@
-"""Evaluation as a question that clients answer with sums."""
+"""Evaluation questions, which clients answer with sums."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from fedge.core.question import Question, add_up, means, read_sums, write_sums
 SUMS = {"count": 3.0, "loss": 1.5, "correct": 2.0}
 
 
-def test_a_question_tells_plain_values() -> None:
+def test_a_question_has_plain_metadata() -> None:
     question = Question("trained", {"x": torch.ones(1)}, (1, 2), "train")
     assert question.told() == {"measure": "trained", "work": "train"}
 
@@ -23,7 +23,7 @@ def test_sums_add_up_and_become_means() -> None:
 
 
 def test_sums_are_added_in_their_order() -> None:
-    """1 is lost beside 1e16, and two of them are not."""
+    """Added to 1e16, a single 1 is lost, but 2 is not."""
     one, large = {"loss": 1.0}, {"loss": 1e16}
     assert add_up([large, one, one])["loss"] == 1e16
     assert add_up([one, one, large])["loss"] == 1e16 + 2
@@ -39,6 +39,6 @@ def test_sums_travel_as_numbers(sums: dict[str, float] | None) -> None:
 @pytest.mark.parametrize(
     "value", [torch.ones(1), torch.ones(2, dtype=torch.float64), torch.ones((), dtype=torch.float64)]
 )
-def test_anything_else_is_refused(value: torch.Tensor) -> None:
+def test_other_tensors_are_rejected(value: torch.Tensor) -> None:
     with pytest.raises(StreamError, match=r"expected the sum 'loss' as float64\[1\], got torch.float"):
         read_sums({"count": torch.ones(1, dtype=torch.float64), "loss": value})

@@ -15,7 +15,7 @@ NAN = float("nan")
 
 
 def reduced(reducer: Reducer, *uploads: tuple[Sequence[float], float]) -> list[float]:
-    """What the reducer makes of uploads `y`, each with its number of samples."""
+    """Return the reduced uploads `y`, each given with its number of samples."""
     for values, samples in uploads:
         reducer.add({"y": torch.tensor(values, dtype=torch.float64)}, samples)
     return reducer.value()["y"].tolist()
@@ -25,7 +25,7 @@ def reduced(reducer: Reducer, *uploads: tuple[Sequence[float], float]) -> list[f
 
 
 def test_the_mean_of_one_client_is_that_client_bit_for_bit() -> None:
-    assert 0.1 * 3 / 3 != 0.1  # what sum-then-divide would say
+    assert 0.1 * 3 / 3 != 0.1  # the result of sum-then-divide
     assert reduced(Mean(SLOTS), ([0.1, 1e300, -0.0], 3)) == [0.1, 1e300, -0.0]
 
 
@@ -46,7 +46,7 @@ def test_the_mean_keeps_the_dtype_but_adds_in_float64() -> None:
     for value in (2.0**24, 1.0, 1.0, -(2.0**24)):
         mean.add({"y": torch.tensor([value], dtype=torch.float32)}, 1)
     value = mean.value()["y"]
-    # (1 + 1)/4; in float32 the ones would be lost, as 2^23 + 0.5 is no float32
+    # (1 + 1)/4; in float32 the ones would be lost, because 2^23 + 0.5 is not a float32
     assert value.dtype == torch.float32
     assert value.item() == pytest.approx(0.5, abs=1e-6)
 
@@ -73,7 +73,7 @@ def test_an_upload_without_samples_is_ignored_even_if_it_is_not_a_number(kind: t
 
 
 @pytest.mark.parametrize("kind", [Mean, Collect, Median, TrimmedMean])
-def test_nothing_counted_gives_nothing(kind: type) -> None:
+def test_without_uploads_the_result_is_empty(kind: type) -> None:
     assert kind(SLOTS).value() == {}
 
 
@@ -97,7 +97,7 @@ def test_trimmed_mean_drops_both_ends_of_every_coordinate() -> None:
 
 @pytest.mark.parametrize(("fraction", "count", "cut"), [(0.1, 9, 0), (0.1, 10, 1), (0.3, 10, 3), (0.49, 3, 1)])
 def test_trimmed_mean_cuts_the_whole_part_of_its_share(fraction: float, count: int, cut: int) -> None:
-    # powers of two: the mean tells how many were cut off
+    # powers of two: the mean reveals how many were trimmed
     powers = [2.0**i for i in range(count)]
     expected = sum(powers[cut : count - cut]) / (count - 2 * cut)
     assert reduced(TrimmedMean(SLOTS, fraction), *[([p], 1) for p in powers]) == [pytest.approx(expected, rel=1e-15)]
@@ -111,7 +111,7 @@ def test_trimmed_mean_cuts_the_whole_part_of_its_share(fraction: float, count: i
 def test_uploads_are_reduced_in_parts_with_the_same_result(
     make: Callable[..., Reducer], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All uploads may be more than fits into memory: they are looked at part by part."""
+    """The uploads together may exceed memory, so they are reduced in parts."""
     random, count = torch.Generator().manual_seed(1), 11
     sizes = {"y": 5003, "c": 17}
     uploads = [
@@ -184,12 +184,12 @@ def test_krum_takes_the_upload_nearest_to_its_neighbours() -> None:
 
 
 def test_krum_may_keep_several() -> None:
-    # the three least scores are those of 1 (2), then 0 and 2 (5 each)
+    # the three lowest scores are those of 1 (2), then 0 and 2 (5 each)
     uploads = [([value], 1) for value in (100.0, 2.0, 5.0, 1.0, 0.0)]
     assert reduced(Krum(SLOTS, fraction=0.2, keep=3), *uploads) == [1.0]
 
 
-def test_krum_takes_all_slots_of_the_same_client() -> None:
+def test_krum_chooses_all_slots_from_the_same_client() -> None:
     krum = Krum(SLOTS, fraction=0.2)
     for y, c in ((0.0, 9.0), (1.0, 1.0), (1.1, 1.1), (0.9, 0.9), (50.0, 1.0)):
         krum.add({"y": torch.tensor([y]), "c": torch.tensor([c])}, 1)
@@ -203,5 +203,5 @@ def test_krum_of_few_clients_is_one_of_them(count: int) -> None:
     assert reduced(Krum(SLOTS, fraction=0.4), *[([value], 1) for value in values])[0] in values
 
 
-def test_krum_of_nobody() -> None:
+def test_krum_of_no_clients() -> None:
     assert Krum(SLOTS).value() == {}

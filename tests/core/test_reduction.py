@@ -1,4 +1,4 @@
-"""Answers of clients with one weight, sent as 1, become a reply."""
+"""Reduction of answers of clients with one weight, sent as 1."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_accepted_answers_are_averaged() -> None:
 
 
 @pytest.mark.parametrize("reduce", [Mean, Median])
-def test_rows_without_the_bad_ones_are_the_same(reduce: Reduce) -> None:
+def test_rejected_rows_leave_no_trace(reduce: Reduce) -> None:
     together, apart = reduction(reduce=reduce), reduction(reduce=reduce)
     together.add_rows(answers(0, 1, 2), rows(2.0, nan, 4.0))
     for client, y in ((0, 2.0), (1, nan), (2, 4.0)):
@@ -101,7 +101,7 @@ def test_a_block_of_bad_rows_counts_nothing() -> None:
 
 @pytest.mark.parametrize("reduce", [Mean, Median])
 def test_a_value_that_is_not_finite_stops_the_run(reduce: Reduce) -> None:
-    """Whether uploads are reduced as they come, or held until all are there."""
+    """Both if uploads are reduced on arrival and if they are held until the end."""
     pattern = r"^round 1, client 1: the upload 'y' is not finite \(loss of the first step: 0\.5\)\. .*learning_rate"
     with pytest.raises(TrainingError, match=pattern):
         reduction(Limits(), reduce).add_rows(answers(0, 1), rows(2.0, nan))
@@ -109,7 +109,7 @@ def test_a_value_that_is_not_finite_stops_the_run(reduce: Reduce) -> None:
         reduction(Limits(), reduce).add(answer(1, nan))
 
 
-def test_parts_carry_what_was_rejected() -> None:
+def test_partial_replies_include_rejected_answers() -> None:
     whole, part = reduction(), reduction()
     whole.add(answer(0, 2.0))
     part.add(answer(2, nan))
@@ -140,7 +140,7 @@ def test_rejected_answers_are_admitted_with_the_others_and_in_client_order() -> 
     assert reply.rejected.ids == (1,)  # not late as well
 
 
-def test_admission_is_asked_even_if_all_were_rejected() -> None:
+def test_admit_is_called_even_if_all_answers_were_rejected() -> None:
     told: list[tuple[int, ...]] = []
 
     def admit(ids: tuple[int, ...], costs: Costs) -> np.ndarray:
@@ -153,7 +153,7 @@ def test_admission_is_asked_even_if_all_were_rejected() -> None:
     assert told == [(1,)]
 
 
-def test_bytes_are_received() -> None:
+def test_receive_checks_and_counts_bytes() -> None:
     found, given = reduction(), answer(1, 4.0)
     data = message.pack(given.meta(), given.upload)
     assert found.receive(1, data)
@@ -163,10 +163,10 @@ def test_bytes_are_received() -> None:
     assert (reply.ids, reply.value["y"].tolist()) == ((1,), [4.0])
     assert reply.rejected is not None
     assert reply.rejected.ids == (0, 2)
-    assert reply.rejected.reasons[0] == "it answers in the name of client 1"
+    assert reply.rejected.reasons[0] == "it claims to be client 1"
     assert reply.rejected.reasons[1].startswith("its answer cannot be read: message is cut short")
     assert reply.rejected.costs.bytes_up.tolist() == [len(data), len(data) - 1]
-    assert reply.rejected.costs.steps.tolist() == [3, 0]  # nothing is known of what cannot be read
+    assert reply.rejected.costs.steps.tolist() == [3, 0]  # unreadable answers have no known effort
 
 
 def test_bytes_that_cannot_be_read_stop_the_run_by_default() -> None:
@@ -174,13 +174,13 @@ def test_bytes_that_cannot_be_read_stop_the_run_by_default() -> None:
         reduction(Limits()).receive(1, b"")
 
 
-# ---------------------------------------------------------------- bytes that nobody wrote
+# ---------------------------------------------------------------- forged input
 
 NAMES = ("scaffold", "mfl", "codec(scaffold, sparse)", "codec(scaffold, full)", "ce_fedavg")
 
 
 class Server:
-    """A server with honest answers of its client 1, to be changed."""
+    """A server with honest answers of its client 1, to be modified."""
 
     def __init__(self, name: str) -> None:
         self._made = Federation(BUILDS[name], mixed(), limits=Limits(1e6, "reject"), dtype=torch.float32)
@@ -191,7 +191,7 @@ class Server:
         self.data = message.pack(given.meta(), given.upload)
 
     def receive(self, data: bytes) -> str:
-        """Receive bytes; return why they were rejected, after the reply was made."""
+        """Receive bytes and make the reply; return the reason for rejection, or an empty string."""
         found = Reduction(self._made.sides.server, self._request)
         accepted = found.receive(1, data)
         reply = found.reply()
@@ -216,7 +216,7 @@ def sealed(data: bytes) -> bytes:
 
 
 def forge(data: bytes, rng: random.Random) -> bytes:
-    """A changed answer; in four cases of five its checksum is right, in three of them its length as well."""
+    """Return a modified answer: in four of five cases with a valid checksum, in three also with a valid length."""
     which = rng.randrange(5)
     if which == 0:
         return mutate(data, rng)
@@ -255,8 +255,8 @@ def test_any_bytes_are_counted_or_rejected(num_cases: int) -> None:
         reasons.append(drawn[-1].receive(case))
 
     found = fuzz(make, decode, StreamError, num_cases, lambda case: 1 << 20)
-    assert found == {"": num_cases}  # nothing was raised, not even what decoders raise
+    assert found == {"": num_cases}  # nothing was raised, not even by decoders
     assert reasons.count("") > num_cases / 50
-    for part in ("checksum", "in the name of", "samples", "steps", "decoded", "its upload has", "float32[", "reports"):
+    for part in ("checksum", "claims to be", "samples", "steps", "decoded", "its upload has", "float32[", "reports"):
         assert any(part in reason for reason in reasons), part
     assert max(map(len, reasons)) < 2000

@@ -42,7 +42,7 @@ def test_one_affine_step() -> None:
     assert done.gradients == (0, 1, 0)
 
 
-def test_the_raw_gradient_is_seen_and_not_left_behind() -> None:
+def test_the_raw_gradient_is_available_but_not_kept() -> None:
     def step(local: Tree, g: Tensor, ctx: Context) -> Tree:
         return {**local, "y": local["y"] - g - local["raw"]}
 

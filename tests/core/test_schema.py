@@ -30,7 +30,7 @@ class Own(Options, tag=False):
 
 
 class Pencil(Options, tag_field="tool"):
-    """What all pencils have; users choose one by its `tool`."""
+    """Options shared by all pencils; users choose one by its `tool`."""
 
     colour: str = "black"
 
@@ -64,7 +64,7 @@ def problems(raw: object) -> list[str]:
     return list(caught.value.problems)
 
 
-# ---------------------------------------------------------------- what can be said
+# ---------------------------------------------------------------- accepted input
 
 
 def test_a_name_alone_is_a_table_with_that_name() -> None:
@@ -80,20 +80,20 @@ def test_the_only_kind_needs_no_name() -> None:
 
 
 def test_a_table_without_a_name_is_of_the_kind_that_is_the_default() -> None:
-    """Of that kind, but with its own values where the table says nothing."""
+    """It has that kind, and the kind's defaults for keys that the table omits."""
     assert board(first={}).first == Round(radius=1.0)
     assert board(first={"radius": 3}).first == Round(radius=3.0)
     assert board(first={"name": "square", "side": 2}).first == Square(side=2)
     assert board().first == Round(radius=2.0)
 
 
-def test_what_chooses_a_kind_may_have_another_name() -> None:
+def test_the_tag_field_may_have_another_name() -> None:
     assert board(pencil="thin").pencil == board(pencil={"tool": "thin"}).pencil == Thin()
     assert board(pencil={"tool": "thin", "width": 1, "colour": "blue"}).pencil == Thin(width=1.0, colour="blue")
     assert board(pencil={"width": 3}).pencil == Broad(width=3.0)
 
 
-def test_nothing_may_stand_where_the_type_allows_it() -> None:
+def test_null_is_accepted_if_the_type_allows_it() -> None:
     assert board(perhaps=None).perhaps is None
     assert board(perhaps={"name": "x"}).perhaps == Own(name="x")
 
@@ -104,7 +104,7 @@ def test_a_number_a_list_or_a_table() -> None:
     assert board(quantity={"name": "round", "radius": 5}).quantity == Round(radius=5.0)
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- rejected input
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
@@ -121,7 +121,7 @@ def test_an_unknown_name_names_the_nearest_and_all_others() -> None:
     assert problem == "shape.name: unknown name 'sqare', did you mean 'square'?; known: round, square"
 
 
-def test_all_problems_are_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     found = problems(
         {"shape": {"name": "square", "side": 0, "colour": 1}, "colour": "green", "filled": "yes", "only": 3, "x": 1}
     )
@@ -158,11 +158,11 @@ def test_all_problems_are_said_at_once() -> None:
         ({"shape": "round", "pencil": 7}, "pencil: expected a table with a tool, one of broad, thin; got 7"),
     ],
 )
-def test_a_problem_says_where_what_was_expected_and_what_came(raw: object, problem: str) -> None:
+def test_a_problem_states_the_path_the_expectation_and_the_value(raw: object, problem: str) -> None:
     assert problems(raw) == [problem]
 
 
-def test_a_wrong_word_names_the_right_ones() -> None:
+def test_an_invalid_word_lists_the_valid_ones() -> None:
     (problem,) = problems({"shape": "round", "colour": "green"})
     assert "colour: expected " in problem
     assert "red" in problem
@@ -174,7 +174,7 @@ def test_an_optional_table_is_still_a_table() -> None:
     assert problem.startswith("perhaps: expected a table, got 3; set perhaps.")
 
 
-def test_what_a_component_itself_refuses_has_a_path_too() -> None:
+def test_errors_of_a_components_own_check_have_a_path() -> None:
     raw = {"shape": {"name": "square", "side": 1, "corners": [1, 2]}}
     assert problems(raw) == ["shape: corners must be at most side (1), got 2"]
 
@@ -202,7 +202,7 @@ def test_a_path_is_an_unknown_name_where_users_have_no_parts_of_their_own() -> N
         choose("mine.py:f", [Round, Square], "shape.name")
 
 
-def test_nearest_is_silent_if_nothing_is_near() -> None:
+def test_nearest_is_empty_without_a_similar_word() -> None:
     assert nearest("learing_rate", ["learning_rate", "rounds"]) == ", did you mean 'learning_rate'?"
     assert nearest("xyz", ["learning_rate"]) == ""
 
@@ -233,7 +233,7 @@ def test_construction_is_checked_like_a_file(make: Callable[[], Options], expect
         assert problem.startswith(start)
 
 
-def test_construction_takes_whatever_a_file_may_say() -> None:
+def test_construction_accepts_everything_a_file_may_contain() -> None:
     made = Board(shape=Round(), quantity=[1, 2.5], perhaps=Own(name="g"), first=Square(side=2), pencil=Thin())
     read_back = read(msgspec.to_builtins(made), Board)
     assert read_back == made
@@ -254,7 +254,7 @@ def test_inherited_check_follows_the_fields() -> None:
         Brick(side=0)
 
 
-def test_messages_shorten_what_they_quote() -> None:
+def test_messages_shorten_long_values() -> None:
     (deep,) = problems({"shape": "round", "filled": nested(50)})
     assert deep.startswith("filled: expected bool, got [[[[...]]]]; ")
     (problem,) = problems({"shape": "round", "filled": "x" * 10_000})
@@ -274,7 +274,7 @@ def nested(depth: int) -> object:
     return value
 
 
-def test_numbers_that_no_option_can_take() -> None:
+def test_numbers_that_no_option_can_hold() -> None:
     assert problems({"shape": "round", "quantity": 10**400})[0].startswith(
         "quantity: expected a whole number of at most 64 bits, got 1000"
     )

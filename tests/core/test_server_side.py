@@ -1,4 +1,4 @@
-"""What a server knows without data: whom it can ask, and what their work makes."""
+"""What a server knows without data: the clients it can ask, and the result of a rehearsal."""
 
 import pytest
 import torch
@@ -17,8 +17,8 @@ def test_clients_without_samples_are_not_asked() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", sampled())
-def test_a_rehearsal_shows_the_forms_of_real_uploads(name: str, dtype: torch.dtype) -> None:
-    """In every exchange of two rounds; what a codec takes out of an upload is among them."""
+def test_a_rehearsal_predicts_dtypes_and_shapes_of_real_uploads(name: str, dtype: torch.dtype) -> None:
+    """In every exchange of two rounds, including the residuals that a codec removes from an upload."""
     made, compared = Federation(BUILDS[name], mixed(), dtype=dtype), []
     run = made.engine.run
 
@@ -40,11 +40,11 @@ def test_a_rehearsal_shows_the_forms_of_real_uploads(name: str, dtype: torch.dty
 
 
 def forms(tree: Tree) -> dict[str, tuple[torch.dtype, torch.Size]]:
-    """Residuals are float32 or of the model's type, as a client has fed back something or not; they do not travel."""
+    """Return dtypes and shapes without residuals, whose dtype depends on earlier feedback; they do not travel."""
     return {n: (value.dtype, value.shape) for n, value in tree.items() if not n.startswith(f"{RESIDUAL}.")}
 
 
-def test_a_rehearsal_takes_no_memory_and_is_done_once() -> None:
+def test_a_rehearsal_allocates_nothing_and_runs_once() -> None:
     calls: list[str] = []
 
     def build(layout: Layout) -> Algorithm:

@@ -1,4 +1,4 @@
-"""Files that are whole or absent."""
+"""Atomic files: complete or absent."""
 
 import stat
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def test_a_file_may_come_in_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [TypeError, KeyboardInterrupt])
-def test_pieces_that_fail_leave_the_file_as_it_was(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_failed_write_leaves_the_file_unchanged(tmp_path: Path, error: type[BaseException]) -> None:
     def fail() -> Iterator[bytes]:
         yield b"half"
         raise error
@@ -28,13 +28,13 @@ def test_pieces_that_fail_leave_the_file_as_it_was(tmp_path: Path, error: type[B
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"before")]
 
 
-def test_a_secret_is_its_owners_alone(tmp_path: Path) -> None:
+def test_a_secret_file_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     (tmp_path / "file.part").touch(0o644)  # left by a crash
     write_atomic(tmp_path / "file", b"secret", secret=True)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
 
 
-def test_a_link_in_place_of_the_part_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_partial_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"other")
     (tmp_path / "file.part").symlink_to(tmp_path / "other")
     with pytest.raises(OSError, match="symbolic link"):

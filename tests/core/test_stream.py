@@ -1,4 +1,4 @@
-"""The bytes: what is kept, how many they are, and what becomes of wrong ones."""
+"""Streams: which values are kept, how long streams are, and how invalid ones are rejected."""
 
 import zlib
 from pathlib import Path
@@ -59,15 +59,15 @@ def decode(layout, groups, stream, names="ymv"):
 
 
 def sealed(body):
-    """A stream whose checksum is right, whatever it says."""
+    """Return a stream with a valid checksum for any content."""
     return bytes(body) + zlib.crc32(bytes(body)).to_bytes(4, "little")
 
 
-# ---------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------- kept values
 
 
 def test_largest_by_hand():
-    # int(6 * 0.5) = 3 of 6 go. 5 and 4 stay; of the three 2s the one at the lowest place.
+    # int(6 * 0.5) = 3 of 6 are dropped. 5 and 4 stay, and the first of the three 2s.
     assert largest(np.array([1, -2, 5, 2, -4, 2.0]), 0.5).tolist() == [1, 2, 4]
 
 
@@ -88,12 +88,12 @@ def test_largest_is_a_stable_sort_cut_short(numbers, sparsity):
     assert largest(np.array(numbers, np.float32), sparsity).tolist() == expected
 
 
-# ---------------------------------------------------------------- how large it is
+# ---------------------------------------------------------------- length
 
 
 @pytest.mark.parametrize("sparsity", [0.6, 0.9, 0.95])
 @pytest.mark.parametrize("moments", [0, 2])
-def test_stream_is_as_long_as_the_formula_says(sparsity, moments):
+def test_stream_length_equals_the_published_formula(sparsity, moments):
     layout = layout_of(*MNIST_2NN)
     group = group_of([f"sparsify({sparsity})", "uniq", "golomb"], moments)
     tensors = [(e.stop - e.start, sparsity if len(e.shape) > 1 else 0.0) for e in layout.params]
@@ -103,7 +103,7 @@ def test_stream_is_as_long_as_the_formula_says(sparsity, moments):
 
 @pytest.mark.parametrize("stages", CHAINS, ids=" ".join)
 @pytest.mark.parametrize("moments", [0, 1])
-def test_stream_is_as_long_as_expected(stages, moments):
+def test_stream_length_equals_expected_bits(stages, moments):
     layout = layout_of((80, 90), (90,), (6, 5, 4))
     group = group_of(stages, moments)
     num_bits = 8 * len(write(layout, [group], changes_of(layout), RNG))
@@ -157,7 +157,7 @@ def test_full_halves_by_hand():
     low=st.sampled_from([-35, 4.99]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_stream_carries_what_the_quantisers_give_at_its_places(stages, shapes, moments, zeros, low, seed):
+def test_a_stream_restores_quantised_values_at_its_indices(stages, shapes, moments, zeros, low, seed):
     layout, group = layout_of(*shapes), group_of(stages, moments)
     changes = changes_of(layout, seed=seed, zeros=zeros, low=low)
     stream = write(layout, [group], changes, np.random.default_rng(seed))
@@ -167,23 +167,23 @@ def test_a_stream_carries_what_the_quantisers_give_at_its_places(stages, shapes,
         here = slice(entry.start, entry.stop)
         lead = changes["y"][here]
         sparsity = group.chain.sparsity_of(entry)
-        places = np.arange(len(lead)) if sparsity is None else largest(lead, sparsity)
+        indices = np.arange(len(lead)) if sparsity is None else largest(lead, sparsity)
         for name, quantiser in zip(group.names, group.quantisers, strict=True):
-            kept = changes[name][here][places]
+            kept = changes[name][here][indices]
             expected = np.zeros(len(lead), np.float32)
-            expected[places] = quantiser.restore(*quantiser.quantise(kept, rng), len(kept), np.dtype(np.float32))
+            expected[indices] = quantiser.restore(*quantiser.quantise(kept, rng), len(kept), np.dtype(np.float32))
             assert np.array_equal(decoded[name][here], expected)
 
 
 @pytest.mark.parametrize("stages", [chain for chain in CHAINS if not any("qsgd" in stage for stage in chain)])
-def test_carried_is_what_the_decoder_gets(stages):
+def test_carried_equals_the_decoded_stream(stages):
     layout, group = layout_of((7, 9), (9,), (0, 2), (2, 3, 4)), group_of(stages)
     change = changes_of(layout, "y", zeros=0.2)
     decoded = decode(layout, [group], write(layout, [group], change, RNG), "y")["y"]
     assert np.array_equal(carried(layout, group.chain, change["y"]), decoded)
 
 
-def test_several_groups_have_places_of_their_own():
+def test_every_group_has_its_own_indices():
     layout = layout_of((2, 2))
     groups = [group_of(["sparsify(0.5)"]), group_of(["sparsify(0.5)"])._replace(names=("c",))]
     changes = {"y": np.float32([4, 1, 2, 3]), "c": np.float32([1, 3, 2, 0])}
@@ -191,7 +191,7 @@ def test_several_groups_have_places_of_their_own():
     assert {name: vector.tolist() for name, vector in decoded.items()} == {"y": [4, 0, 0, 3], "c": [0, 3, 2, 0]}
 
 
-def test_vectors_are_added_to():
+def test_read_adds_to_the_vectors():
     layout, group = layout_of((2, 2)), group_of(["sparsify(0.5)"])
     stream = write(layout, [group], {"y": np.float32([4, 1, 2, 3])}, RNG)
     vectors = {"y": np.full(4, 10.0)}
@@ -202,11 +202,11 @@ def test_vectors_are_added_to():
 def test_a_tensor_that_is_too_large_to_be_sparse_is_refused():
     entry = Entry("huge", 0, 2**27, (2**14, 2**13), False)
     change = {"y": np.broadcast_to(np.float32(0), 2**27)}  # takes no memory
-    with pytest.raises(ModelError, match=r"huge has 134217728 values.*leave out sparsify"):
+    with pytest.raises(ModelError, match=r"huge has 134217728 values.*drop sparsify"):
         write(Layout((entry,)), [group_of(PUBLISHED)], change, RNG)
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- rejected input
 
 LAYOUT = layout_of((6, 7), (7,), (0, 3), (2, 3, 4))
 SENT = {
@@ -216,7 +216,7 @@ SENT = {
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_every_cut_is_refused(name):
+def test_every_truncation_of_a_stream_is_rejected(name):
     groups, stream = SENT[name]
     for length in range(len(stream)):
         with pytest.raises(StreamError):
@@ -242,7 +242,7 @@ def test_flipped_bits_and_extra_bytes_are_refused(name, data):
 @pytest.mark.parametrize("name", SENT)
 @settings(max_examples=35, deadline=None)
 @given(data=st.data())
-def test_corruption_under_a_right_checksum_decodes_or_is_refused(name, data):
+def test_corruption_with_a_valid_checksum_decodes_or_is_rejected(name, data):
     groups, stream = SENT[name]
     body = stream[:-4]
     for _ in range(data.draw(st.integers(0, 3))):
@@ -259,7 +259,7 @@ def test_corruption_under_a_right_checksum_decodes_or_is_refused(name, data):
 @pytest.mark.parametrize("name", SENT)
 @settings(max_examples=30, deadline=None)
 @given(tensors=st.binary(max_size=300))
-def test_any_bytes_under_a_right_frame_decode_or_are_refused(name, tensors):
+def test_any_bytes_in_a_valid_frame_decode_or_are_rejected(name, tensors):
     groups, stream = SENT[name]
     try:
         decoded = decode(LAYOUT, groups, sealed(stream[:8] + tensors))
@@ -270,7 +270,7 @@ def test_any_bytes_under_a_right_frame_decode_or_are_refused(name, tensors):
 
 def test_a_sealed_stream_that_is_too_short_or_too_long_is_refused():
     groups, stream = SENT[" ".join(PUBLISHED)]
-    with pytest.raises(StreamError, match=r"t3: expected .* bytes more, .* are left"):
+    with pytest.raises(StreamError, match=r"t3: expected .* more bytes, .* are left"):
         decode(LAYOUT, groups, sealed(stream[:-5]))
     with pytest.raises(StreamError, match="got 1 bytes more"):
         decode(LAYOUT, groups, sealed(stream[:-4] + b"\0"))
@@ -282,12 +282,12 @@ def test_more_values_than_the_tensor_has_are_refused():
         decode(LAYOUT, groups, sealed(stream[:8] + b"\x2b\0\0\0" + stream[12:-4]))
 
 
-@pytest.mark.parametrize("places", [(3, 3), (3, 2), (3, 4), (1, 2**31)])
-def test_places_that_do_not_increase_below_the_size_are_refused(places):
+@pytest.mark.parametrize("indices", [(3, 3), (3, 2), (3, 4), (1, 2**31)])
+def test_indices_that_do_not_increase_below_the_size_are_refused(indices):
     layout, groups = layout_of((2, 2)), [group_of(["sparsify(0.5)"])]
     stream = write(layout, groups, {"y": np.float32([4, 1, 2, 3])}, RNG)
-    with pytest.raises(StreamError, match="increasing places below 4"):
-        decode(layout, groups, sealed(stream[:12] + np.array(places, "<u4").tobytes() + stream[20:-4]))
+    with pytest.raises(StreamError, match="increasing indices below 4"):
+        decode(layout, groups, sealed(stream[:12] + np.array(indices, "<u4").tobytes() + stream[20:-4]))
 
 
 def test_another_version_is_refused():
@@ -311,20 +311,20 @@ def test_another_version_is_refused():
 )
 def test_a_stream_of_another_layout_or_codec_is_refused(layout, groups):
     _, stream = SENT[" ".join(PUBLISHED)]
-    with pytest.raises(StreamError, match="another model or another codec"):
+    with pytest.raises(StreamError, match="another model or codec"):
         decode(layout, groups, stream, "ymvc")
 
 
-def test_another_sparsity_is_the_same_format():
+def test_the_format_does_not_depend_on_the_sparsity():
     _, stream = SENT[" ".join(PUBLISHED)]
     assert decode(LAYOUT, [group_of(["sparsify(0.9)", "uniq", "golomb"], 2)], stream)["y"].any()
 
 
-# ---------------------------------------------------------------- bytes that nobody wrote
+# ---------------------------------------------------------------- forged input
 
 
 def forge(rng):
-    """The number of a chain and a changed stream; in three cases of four frame and checksum are right."""
+    """Return the number of a chain and a modified stream; in three of four cases frame and checksum are valid."""
     which = rng.randrange(len(SENT))
     _, stream = list(SENT.values())[which]
     if rng.randrange(4) == 0:
@@ -339,7 +339,7 @@ def decode_forged(case):
 
 
 def allowed(case):
-    """Bits as bytes, places and values as 8 bytes each, several at a time."""
+    """Return the memory allowed: bits as bytes, indices and values as 8 bytes each, several at a time."""
     return 40 * len(case) + 8 * 40 * LAYOUT.num_params
 
 

@@ -70,12 +70,12 @@ def test_a_missing_function_is_named_with_the_nearest(tmp_path: Path) -> None:
         assert problem(reference).endswith("; it defines no class and no function: write one there")
 
 
-def test_what_is_not_callable_is_refused(tmp_path: Path) -> None:
+def test_an_object_that_is_not_callable_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, "load = 3\n")
     assert problem(f"{path}:load") == f"data.name: 'load' in {path} must be a function, got int"
 
 
-def test_a_file_that_fails_on_import_says_where_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_fails_on_import_names_the_line_and_leaves_no_module(tmp_path: Path) -> None:
     path = write(tmp_path, "a = 1\nb = a / 0\n")
     before = set(sys.modules)
     assert problem(f"{path}:load") == (
@@ -88,21 +88,21 @@ def test_a_file_that_fails_on_import_says_where_and_leaves_nothing(tmp_path: Pat
     ("text", "line"),
     [("x = 1\ndef load(:\n", "2 of {path}: def load(:"), ("raise SystemExit(1)\n", "1 of {path}: raise")],
 )
-def test_a_broken_or_leaving_file_is_a_config_error(tmp_path: Path, text: str, line: str) -> None:
+def test_a_file_that_is_invalid_or_exits_is_a_config_error(tmp_path: Path, text: str, line: str) -> None:
     path = write(tmp_path, text)
     found = problem(f"{path}:load")
     assert "failed on import" in found
     assert f"(line {line.format(path=path)}" in found
 
 
-def test_a_file_without_a_name_says_what_it_defines(tmp_path: Path) -> None:
+def test_a_file_without_a_name_lists_its_definitions(tmp_path: Path) -> None:
     path = write(tmp_path, "raise SystemExit\ndef _inner(): ...\ndef load(): ...\nclass Net: ...\n")
     expected = f"data.name: expected {path}:NAME, got a file without a name; it defines load, Net"
     assert problem(path) == expected
 
 
 def test_a_file_is_run_once_for_each_content(tmp_path: Path) -> None:
-    """Also if it could not be run in between, and if only what it imports has changed."""
+    """Also if it failed in between, and if only an imported file has changed."""
     texts = "import helper\ndef f(): ...\n", "1 / 0\n", "import helper\ndef f(): ...\n", "import helper\ndef f(): ...\n"
     write(tmp_path, "", "helper.py")
     found: list[object] = []
@@ -121,8 +121,8 @@ def test_a_file_is_run_once_for_each_content(tmp_path: Path) -> None:
     assert len({first, repaired, other}) == 3
 
 
-def test_what_another_function_imports_later_does_not_count(tmp_path: Path) -> None:
-    """The file is loaded already when the second one is looked at."""
+def test_imports_of_other_functions_do_not_count(tmp_path: Path) -> None:
+    """The file is already loaded when the second function is loaded."""
     path = write(tmp_path, "import eager\ndef f(): ...\ndef g():\n    import late\n")
     write(tmp_path, "", "eager.py")
     write(tmp_path, "import further\n", "late.py")
@@ -141,7 +141,7 @@ def test_what_another_function_imports_later_does_not_count(tmp_path: Path) -> N
 
 
 def test_files_of_another_process_are_adopted(tmp_path: Path) -> None:
-    """Neither the file nor those that it imports are there any more."""
+    """Neither the file nor its imports exist any more."""
     path = write(tmp_path, "import parts.inner\nclass Mine:\n    value = parts.inner.VALUE\n")
     write(tmp_path / "parts", "", "__init__.py")
     write(tmp_path / "parts", "VALUE = 7\n", "inner.py")
@@ -164,7 +164,7 @@ def test_describe_names_the_line_that_raised(tmp_path: Path) -> None:
     )
 
 
-# ---------------------------------------------------------------- what lies beside the file
+# ---------------------------------------------------------------- imports from the file's folder
 
 
 def call(folder: Path, name: str = "f") -> object:
@@ -183,7 +183,7 @@ def call(folder: Path, name: str = "f") -> object:
         "from parts.outer import VALUE\ndef f():\n    return VALUE\n",
     ],
 )
-def test_a_file_imports_what_lies_beside_it(text: str, tmp_path: Path) -> None:
+def test_a_file_imports_modules_of_its_folder(text: str, tmp_path: Path) -> None:
     write(tmp_path, text)
     write(tmp_path, "import further\nVALUE = further.VALUE\n", "helper.py")
     write(tmp_path, "VALUE = 7\n", "further.py")
@@ -208,7 +208,7 @@ def test_helpers_of_one_name_do_not_replace_each_other(tmp_path: Path) -> None:
 
 
 def test_an_edited_helper_is_read_again(tmp_path: Path) -> None:
-    """Although it has as many bytes as before, and was written in the same second."""
+    """Even if it has the same size as before and was written in the same second."""
     write(tmp_path, "import helper, parts.inner\ndef f():\n    return helper.VALUE, parts.inner.VALUE\n")
     for value in (1, 2):
         write(tmp_path, f"VALUE = {value}\n", "helper.py")
@@ -224,7 +224,7 @@ def test_a_helper_is_read_once_by_a_file(tmp_path: Path) -> None:
     assert call(tmp_path) is True
 
 
-def test_a_helper_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_helper_that_fails_leaves_no_module(tmp_path: Path) -> None:
     path = write(tmp_path, "import helper\n")
     write(tmp_path, "import further\n1 / 0\n", "helper.py")
     write(tmp_path, "", "further.py")

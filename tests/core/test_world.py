@@ -1,4 +1,4 @@
-"""What all worlds speak in. Seconds are made up by hand."""
+"""The types that all worlds share, with made-up seconds."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from fedge.core.world import Spent, Timeline, answered, late_of, mean_seconds, w
 
 
 def costs_of(*seconds: tuple[float, float, float], measured: bool = True) -> Costs:
-    """Clients that download, compute and upload for so long, one after the other; bytes tell them apart."""
+    """Return costs of clients with these seconds of download, compute and upload; bytes identify the client."""
     down, compute, up = np.array(seconds, np.float64).reshape(-1, 3).T
     costs = Costs.free(len(seconds))._replace(bytes_up=(100 * compute).astype(np.int64))
     return costs._replace(measured=Phases(down, compute, up, down + compute + up) if measured else None)
@@ -33,7 +33,7 @@ def nobody() -> Reply:
     return Reply({}, (), np.zeros(0), (3,), costs_of(), np.zeros(0), communicated=False)
 
 
-def test_all_that_worked_are_in_client_order() -> None:
+def test_workers_are_in_client_order() -> None:
     ids, costs = workers(exchange())
     assert ids.tolist() == [1, 2, 4, 6]
     assert costs.bytes_up.tolist() == [200, 100, 900, 400]
@@ -41,8 +41,8 @@ def test_all_that_worked_are_in_client_order() -> None:
     assert costs.measured.finish.tolist() == [6, 3, 14, 6]
 
 
-def test_seconds_are_measured_of_all_or_of_none() -> None:
-    """A part without them cannot be placed on a timeline."""
+def test_seconds_are_measured_for_all_clients_or_none() -> None:
+    """Clients without measured seconds cannot be placed on a timeline."""
     assert workers(exchange(measured=False))[1].measured is None
     partly = exchange()._replace(late=Late((4,), costs_of((2, 9, 3), measured=False)))
     assert workers(partly)[1].measured is None
@@ -60,12 +60,12 @@ def test_a_timeline_needs_measured_seconds() -> None:
         Timeline.measured(exchange(measured=False))
 
 
-def test_who_was_late() -> None:
+def test_late_of_marks_late_clients() -> None:
     assert late_of(exchange(), np.array([4, 5, 6])).tolist() == [True, False, False]
     assert late_of(nobody(), np.array([4, 5])).tolist() == [False, False]
 
 
-def test_exchanges_that_somebody_answered() -> None:
+def test_answered_omits_exchanges_without_answers() -> None:
     only_late = nobody()._replace(late=Late((3,), costs_of((1, 1, 1))))
     only_rejected = nobody()._replace(rejected=Rejected((3,), costs_of((1, 1, 1)), ("norm",)))
     accepted = exchange()
@@ -75,14 +75,14 @@ def test_exchanges_that_somebody_answered() -> None:
     ] * 3
 
 
-def test_means_are_those_of_an_exchange_in_all_cells_added_up() -> None:
+def test_mean_seconds_average_over_cells_and_sum_over_exchanges() -> None:
     first, second = Timeline.measured(exchange()), Timeline.measured(exchange()._replace(late=None, rejected=None))
     # In exchange 0 clients 1, 2 and 6 are in time in cell 0, and 1 and 6 in cell 3; in exchange 1 again 1 and 6.
     found = mean_seconds({(0, 0): first, (3, 0): second, (3, 1): second})
     assert found == pytest.approx((1 + 1, (2 + 1 + 4 + 2 + 4) / 5 + 3, (3 + 1 + 1 + 3 + 1) / 5 + 2))
 
 
-def test_an_exchange_in_which_all_are_late_adds_nothing() -> None:
+def test_an_exchange_with_only_late_clients_adds_zero() -> None:
     timeline = Timeline.measured(exchange())
     assert mean_seconds({(0, 0): timeline._replace(late=np.ones(4, bool))}) == (0, 0, 0)
     assert mean_seconds({}) == (0, 0, 0)

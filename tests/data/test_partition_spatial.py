@@ -124,7 +124,7 @@ def test_cells_and_clients_that_setup_can_compare() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cells": 25, "grid": [4, 7]}, r"data\.partition: grid \[4, 7\] makes 28 cells, but cells is 25"),
+        ({"cells": 25, "grid": [4, 7]}, r"data\.partition: grid \[4, 7\] has 28 cells, but cells is 25"),
         ({"cells": 0}, r"data\.partition\.cells: .* >= 1, got 0"),
         ({"grid": [5]}, r"data\.partition\.grid: expected array of length >= 2, got \[5\]"),
         ({"grid": [0, 5]}, r"data\.partition\.grid: .* >= 1, got \[0, 5\]"),

@@ -77,7 +77,7 @@ def test_configuration(fedge: Fedge, tmp_path: Path, changes: Settings, fragment
     ("edge", "fragments"),
     [
         ({"grid": [0, 3]}, ["edge.grid: expected int >= 1, got [0, 3]"]),
-        ({"cells": 6, "grid": [2, 2]}, ["edge: grid [2, 2] makes 4 cells, but cells is 6; give one of them"]),
+        ({"cells": 6, "grid": [2, 2]}, ["edge: grid [2, 2] has 4 cells, but cells is 6; set only one of them"]),
         ({"cells": 11}, ["edge.cells: expected at most one cell per client (10), got 11; lower edge.cells"]),
         ({}, ["edge.cells: ", "one cell per client (10), got 25"]),  # the default number of cells
         ({"cells": 2, "clients_per_cell": [5, 6]}, ["edge.clients_per_cell: ", "add up to the 10 clients, got 11"]),

@@ -73,7 +73,7 @@ def test_read_only_folder(fedge: Fedge, tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
     said = refuse(fedge, 7, "run", write(tmp_path, SMALL), "--runs", folder, powerless=True)
-    assert f"cannot write {folder}/small: Permission denied; make it writable for you" in said
+    assert f"cannot write {folder}/small: Permission denied; grant yourself write permission" in said
     assert list(folder.iterdir()) == []
 
 
@@ -87,7 +87,7 @@ def test_read_only_run(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
     finally:
         for path in [runs, runs / "small", runs / "small" / "checkpoint"]:
             path.chmod(0o700)
-    assert f"{runs}/small: Permission denied; make it writable for you" in said
+    assert f"{runs}/small: Permission denied; grant yourself write permission" in said
     assert snapshot(runs) == before
 
 

@@ -302,7 +302,7 @@ def test_a_list_of_speeds_needs_one_per_client() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"cells": 6, "grid": [2, 2]}, r"grid \[2, 2\] makes 4 cells, but cells is 6"),
+        ({"cells": 6, "grid": [2, 2]}, r"grid \[2, 2\] has 4 cells, but cells is 6"),
         ({"cells": 3, "radius_m": [1.0, 2.0]}, "radius_m: expected one value, or one for each of 3 cells, got 2"),
         ({"trace": "moves.csv", "mobility_rate": 0.1}, "trace and mobility_rate exclude each other"),
     ],

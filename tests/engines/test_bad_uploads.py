@@ -46,7 +46,7 @@ FAULTS: dict[str, tuple[float | None, Limits, str]] = {
     "nan": (float("nan"), REJECT, "the upload 'dy' is not finite"),
     "infinite": (float("-inf"), REJECT, "the upload 'dy' is not finite"),
     "huge": (1e6, Limits(50.0, "reject"), "expected at most reduce.max_norm = 50"),
-    "weight": (None, REJECT, "it claims 1000000000000 samples, expected 1 to the 9 that it registered"),
+    "weight": (None, REJECT, "it claims 1000000000000 samples, expected 1 to 9, the number it registered"),
 }
 """By name: the value of all the client's uploads (None: it claims false samples), the limits, the reason."""
 
@@ -303,8 +303,8 @@ LIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda data: b"", "its answer cannot be read: not a message"),
     "cut": (lambda data: data[:-9], "its answer cannot be read: message is cut short"),
     "flipped": (lambda data: data[:-5] + bytes([data[-5] ^ 1]) + data[-4:], "its checksum does not match"),
-    "another client": (claiming(client=3), "it answers in the name of client 3"),
-    "nobody": (claiming(client=10**9), "it answers in the name of client 1000000000"),
+    "another client": (claiming(client=3), "it claims to be client 3"),
+    "nobody": (claiming(client=10**9), "it claims to be client 1000000000"),
     "no samples": (claiming(samples=0), "it claims 0 samples, expected 1 to the 9"),
     "one sample more": (claiming(samples=10), "it claims 10 samples, expected 1 to the 9"),
     "steps": (claiming(steps=2**63), "it claims 9223372036854775808 steps, expected at most 3"),
@@ -314,7 +314,7 @@ LIES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "samples seen": (claiming(grad_samples=13), "it claims 13 grad_samples, expected at most 12"),
     "loss": (claiming(loss=float("inf")), "the loss is not finite"),
     "large loss": (claiming(loss=1e300), "it claims the loss 1e+300"),
-    "loss without samples": (claiming(batches=0, loss=1.0), "it claims the loss 1 of no gradient"),
+    "loss without samples": (claiming(batches=0, loss=1.0), "it claims the loss 1 without a gradient"),
     "problem": (claiming(problem="x" * 1000), "it reports that " + "x" * 200),
 }
 

@@ -208,14 +208,14 @@ class Lying:
 
 
 LIES: dict[str, tuple[Callable[[Sums], Any], str]] = {
-    "negative count": (lambda s: {**s, "count": -2.0}, "its sums cannot be: correct 1, count -2"),
+    "negative count": (lambda s: {**s, "count": -2.0}, "its sums are impossible: correct 1, count -2"),
     "no count": (lambda s: {**s, "count": 0.0, "correct": 0.0}, "expected a count from 1 to 2"),
     "half a sample": (lambda s: {**s, "count": 1.5}, "expected a count from 1 to 2"),
-    "count": (lambda s: {**s, "count": 3.0}, "its sums cannot be: correct 1, count 3, .* a count from 1 to 2"),
+    "count": (lambda s: {**s, "count": 3.0}, "its sums are impossible: correct 1, count 3, .* a count from 1 to 2"),
     "more correct than samples": (lambda s: {**s, "correct": 2.5}, "expected 0 <= correct <= count"),
     "negative correct": (lambda s: {**s, "correct": -1.0}, "expected 0 <= correct <= count"),
     "negative loss": (lambda s: {**s, "loss": -1.0}, "a loss that is not negative"),
-    "huge loss": (lambda s: {**s, "loss": 1e308}, "its sums cannot be"),
+    "huge loss": (lambda s: {**s, "loss": 1e308}, "its sums are impossible"),
     "nan": (lambda s: {**s, "loss": nan}, "its sums are not finite: correct 1, count 2, loss nan"),
     "infinite": (lambda s: {**s, "count": inf}, "its sums are not finite"),
     "missing": (lambda s: {"count": 2.0, "loss": 1.0}, "its sums are 'count', 'loss', expected 'correct', 'count'"),
@@ -289,7 +289,7 @@ def single(data: bytes) -> bytes:
 BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut": (lambda data: data[:-1], "its answer cannot be read: message is cut short"),
     "nothing": (lambda data: b"", "its answer cannot be read: not a message"),
-    "another name": (renamed, "it answers in the name of client 0"),
+    "another name": (renamed, "it claims to be client 0"),
     "float32": (single, "its answer cannot be read: expected the sum .* as float64"),
     "nan": (
         lambda data: message.pack(EvaluationAnswer(BAD), write_sums({"count": 2.0, "correct": 1.0, "loss": nan})),

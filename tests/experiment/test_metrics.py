@@ -135,10 +135,16 @@ LIES: dict[str, tuple[Callable[[Sums], Any], str]] = {
     "short": (lambda s: {**s, "f1.hits": double(1)}, "its sum 'f1.hits' has 1 numbers, expected 2"),
     "nan": (lambda s: {**s, "f1.hits": double(nan, 0)}, "its sum 'f1.hits' is not finite"),
     "infinite": (lambda s: {**s, "perplexity.loss": double(inf)}, "its sum 'perplexity.loss' is not finite"),
-    "negative": (lambda s: {**s, "f1.hits": double(-1, 0)}, "its sum 'f1.hits' cannot be: it has numbers from -1 to 0"),
-    "more than count": (lambda s: {**s, "f1.true": double(3, 0)}, "its sum 'f1.true' cannot be: .* expected 0 to 2"),
-    "contradiction": (lambda s: {**s, "f1.hits": double(2, 2)}, "its sums cannot be: f1 of them is"),
-    "huge": (lambda s: {**s, "perplexity.loss": double(1e300)}, "its sum 'perplexity.loss' cannot be"),
+    "negative": (
+        lambda s: {**s, "f1.hits": double(-1, 0)},
+        "its sum 'f1.hits' is impossible: it has numbers from -1 to 0",
+    ),
+    "more than count": (
+        lambda s: {**s, "f1.true": double(3, 0)},
+        "its sum 'f1.true' is impossible: .* expected 0 to 2",
+    ),
+    "contradiction": (lambda s: {**s, "f1.hits": double(2, 2)}, "its sums are impossible: they give f1 ="),
+    "huge": (lambda s: {**s, "perplexity.loss": double(1e300)}, "its sum 'perplexity.loss' is impossible"),
 }
 
 
@@ -205,8 +211,8 @@ def test_wrong_settings(metrics: list[Any], changes: dict[str, Any], message: st
 @pytest.mark.parametrize(
     ("metrics", "changes", "message"),
     [
-        (["rmse"], {}, r"^evaluate\.metrics: rmse is a metric of values, but the data has classes to predict"),
-        ([{"name": "top", "k": 10}], {}, r"^evaluate\.metrics: top10 looks at 10 of 10 classes"),
+        (["rmse"], {}, r"^evaluate\.metrics: rmse is a metric for values, but the task of the data is classes"),
+        ([{"name": "top", "k": 10}], {}, r"^evaluate\.metrics: top10 considers 10 of 10 classes"),
         (
             ["f1"],
             {"target": {"metric": "f1", "value": 90}},

@@ -1,4 +1,4 @@
-"""Values by hand, and that any division of samples gives the same sums."""
+"""Values computed by hand, and equal sums for any split of the samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def logits(*rows: tuple[float, ...]) -> Tensor:
 
 
 def saying(classes: list[int], num_classes: int) -> Tensor:
-    """Outputs of which these classes are the likeliest."""
+    """Return outputs for which these classes are the most likely."""
     return torch.eye(num_classes)[classes]
 
 
@@ -33,22 +33,22 @@ def measure(metric: Metric, outputs: Tensor, targets: Tensor) -> float:
 
 
 def test_macro_f1_of_a_confusion_matrix() -> None:
-    """Of class 0, 2 of 3 are found and one more is said; of class 1, 1 of 2 with one more; class 2 is never there."""
+    """Class 0: 2 of 3 found, 1 false positive; class 1: 1 of 2 found, 1 false positive; class 2 does not occur."""
     found = measure(F1(), saying([0, 0, 1, 1, 0], 3), torch.tensor([0, 0, 0, 1, 1]))
     first, second = 2 * 2 / (3 + 3), 2 * 1 / (2 + 2)
     assert found == pytest.approx((first + second) / 2)
 
 
-def test_a_class_that_is_said_and_never_true_counts_as_0() -> None:
+def test_a_class_that_is_predicted_but_never_true_counts_as_0() -> None:
     assert measure(F1(), saying([0, 1], 3), torch.tensor([0, 0])) == pytest.approx((2 / 3 + 0) / 2)
 
 
-def test_f1_of_labels_predicts_those_that_are_likelier_than_not() -> None:
+def test_f1_of_labels_predicts_probabilities_above_one_half() -> None:
     outputs, targets = logits((1.0, -1.0), (2.0, 3.0)), torch.tensor([[1.0, 1.0], [0.0, 1.0]])
     assert measure(F1(), outputs, targets) == pytest.approx((2 / 3 + 2 / 3) / 2)
 
 
-def test_f1_of_no_sample_is_not_defined() -> None:
+def test_f1_without_samples_is_undefined() -> None:
     assert isnan(F1().value({name: torch.zeros(3).double() for name in ("hits", "predicted", "true")}))
 
 
@@ -56,24 +56,24 @@ def test_f1_of_no_sample_is_not_defined() -> None:
 
 
 def binary(scores: list[float]) -> Tensor:
-    """Outputs in which class 1 has these log-odds."""
+    """Return outputs in which class 1 has these log-odds."""
     return torch.stack([torch.zeros(len(scores)), torch.tensor(scores)], -1)
 
 
 def exact(scores: Tensor, positive: Tensor) -> float:
-    """How often a positive scores higher than a negative; ties count half."""
+    """Return how often a positive scores higher than a negative; ties count half."""
     above = scores[positive][:, None] - scores[~positive][None, :]
     return float(((above > 0) + 0.5 * (above == 0)).double().mean())
 
 
 def test_auc_by_hand() -> None:
-    """Positives score 3, 1 and 2, negatives 0 and 2: of 6 pairs 4 are right, and 2 against 2 is a tie."""
+    """Positives score 3, 1 and 2, negatives 0 and 2: of 6 pairs 4 are ranked correctly, and 2 and 2 tie."""
     found = measure(Auc(), binary([3.0, 0.0, 1.0, 2.0, 2.0]), torch.tensor([1, 0, 1, 1, 0]))
     assert found == pytest.approx((2 + 1 + 1.5) / 6)
 
 
-def test_the_auc_of_clients_is_not_their_mean() -> None:
-    """Each client ranks its own samples perfectly, but those of the first lie below all of the second."""
+def test_the_pooled_auc_is_not_the_mean_over_clients() -> None:
+    """Each client ranks its own samples perfectly, but all scores of the first are below those of the second."""
     first, second = ([-3.0, -2.0], [0, 1]), ([2.0, 3.0], [0, 1])
     parts = [Auc().count(binary(scores), torch.tensor(y)) for scores, y in (first, second)]
     assert [Auc().value(part) for part in parts] == [1, 1]
@@ -87,7 +87,9 @@ def test_the_auc_of_clients_is_not_their_mean() -> None:
     ),
     st.sampled_from([2, 7, 50, 500]),
 )
-def test_a_histogram_is_off_by_at_most_half_the_pairs_in_one_bin(pairs: list[tuple[float, bool]], bins: int) -> None:
+def test_the_error_of_the_histogram_is_at_most_half_the_pairs_in_one_bin(
+    pairs: list[tuple[float, bool]], bins: int
+) -> None:
     scores, positive = [score for score, _ in pairs], torch.tensor([y for _, y in pairs])
     sums = Auc(bins=bins).count(binary(scores), positive.long())
     together = float((sums["positive"] * sums["negative"]).sum() / (sums["positive"].sum() * sums["negative"].sum()))
@@ -95,7 +97,7 @@ def test_a_histogram_is_off_by_at_most_half_the_pairs_in_one_bin(pairs: list[tup
     assert abs(Auc(bins=bins).value(sums) - wanted) <= together / 2 + 1e-12
 
 
-def test_auc_of_classes_is_the_mean_of_each_against_the_rest() -> None:
+def test_auc_of_classes_is_the_mean_of_one_vs_rest() -> None:
     generator = torch.Generator().manual_seed(3)
     outputs, targets = torch.randn(40, 3, generator=generator), torch.randint(2, (40,), generator=generator)
     odds = torch.log_softmax(outputs.double(), -1)
@@ -109,7 +111,7 @@ def test_scores_that_are_certain_fall_into_the_last_bins() -> None:
     assert measure(Auc(), outputs, torch.tensor([1, 0, 1])) == 1
 
 
-def test_auc_of_a_single_class_is_not_defined() -> None:
+def test_auc_of_a_single_class_is_undefined() -> None:
     assert isnan(measure(Auc(), binary([1.0, 2.0]), torch.tensor([1, 1])))
 
 
@@ -122,19 +124,19 @@ def test_top_k_by_hand() -> None:
     assert [measure(TopK(k=k), outputs, targets) for k in (1, 2, 3)] == [pytest.approx(n / 3) for n in (1, 2, 2)]
 
 
-def test_of_equal_outputs_the_first_class_is_ahead() -> None:
+def test_ties_go_to_the_first_class() -> None:
     assert [measure(TopK(k=2), torch.zeros(1, 4), torch.tensor([y])) for y in range(4)] == [1, 1, 0, 0]
 
 
-def test_top5_looks_at_five() -> None:
+def test_top5_considers_five_classes() -> None:
     outputs = torch.arange(10.0).expand(10, 10)
     assert measure(Top5(), outputs, torch.arange(10)) == 0.5
     assert (Top5().recorded_as, TopK(k=3).recorded_as) == ("top5", "top3")
 
 
 @pytest.mark.parametrize("k", [4, 7])
-def test_all_classes_are_too_many(k: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^evaluate\.metrics: top{k} looks at {k} of 4 classes"):
+def test_top_k_of_all_classes_is_rejected(k: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^evaluate\.metrics: top{k} considers {k} of 4 classes"):
         TopK(k=k).check("classes", 4)
 
 
@@ -153,12 +155,12 @@ def test_perplexity_is_e_to_the_mean_loss() -> None:
     assert measure(Perplexity(), outputs, targets) == pytest.approx(wanted, rel=1e-12)
 
 
-def test_a_perplexity_beyond_all_numbers_is_not_defined() -> None:
+def test_a_perplexity_that_overflows_is_undefined() -> None:
     assert isnan(measure(Perplexity(), logits((0.0, 1000.0)), torch.tensor([0])))
     assert log(measure(Perplexity(), logits((0.0, 600.0)), torch.tensor([0]))) == pytest.approx(600)
 
 
-# ---------------------------------------------------------------- whole is part plus part
+# ---------------------------------------------------------------- sums add up
 
 
 @settings(deadline=None)

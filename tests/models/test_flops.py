@@ -77,7 +77,7 @@ def test_a_layer_used_twice_counts_twice() -> None:
     assert count_flops(Twice(), (4,)) == 3 * 32
 
 
-def test_the_module_is_left_as_it_was() -> None:
+def test_the_module_is_unchanged() -> None:
     module = Mtfl2nn().build((4,), 2)
     module[2].eval()
     modes = [part.training for part in module.modules()]
@@ -93,9 +93,9 @@ def test_double_precision_is_probed_as_such() -> None:
     assert count_flops(nn.Linear(4, 5).double(), (4,)) == 60
 
 
-def test_an_input_that_does_not_fit() -> None:
+def test_inputs_of_the_wrong_shape_are_reported() -> None:
     module = nn.Linear(4, 5)
-    with pytest.raises(ModelError, match=r"does not take inputs of shape \(3,\)"):
+    with pytest.raises(ModelError, match=r"does not accept inputs of shape \(3,\)"):
         count_flops(module, (3,))
     assert not module._forward_hooks
     assert module.training

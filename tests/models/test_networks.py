@@ -45,11 +45,11 @@ def count(module: nn.Module) -> int:
         ("cifar100_cnn", CIFAR, 100, 1_250_852),  # 28 * 32, 289 * 64, 64 channels of 6x6: 2305 * 512, 513 * 100
         ("hfl_cnn", MNIST, 10, 56_900),  # 26 * 10, 251 * 30, 30 channels of 4x4: 481 * 100, 101 * 10
         ("dynavg_cnn", MNIST, 10, 693_962),  # 10 * 32, 32 channels of 13x13: 5409 * 128, 129 * 10
-        # Embedding 79 * 8; layers 3 * 128 * (8 + 128) and 3 * 128 * 256, each with six biases a unit; 129 * 79
+        # Embedding 79 * 8; layers 3 * 128 * (8 + 128) and 3 * 128 * 256, each with six biases per unit; 129 * 79
         (TEXT, (80,), 79, 162_887),
         ("bag_of_words", (5000,), 2, 10_002),
         ("bag_of_words", (10_000,), 500, 5_000_500),
-        ("mobilenet_v2", CIFAR, 10, 3_504_872 + 1001 * 10),  # the article's network, and one layer more
+        ("mobilenet_v2", CIFAR, 10, 3_504_872 + 1001 * 10),  # the published network and one more layer
         ("linear", (5000,), 2, 10_000),
     ],
 )
@@ -59,7 +59,7 @@ def test_parameters_are_counted(name: str, shape: tuple[int, ...], num_outputs: 
 
 def test_variants_are_counted() -> None:
     assert count(build("mtfl_cnn", CIFAR, 10, dense_norm=True)) == 1_204_874 + 2 * 512
-    # Embedding 77 * 8; layers 3 * 256 * (8 + 256) and 3 * 256 * 512, each with six biases a unit; 257 * 77
+    # Embedding 77 * 8; layers 3 * 256 * (8 + 256) and 3 * 256 * 512, each with six biases per unit; 257 * 77
     assert count(build(TEXT, (80,), 77, units=256)) == 619_445
 
 
@@ -68,8 +68,8 @@ def kinds(module: nn.Module) -> list[str]:
 
 
 @pytest.mark.parametrize("norm", ["before", "after"])
-def test_where_mtfl_normalises(norm: str) -> None:
-    """Before the nonlinearity as in the article, or after it, and after its pooling, as in the published code."""
+def test_positions_of_batch_normalisation_in_mtfl_models(norm: str) -> None:
+    """Before the nonlinearity as in Mills, Hu & Min (2020), or after it and its pooling as in their code."""
     dense = ["BatchNorm1d", "ReLU"] if norm == "before" else ["ReLU", "BatchNorm1d"]
     module = build("mtfl_2nn", MNIST, 10, norm=norm)
     assert kinds(module) == ["Flatten", "Linear", *dense, "Linear", "ReLU", "Linear"]
@@ -98,7 +98,7 @@ def test_statistics_are_counted() -> None:
     assert Layout.of(build("cifar_cnn", CIFAR, 10)).num_stats == 896  # a mean and a variance of 448 channels
 
 
-def test_mobilenet_looks_at_4x4_pixels_in_the_end() -> None:
+def test_mobilenet_ends_with_4x4_features() -> None:
     module = build("mobilenet_v2", CIFAR, 10)
     assert module.features(torch.rand(2, *CIFAR)).shape == (2, 1280, 4, 4)  # type: ignore[operator]
     names = set(module.state_dict())
@@ -121,7 +121,7 @@ def test_dropout_is_for_training_alone() -> None:
     assert rates == [0.2, 0.3, 0.4]
 
 
-def test_text_decides_after_its_last_character() -> None:
+def test_the_gru_predicts_after_the_last_character() -> None:
     module = build(TEXT, (6,), 11, units=5)
     x = torch.randint(11, (4, 6))
     logits = module(x)
@@ -131,7 +131,7 @@ def test_text_decides_after_its_last_character() -> None:
     changed = x.clone()
     changed[:, 0] = (x[:, 0] + 1) % 11
     assert not torch.equal(module(changed), logits)  # the first still counts
-    with pytest.raises(ModelError, match=r"shakespeare_gru takes sequences of characters .* shape \(1, 28"):
+    with pytest.raises(ModelError, match=r"shakespeare_gru expects sequences of characters .* shape \(1, 28"):
         build(TEXT, MNIST, 10)
 
 
@@ -146,7 +146,7 @@ def test_every_model_trains_on_images(name: str, shape: tuple[int, ...]) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_caller_alone_decides_the_initial_weights(name: str) -> None:
+def test_initial_weights_depend_only_on_the_global_seed(name: str) -> None:
     states = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -173,7 +173,7 @@ SMALLEST = {
 
 
 @pytest.mark.parametrize(("name", "side"), SMALLEST.items())
-def test_a_cnn_wants_images_that_are_large_enough(name: str, side: int) -> None:
+def test_a_cnn_rejects_images_that_are_too_small(name: str, side: int) -> None:
     module = build(name, (1, side, side), 3).eval()
     assert module(torch.rand(2, 1, side, side)).shape == (2, 3)
     for shape in ((784,), (28, 28), (1, side - 1, 28), (0, 28, 28)):
@@ -184,7 +184,7 @@ def test_a_cnn_wants_images_that_are_large_enough(name: str, side: int) -> None:
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SMALLEST])
-def test_an_input_without_numbers_fits_nothing(name: str, shape: tuple[int, ...]) -> None:
+def test_empty_inputs_are_rejected(name: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(ModelError, match="expected inputs of at least one number"):
         build(name, shape, 10)
 
@@ -207,7 +207,7 @@ def test_a_users_model_is_built_with_its_options(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", ["", ", width=4", ", shape, num_outputs, width=4"])
 def test_a_class_of_modules_is_a_model(tmp_path: Path, arguments: str) -> None:
-    """As PyTorch's users write it: made without arguments, or else with the shape and the number of outputs."""
+    """As PyTorch users write it: constructed without arguments, or with the shape and the number of outputs."""
     body = f"def __init__(self{arguments}):\n        super().__init__(4, 2)"
     (tmp_path / "mine.py").write_text(f"from torch import nn\n\nclass Net(nn.Linear):\n    {body}\n")
     kind = choose(f"{tmp_path}/mine.py:Net", MODELS, "model.name")
@@ -225,15 +225,15 @@ def test_a_class_of_modules_is_a_model(tmp_path: Path, arguments: str) -> None:
             "return nn.Linear(5, num_outputs)",
             r"inputs of shape \(4,\), .*: RuntimeError.*; change its first layer",
         ),
-        ("return nn.Linear(*shape, 3)", r"shape \(4,\) the model must give a tensor \[2, 2\], got \[2, 3\]"),
-        ("return nn.LSTM(*shape, 2)", r"must give a tensor \[2, 2\], got tuple"),
+        ("return nn.Linear(*shape, 3)", r"shape \(4,\) the model must return a tensor \[2, 2\], got \[2, 3\]"),
+        ("return nn.LSTM(*shape, 2)", r"must return a tensor \[2, 2\], got tuple"),
     ],
 )
-def test_what_is_no_model_for_the_data_is_refused(tmp_path: Path, body: str, message: str) -> None:
+def test_models_that_do_not_fit_the_data_are_rejected(tmp_path: Path, body: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build(write(tmp_path, body), (4,), 2)
 
 
-def test_an_absent_file_is_a_matter_of_configuration(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.name: there is no file"):
         build(f"{tmp_path}/none.py:build", (4,), 2)

@@ -11,11 +11,11 @@ from fedge.models.dense import Logistic, Mtfl2nn
 from fedge.models.model import Model
 
 
-def test_a_model_must_say_which_network_it_is() -> None:
+def test_a_model_must_define_its_network() -> None:
     class Vague(Model, tag="vague"):
-        """Nothing but a name."""
+        """Only a name."""
 
-    with pytest.raises(TypeError, match="Vague does not say which network it is"):
+    with pytest.raises(TypeError, match="Vague must define network"):
         Vague().build((1,), 1)
 
 
@@ -38,7 +38,7 @@ def test_a_whole_model_comes_back_with_its_statistics(tmp_path: Path) -> None:
     assert all(torch.equal(value, after.state_dict()[name]) for name, value in before.state_dict().items())
 
 
-def test_what_the_file_lacks_stays_random(tmp_path: Path) -> None:
+def test_tensors_missing_in_the_file_stay_random(tmp_path: Path) -> None:
     save_file({"1.bias": torch.tensor([3.0])}, tmp_path / "w.safetensors")
     torch.manual_seed(1)
     plain = Logistic().build((2,), 1)
@@ -70,7 +70,7 @@ def test_a_file_for_another_model_is_refused(tmp_path: Path, tensors: dict[str, 
         Logistic(weights=str(tmp_path / "w.safetensors")).build((2,), 1)
 
 
-def test_what_is_no_file_of_weights(tmp_path: Path) -> None:
+def test_invalid_weight_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"model\.weights: there is no file .*none"):
         Logistic(weights=str(tmp_path / "none")).build((2,), 1)
     (tmp_path / "w").write_bytes(b"no weights")

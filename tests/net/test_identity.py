@@ -70,7 +70,7 @@ def test_names_that_are_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="move away the file"):
+    with pytest.raises(StorageError, match="move the file"):
         request_certificate(tmp_path / "file", "a")
 
 

@@ -350,7 +350,7 @@ def test_every_refusal_names_a_remedy(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_creation_at_the_path_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(StorageError, match=rf"cannot write {path}: Not a directory; move away .* `--runs`"):
+        with pytest.raises(StorageError, match=rf"cannot write {path}: Not a directory; move the file .* `--runs`"):
             RunDirectory.create(path, CONFIG)
 
 
@@ -427,7 +427,7 @@ def test_forbidden_directory(tmp_path: Path) -> None:
     path.chmod(0o500)
     (path / "lock").chmod(0o400)
     try:
-        with pytest.raises(StorageError, match=f"{path}: Permission denied; make it writable for you"):
+        with pytest.raises(StorageError, match=f"{path}: Permission denied; grant yourself write permission"):
             RunDirectory.open(path)
     finally:
         path.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Short ways to ask a schedule."""
+"""Shortcuts for tests of schedules."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ BASE = Amounts(work=10, rate=0.4, server_rate=1.0)
 
 
 def plan(**rules: Any) -> SchedulePlan:
-    """A `[schedule]` table."""
+    """Return the plan of a `[schedule]` table."""
     return read(rules, SchedulePlan, "schedule")
 
 
@@ -20,13 +20,13 @@ def moment(round: int = 1, **known: Any) -> Moment:
 
 
 def amounts(table: SchedulePlan, rounds: Iterable[int], base: Amounts = BASE, **known: Any) -> list[Amounts]:
-    """What rounds do under schedules that look at nothing but the moment."""
+    """Return the amounts of rounds under schedules that depend only on the moment."""
     state = table.init()
     return [table.amounts(base, moment(round, **known), state) for round in rounds]
 
 
 def follow(table: SchedulePlan, seen: Iterable[Seen], base: Amounts = BASE) -> list[Amounts]:
-    """What each round does when these are seen after it, and the one after the last; with a checkpoint every round."""
+    """Return the amounts of each round, given what was seen after it, and of one more; checkpoints every round."""
     state = table.init()
     found = [table.amounts(base, moment(1), state)]
     for round, after in enumerate(seen, start=2):

@@ -37,14 +37,14 @@ def test_with_mu_the_server_rate_is_that_of_theorem_2() -> None:
     assert last == Amounts(1, 0.25, pytest.approx(0.125, rel=1e-12))
 
 
-def test_the_theorem_needs_a_small_rate() -> None:
+def test_theorem_2_requires_a_small_rate() -> None:
     table = plan(server_learning_rate={"name": "hyperbolic", "b": 3, "mu": 2})
     with pytest.raises(ConfigError, match=r"learning_rate below 1/mu = 0\.5, got 0\.5"):
         table.check(Amounts(8, 0.5, 1))
     table.check(Amounts(8, 0.49, 1))
 
 
-def test_optimal_steps_fall_with_the_third_root_of_simulated_time() -> None:
+def test_optimal_steps_decay_with_the_cube_root_of_simulated_time() -> None:
     # (2*8 - 4)*3 = 36 over 8*(0.125)^2*2*(1 + 1/(2*2))*2^2 = 1.25: 28.8/W
     table = plan(local_steps=CONSTANTS)
     base = Amounts(10, 0.125)
@@ -52,7 +52,7 @@ def test_optimal_steps_fall_with_the_third_root_of_simulated_time() -> None:
     assert works == [10, 10, 4, 2, 1, 1]  # none yet; 30.7, above K0; 64, 8, 1 and 0.03 of which the third root
 
 
-def test_optimal_rate_falls_with_the_square_root_of_simulated_time() -> None:
+def test_optimal_rate_decays_with_the_square_root_of_simulated_time() -> None:
     # Z = 6*2*0.5 + 2 + (8 + 4/2)*4*K^2 = 8 + 40*4 = 168 at K = 2; round of 3 + 2*1.5 = 6 s
     # eta^2 = 2*12*6/(2*168*W*2) = 144/(672*W) = 3/(14*W)
     table = plan(learning_rate={**CONSTANTS, "noise": 2, "heterogeneity": 0.5, "seconds_per_step": 1.5})
@@ -67,7 +67,7 @@ def test_optimal_rate_is_at_most_what_the_theorem_allows() -> None:
     assert found == [0.125, 0.125]  # 1/(4*2)
 
 
-def test_both_optimal_the_steps_are_decided_first() -> None:
+def test_with_both_optimal_steps_are_determined_first() -> None:
     found = amounts(
         plan(local_steps=CONSTANTS, learning_rate=CONSTANTS), [2], Amounts(10, 0.125), cohort=2, sim_seconds=3.6
     )
@@ -82,7 +82,7 @@ def test_both_optimal_the_steps_are_decided_first() -> None:
         ({"least_loss": 8}, r"least_loss must be below first_loss \(8\), got 8"),
     ],
 )
-def test_constants_must_fit_each_other(change: dict[str, float], message: str) -> None:
+def test_inconsistent_constants_are_rejected(change: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=rf"^schedule\.local_steps: {message}$"):
         plan(local_steps=CONSTANTS | change)
 
@@ -95,7 +95,7 @@ def test_constants_must_fit_each_other(change: dict[str, float], message: str) -
         {"server_learning_rate": {"name": "hyperbolic", "b": 3, "mu": 1}},
     ],
 )
-def test_formulas_in_steps_refuse_epochs(table: dict[str, Any]) -> None:
+def test_formulas_in_steps_reject_epochs(table: dict[str, Any]) -> None:
     (quantity,) = table
     with pytest.raises(ConfigError, match=rf"^schedule\.{quantity}: .* minibatch steps.*set algorithm\.local_steps"):
         plan(**table).check(Amounts(5, 0.1, 1.0, epochs=True))

@@ -21,7 +21,7 @@ def test_error_follows_the_rolling_mean_of_the_loss() -> None:
     # 60*(1/2)^(1/3) = 47.6, 60*(1/8)^(1/3) = 30
     assert [each.work for each in found] == [60, 60, 60, 48, 30, 1]
     assert [each.rate for each in found[:5]] == pytest.approx([0.4, 0.4, 0.4, 0.4 * 0.5**0.5, 0.4 * 0.125**0.5])
-    assert 0 < found[5].rate < 1e-6  # some algorithms divide by it
+    assert 0 < found[5].rate < 1e-6  # not 0: some algorithms divide by it
 
 
 def test_steps_never_grow_with_the_error_but_the_rate_may() -> None:
@@ -43,7 +43,7 @@ def test_a_loss_that_starts_at_zero_changes_nothing() -> None:
 def test_the_window_is_a_hundred_rounds() -> None:
     found = follow(plan(local_steps="error"), losses(*[8] * 100, *[1] * 100))
     assert [each.work for each in found[:101]] == [10] * 101
-    assert found[200].work == 5  # all of the 8 have left: 10*(1/8)^(1/3)
+    assert found[200].work == 5  # all 8s have left the window: 10*(1/8)^(1/3)
     assert found[199].work == 6  # one has not: 10*(1.07/8)^(1/3) = 5.11
 
 
@@ -51,7 +51,7 @@ def test_step_drops_once_after_its_patience() -> None:
     rule = {"name": "step", "patience": 3}
     table = plan(local_steps=rule, learning_rate=rule, server_learning_rate=rule)
     found = follow(table, metrics(0.5, 0.6, 0.6, 0.4, 0.7, 0.7, 0.7, 0.7, 0.9, 0.8, 0.8, 0.8, 0.8), Amounts(12, 0.4, 2))
-    assert [each.work for each in found] == [12] * 8 + [2] * 6  # 1.2 rounded up, after the third 0.7 that is no gain
+    assert [each.work for each in found] == [12] * 8 + [2] * 6  # 1.2 rounded up, after three times 0.7 without gain
     assert found[7:9] == [Amounts(12, 0.4, 2), Amounts(2, 0.04, 0.2)]
     assert found[-1] == found[8]
 
@@ -62,7 +62,7 @@ def test_rounds_that_are_not_evaluated_do_not_count() -> None:
     assert [each.work for each in found] == [10] * 6 + [1]
 
 
-def test_of_a_loss_the_lower_is_better() -> None:
+def test_a_lower_loss_is_better() -> None:
     table = plan(local_steps={"name": "step", "patience": 2})
     falling = follow(table, metrics(3, 2, 1, 0, -1, higher_is_better=False))
     rising = follow(table, metrics(1, 2, 3, higher_is_better=False))
@@ -81,7 +81,7 @@ def test_patience_is_ten_and_the_factor_ten() -> None:
 
 
 @pytest.mark.parametrize(("rule", "needed"), [("step", True), ("error", False)])
-def test_whether_the_metric_is_looked_at(rule: str, needed: bool) -> None:
+def test_rules_that_need_the_metric(rule: str, needed: bool) -> None:
     assert plan(local_steps=rule).needs_metric == needed
 
 
@@ -102,4 +102,4 @@ def test_a_checkpoint_in_any_round_changes_nothing(history: list[Seen], window: 
         state, old = table.observe(state, after), state
         assert str(old) == before  # a state is a value: a checkpoint may still hold it
         found.append(table.amounts(base, moment(round), state))
-    assert follow(table, history, base) == found  # which saves and loads in every round
+    assert follow(table, history, base) == found  # `follow` saves and loads in every round

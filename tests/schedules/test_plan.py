@@ -11,13 +11,13 @@ from fedge.schedules import SCHEDULES, Amounts, SchedulePlan, Seen
 from schedules.scheduling import BASE, amounts, follow, moment, plan
 
 
-def test_nothing_said_changes_nothing() -> None:
+def test_an_empty_plan_changes_nothing() -> None:
     assert amounts(SchedulePlan(), (1, 500)) == [BASE, BASE]
     assert SchedulePlan().init() == {}
     SchedulePlan().check(Amounts(1, 0.1))
 
 
-def test_all_of_the_table() -> None:
+def test_all_quantities_together() -> None:
     assert [tag(kind) for kind in SCHEDULES] == [
         "fixed",
         "exp",
@@ -45,13 +45,13 @@ def test_all_of_the_table() -> None:
         ({"server_learning_rate": "rounds"}, "fixed, exp, step, hyperbolic, warmup, product"),
     ],
 )
-def test_a_schedule_that_a_quantity_cannot_follow(table: dict[str, Any], fitting: str) -> None:
+def test_schedules_that_do_not_fit_a_quantity_are_rejected(table: dict[str, Any], fitting: str) -> None:
     (quantity,) = table
     with pytest.raises(ConfigError, match=rf"^schedule: {quantity} cannot follow '\w+'; expected one of {fitting}$"):
         plan(**table)
 
 
-def test_what_an_algorithm_does_not_have_cannot_be_scheduled() -> None:
+def test_a_quantity_that_the_algorithm_lacks_cannot_be_scheduled() -> None:
     table = plan(server_learning_rate={"name": "exp", "decay": 0.9})
     without = Amounts(10, 0.1)
     with pytest.raises(
@@ -69,7 +69,7 @@ def test_epochs_stay_epochs() -> None:
     assert (BASE.num_steps, BASE.num_epochs) == (10, None)
 
 
-def test_each_quantity_remembers_its_own() -> None:
+def test_each_quantity_has_its_own_state() -> None:
     table = plan(local_steps={"name": "step", "patience": 1}, learning_rate={"name": "step", "patience": 5})
     assert set(table.init()) == {"local_steps", "learning_rate"}
     last = follow(table, [Seen(metric=0.5)] * 2)[-1]
@@ -83,7 +83,7 @@ def test_a_plan_survives_the_configuration_file() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 10_000), st.floats(0.5, 1))
-def test_work_is_between_one_and_what_the_algorithm_was_given(work: int, round: int, decay: float) -> None:
+def test_work_is_between_one_and_the_algorithms_own(work: int, round: int, decay: float) -> None:
     for rule in ({"name": "exp", "decay": decay}, "rounds", {"name": "hyperbolic", "b": 0}):
         (found,) = amounts(plan(local_steps=rule), [round], Amounts(work, 0.1))
         assert isinstance(found.work, int)

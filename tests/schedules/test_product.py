@@ -1,4 +1,4 @@
-"""Several schedules on one quantity: their factors are multiplied."""
+"""Several schedules on one quantity, whose factors are multiplied."""
 
 from typing import Any
 
@@ -28,16 +28,16 @@ def test_steps_are_rounded_once() -> None:
     assert [each.work for each in amounts(plan(local_steps=product(exp, exp)), [2], Amounts(6, 0.1))] == [1]
 
 
-def test_each_rule_remembers_its_own() -> None:
+def test_each_rule_has_its_own_state() -> None:
     step = {"name": "step", "factor": 2}
     table = plan(learning_rate=product(step | {"patience": 1}, step | {"patience": 3}))
     found = follow(table, [Seen(metric=0.5)] * 5, Amounts(10, 0.4))
-    # no gain in rounds 2 to 5: halved after the second evaluation, and again after the fourth
+    # no improvement in rounds 2 to 5: halved after the second evaluation, and again after the fourth
     assert [each.rate for each in found] == pytest.approx([0.4, 0.4, 0.2, 0.2, 0.1, 0.1])
 
 
 @pytest.mark.parametrize(("rules", "needed"), [(["warmup", "step"], True), (["warmup", "batch_scaled"], False)])
-def test_it_looks_at_the_metric_if_one_of_them_does(rules: list[str], needed: bool) -> None:
+def test_a_product_needs_the_metric_if_one_rule_does(rules: list[str], needed: bool) -> None:
     assert plan(learning_rate=product(*rules)).needs_metric is needed
 
 
@@ -52,7 +52,7 @@ def test_every_rule_is_checked() -> None:
         plan(server_learning_rate=rule).check(Amounts(10, 0.1, 1.0))
 
 
-def test_no_rules_are_refused() -> None:
+def test_an_empty_product_is_rejected() -> None:
     with pytest.raises(ConfigError, match="rules: expected at least one schedule"):
         plan(learning_rate=product())
 

@@ -10,7 +10,7 @@ def steps(table: SchedulePlan, rounds: Iterable[int], base: int) -> list[int]:
     return [found.work for found in amounts(table, rounds, Amounts(base, 0.1))]
 
 
-def test_fixed_is_what_the_algorithm_was_given() -> None:
+def test_fixed_is_the_algorithms_own_value() -> None:
     table = plan(local_steps="fixed", learning_rate="fixed", server_learning_rate="fixed")
     assert amounts(table, (1, 1000)) == [Amounts(10, 0.4, 1.0)] * 2
 
@@ -27,12 +27,14 @@ def test_exp_counts_rounds_from_one() -> None:
     ("start", "decay", "rounds", "fraction"),
     [(10, 0.9996, 4000, 0.5506), (3, 0.9996, 4000, 0.6467), (33, 0.999, 4000, 0.2601), (10, 0.995, 3000, 0.15287)],
 )
-def test_exp_saves_the_steps_that_the_paper_reports(start: int, decay: float, rounds: int, fraction: float) -> None:
+def test_exp_saves_the_steps_that_mills_hu_min_2023_report(
+    start: int, decay: float, rounds: int, fraction: float
+) -> None:
     used = sum(steps(plan(local_steps={"name": "exp", "decay": decay}), range(1, rounds + 1), start))
     assert used / (start * rounds) == pytest.approx(fraction, abs=0.00005)
 
 
-def test_rounds_is_a_third_root_for_steps_and_a_square_root_for_the_rate() -> None:
+def test_rounds_is_a_cube_root_for_steps_and_a_square_root_for_the_rate() -> None:
     found = amounts(plan(local_steps="rounds", learning_rate="rounds"), (1, 4, 27, 64), Amounts(60, 3.0))
     # 60, 60/1.587 = 37.8, 60/3 and 60/4; as floats 60*27^(-1/3) is just above 20
     assert [each.work for each in found] == [60, 38, 20, 15]
@@ -40,13 +42,13 @@ def test_rounds_is_a_third_root_for_steps_and_a_square_root_for_the_rate() -> No
 
 
 @pytest.mark.parametrize(("start", "fraction"), [(60, 0.0776), (80, 0.0755)])
-def test_rounds_saves_the_steps_that_the_thesis_reports(start: int, fraction: float) -> None:
+def test_rounds_saves_the_steps_that_mills_2023_reports(start: int, fraction: float) -> None:
     used = sum(steps(plan(local_steps="rounds"), range(1, 10_001), start))
     assert used / (start * 10_000) == pytest.approx(fraction, abs=0.00005)
 
 
 def test_warmup_starts_at_a_tenth() -> None:
-    # 2 epochs at half of the clients a round: 4 rounds of 0.9/4 each
+    # 2 epochs with half of the clients per round: 4 rounds of 0.9/4 each
     table = plan(learning_rate={"name": "warmup", "epochs": 2}, server_learning_rate={"name": "warmup", "epochs": 2})
     found = amounts(table, range(1, 7), fraction=0.5)
     assert [each.rate for each in found] == pytest.approx([0.04, 0.13, 0.22, 0.31, 0.4, 0.4])

@@ -1,4 +1,4 @@
-"""Algorithms by name: each a struct of options whose `build` makes it."""
+"""Algorithms by name: each is a struct of options whose `build` returns the algorithm."""
 
 from typing import get_args
 

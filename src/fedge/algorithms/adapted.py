@@ -1,4 +1,4 @@
-"""What a client does with a model before its user accuracy is measured."""
+"""Adaptation of a model on a client before its user accuracy is measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedge.core.layout import Layout, Tree
 
 
 def adaptation(affine: Callable[[Tree, Context], Affine], num_steps: int) -> Work:
-    """So many steps on the client's own data, from variables to variables."""
+    """Return work that takes `num_steps` steps on the client's own data, from variables to variables."""
 
     def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
         return {"x": local["y"], "stats": local["stats"]}, kept
@@ -20,12 +20,15 @@ def adaptation(affine: Callable[[Tree, Context], Affine], num_steps: int) -> Wor
 
 
 def fine_tuned(inner: Build, num_steps: int) -> Build:
-    """Any algorithm with plain SGD there: the baseline of personalisation."""
+    """Return the algorithm with adaptation by plain SGD: the baseline of personalisation.
+
+    Building it raises ConfigError if the algorithm already has its own adaptation.
+    """
 
     def build(layout: Layout) -> Algorithm:
         algorithm = inner(layout)
         if algorithm.adapt:
-            raise ConfigError("evaluate.fine_tune_steps: the algorithm adapts models in its own way; leave it out")
+            raise ConfigError("evaluate.fine_tune_steps: the algorithm has its own adaptation; drop this setting")
         return algorithm._replace(adapt=adaptation(descend, num_steps))
 
     return build

@@ -1,4 +1,4 @@
-"""Clients that go on from models of their own and talk now and then: what averaging protocols share."""
+"""Shared parts of averaging protocols: clients continue from their own models and communicate now and then."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Talk = Generator[Exchange, Reply, Tree]
 
 
 class AveragingOptions(TrainingOptions):
-    """Training from the client's own model, with an optimiser of its own: neither is lost between two talks."""
+    """Training that continues from the client's own model and optimiser state between communications."""
 
     optimiser: Annotated[
         Literal["sgd", "sgdm", "adam"],
-        Meta(description="of each client, with statistics that stay its own: sgdm keeps m, adam m and v"),
+        Meta(description="optimiser of each client, whose statistics stay local: sgdm keeps m, adam m and v"),
     ] = "sgd"
     beta: Annotated[float, Meta(ge=0, lt=1, description="decay of m")] = 0.9
     beta2: Annotated[float, Meta(ge=0, lt=1, description="decay of v")] = 0.999
-    epsilon: Annotated[float, Meta(gt=0, description="added to the root of v")] = 1e-8
+    epsilon: Annotated[float, Meta(gt=0, description="added to the square root of v")] = 1e-8
 
     def make_optimiser(self) -> Optimiser | None:
-        """Adam starts at v = 0 and is corrected for it; plain SGD has no statistics."""
+        """Return the optimiser; None for plain SGD. Adam starts at v = 0 with bias correction."""
         if self.optimiser == "sgd":
             return None
         corrected = self.optimiser == "adam"
@@ -41,7 +41,7 @@ class AveragingOptions(TrainingOptions):
 def federate(
     options: AveragingOptions, round: Callable[[Tree, Info], Talk], works: Mapping[str, Work], slots: Mapping[str, Slot]
 ) -> Algorithm:
-    """Clients that `train`, send their models (`pull`) and take others (`push`), as the round says."""
+    """Return an algorithm whose rounds let clients `train`, upload their models (`pull`) and receive one (`push`)."""
     optimiser = options.make_optimiser()
 
     def keep(variables: Tree) -> Tree:
@@ -61,7 +61,7 @@ def federate(
 
 
 def train(optimiser: Optimiser | None) -> Work:
-    """Goes on from where the client is. Nothing is sent."""
+    """Return work that continues from the client's own model and uploads nothing."""
     names = ("y", "stats", *(optimiser.names if optimiser else ()))
 
     def start(down: Tree, kept: Tree, ctx: Context) -> Tree:
@@ -97,9 +97,9 @@ def push(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]
 def meet(
     state: Tree, talkers: Sequence[int], listeners: Sequence[int] | None = None
 ) -> Generator[Exchange, Reply, tuple[Tree, Tensor]]:
-    """Return the state with the mean model of these clients, and those whose models are in it.
+    """Average the models of `talkers`; return the state with the mean and the ids of the clients averaged.
 
-    The mean goes back to these, or to the `listeners` where they are given.
+    The mean is sent back to these clients, or to the `listeners` if given.
     """
     reply = yield Exchange("pull", {}, talkers, optional=True)
     met = torch.tensor(reply.ids, dtype=torch.int64)
@@ -111,9 +111,9 @@ def meet(
 
 
 def growing(unknown: Tree) -> Callable[[Tree, int, int], Tree]:
-    """The `grow` of a state with entries per client: of each name, new clients get the value of an unknown client.
+    """Return `grow` for a state with per-client entries: new clients get the given values.
 
-    A state may still have one entry for all clients, with these very values; with several clients it keeps that.
+    A state may still have a single entry for all clients, with these same values; it then stays as it is.
     """
 
     def grow(state: Tree, num_before: int, num_after: int) -> Tree:

@@ -1,4 +1,4 @@
-"""CE-FedAvg: FedAvg-Adam whose uploads are sparse and quantised to 8 bits."""
+"""CE-FedAvg: FedAvg-Adam with uploads that are sparsified and quantised to 8 bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedge.core.layout import Layout
 
 
 class CeFedAvg(FedAvgAdam, tag="ce_fedavg"):
-    """CE-FedAvg (the thesis, algorithm 2): the largest changes of the weights, and the moments at the same places."""
+    """CE-FedAvg (Mills 2023, algorithm 2): uploads the largest weight changes, and the moments at the same indices."""
 
     sparsity: Annotated[float, Meta(ge=0, lt=1, description="fraction of each matrix's changes that is NOT sent")] = 0.6
 

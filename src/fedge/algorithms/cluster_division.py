@@ -1,4 +1,4 @@
-"""Who belongs together: clients divided by the direction of their updates."""
+"""Clustering of clients by the direction of their updates."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from fedge.core.schema import Options
 
 
 class Cluster(Options, tag=False):
-    """Clusters of clients with a model each, by the cosine of their updates (Briggs et al. 2020, algorithm 1)."""
+    """Clusters of clients with one model each, by the cosine of their updates (Briggs et al. 2020, algorithm 1)."""
 
-    count: Annotated[int, Meta(ge=2, le=1000, description="clusters")] = 2
-    round: Annotated[int, Meta(ge=1, description="round in which all available clients train and are then divided")] = (
-        10
-    )
+    count: Annotated[int, Meta(ge=2, le=1000, description="number of clusters")] = 2
+    round: Annotated[
+        int, Meta(ge=1, description="round in which all available clients train and are then clustered")
+    ] = 10
 
 
 def check_divisible(algorithm: Algorithm, when: int) -> None:
-    """A ConfigError if clusters could not go on with the algorithm's state of round `when`."""
+    """Raise ConfigError if clusters could not continue from the algorithm's state in round `when`."""
     if len(algorithm.works) != 1:
-        raise ConfigError(f"cluster: works with one exchange a round; this algorithm has {', '.join(algorithm.works)}")
+        raise ConfigError(f"cluster: needs one exchange per round; this algorithm has {', '.join(algorithm.works)}")
     sums = [name for name, slot in algorithm.slots.items() if slot.merge == "sum"]
-    if sums and when > 1:  # nobody knows the members' share in it, and a wrong one would draw them off their minimum
+    if sums and when > 1:  # the members' share of the sum is unknown, and a wrong one would shift their minimum
         raise ConfigError(
-            f"cluster.round: expected 1, since the {sums[0]!r} of this algorithm is a sum over all clients "
-            f"that cannot be divided later, got {when}"
+            f"cluster.round: expected 1, because {sums[0]!r} of this algorithm is a sum over all clients "
+            f"that cannot be split later, got {when}"
         )
 
 
 def updates(algorithm: Algorithm, exchange: Exchange, reply: Reply) -> NDArray[np.float64]:
-    """The change of the model in each collected upload, one row for each client."""
+    """Return the change of the model in each collected upload, one row per client."""
     for name, rows in reply.value.items():
         slot = algorithm.slots[name]
         if slot.kind == "params" and not slot.moment:
             changes = rows if slot.anchor is None else rows - exchange.down[slot.anchor]
             return changes.to("cpu").double().numpy()
-    raise ConfigError("cluster: divides clients by their uploads, but this algorithm uploads no model")
+    raise ConfigError("cluster: needs uploaded models to cluster clients, but this algorithm uploads none")
 
 
 def members_only(algorithm: Algorithm, exchange: Exchange, reply: Reply, rows: NDArray[np.int64]) -> Reply:
-    """The reply that the exchange would have had from these clients alone."""
+    """Return the reply that the exchange would have had from these clients alone."""
     reducer = exchange.reduce(algorithm.slots)
     for row in rows:
         reducer.add({name: value[row] for name, value in reply.value.items()}, float(reply.samples[row]))
@@ -55,7 +55,7 @@ def members_only(algorithm: Algorithm, exchange: Exchange, reply: Reply, rows: N
 
 
 def beside(work: Work, own: str) -> Work:
-    """The work, whose kept state is nested as `kept` beside an entry that it does not see."""
+    """Return the work with its kept state nested under `kept`, beside the entry `own` that it does not see."""
 
     def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
         upload, after = work.final(down, local, pick("kept", kept), ctx)
@@ -65,20 +65,20 @@ def beside(work: Work, own: str) -> Work:
 
 
 def join(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
-    """The `final` of a client that gets to know its cluster."""
+    """`final` of the work in which a client learns its cluster."""
     return {}, {**kept, "cluster": down["cluster"]}
 
 
 def directions_of(changes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rows scaled to length 1; those without any length stay."""
+    """Return the rows scaled to length 1; zero rows stay zero."""
     lengths = np.linalg.norm(changes, axis=1, keepdims=True)
     return np.asarray(changes / np.where(lengths > 0, lengths, 1))
 
 
 def divide(changes: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """The cluster of each row: average linkage of the distance 1 - cosine, until so many clusters are left.
+    """Return the cluster of each row, by average linkage of the distance 1 - cosine down to `count` clusters.
 
-    Clusters are numbered in the order of their first rows.
+    Clusters are numbered in the order of their first rows. Raises ConfigError if there are fewer rows than clusters.
     """
     if len(changes) < count:
         raise ConfigError(f"cluster.count: expected at most the {len(changes)} clients that have samples, got {count}")

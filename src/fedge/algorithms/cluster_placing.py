@@ -1,4 +1,4 @@
-"""Which client is in which cluster: all that are available are divided at once, others are placed when first asked."""
+"""Assignment of clients to clusters: available clients are split at once, others are assigned when first asked."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fedge.core.drive import first_exchange
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.reduce import Collect
 
-UNKNOWN = -1  # the cluster of a client that is not placed yet
+UNKNOWN = -1  # the cluster of a client that is not assigned yet
 
 
 def split(algorithm: Algorithm, state: Tree, info: Info, count: int) -> Generator[Exchange, Reply, Tree]:
-    """Have the cohort train and divide it; if too few answer, the round is an undivided one."""
+    """Train the cohort and split it into clusters; if too few clients answer, run an ordinary round."""
     before = pick("0", state)
     exchange = first_exchange(algorithm, before, info)
     reply = yield exchange._replace(reduce=Collect)
-    if len(reply.ids) < min(count, info.num_clients):  # others were not asked, or did not answer
+    if len(reply.ids) < min(count, info.num_clients):  # the others were not asked or did not answer
         whole = members_only(algorithm, exchange, reply, np.arange(len(reply.ids)))
         return {**state, **nest("0", tell(algorithm, before, info, whole))}
     changes = updates(algorithm, exchange, reply)
@@ -41,10 +41,10 @@ def split(algorithm: Algorithm, state: Tree, info: Info, count: int) -> Generato
 
 
 def place_unknown(algorithm: Algorithm, state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
-    """Have the cohort's unknown clients train once from the model of the division, and join the nearest cluster.
+    """Train the cohort's unknown clients once from the model before the split, and assign each to the nearest cluster.
 
-    Distances are those of the division: the mean over the cluster's members of 1 - cosine. What a client keeps is not
-    changed by that training.
+    The distance is that of the split: the mean of 1 - cosine over the cluster's members. This training does not change
+    what a client keeps.
     """
     members, before = state["members"], pick("before", state)
     unknown = tuple(client for client in info.cohort if members[client] == UNKNOWN)
@@ -62,7 +62,7 @@ def place_unknown(algorithm: Algorithm, state: Tree, info: Info) -> Generator[Ex
 
 
 def remind(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
-    """Tell those of the cohort their cluster that did not hear of it: their connection broke, for example."""
+    """Repeat the cluster's number to clients that missed it, for example because their connection broke."""
     if "told" not in state:
         return state
     members = state["members"]
@@ -74,7 +74,7 @@ def remind(state: Tree, info: Info) -> Generator[Exchange, Reply, Tree]:
 
 
 def grow_unknown(algorithm: Algorithm, state: Tree, num_before: int, num_after: int) -> Tree:
-    """The `grow` of a clustered state: new clients are unknown; before the division they count in cluster 0."""
+    """`grow` of a clustered state: new clients are unknown; before the split they count in cluster 0."""
     members = state["members"]
     if len(members) == 1:
         return {**state, **nest("0", algorithm.grow(pick("0", state), num_before, num_after))}
@@ -84,7 +84,7 @@ def grow_unknown(algorithm: Algorithm, state: Tree, num_before: int, num_after: 
 
 
 def untraced(work: Work) -> Work:
-    """The same work, after which a client keeps what it had."""
+    """Return the same work without any change to what the client keeps."""
 
     def final(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
         return work.final(down, local, kept, ctx)[0], kept
@@ -93,7 +93,7 @@ def untraced(work: Work) -> Work:
 
 
 def _join(algorithm: Algorithm, state: Tree, cluster: int, clients: Sequence[int]) -> Tree:
-    """Return the state with more clients in a cluster."""
+    """Return the state with these clients added to a cluster."""
     num_before = int((state["members"] == cluster).sum())
     own = algorithm.grow(pick(str(cluster), state), num_before, num_before + len(clients))
     members = state["members"].index_fill(0, torch.tensor(clients), cluster)
@@ -101,7 +101,7 @@ def _join(algorithm: Algorithm, state: Tree, cluster: int, clients: Sequence[int
 
 
 def _tell_cluster(state: Tree, cluster: int, clients: Sequence[int]) -> Generator[Exchange, Reply, Tree]:
-    """Let clients keep the number of their cluster; return the state with who has heard it."""
+    """Send clients the number of their cluster; return the state with a record of who received it."""
     reply = yield Exchange("join", {"cluster": torch.tensor([cluster])}, clients, optional=True)
     if "told" not in state:
         return state
@@ -109,6 +109,6 @@ def _tell_cluster(state: Tree, cluster: int, clients: Sequence[int]) -> Generato
 
 
 def _centres(changes: NDArray[np.float64], clusters: NDArray[np.int64]) -> Tensor:
-    """Return the mean direction of each cluster's updates: its product with another is their mean cosine."""
+    """Return the mean direction of each cluster's updates; its dot product with a direction is their mean cosine."""
     directions = directions_of(changes)
     return torch.from_numpy(np.stack([directions[clusters == i].mean(0) for i in range(clusters.max() + 1)]))

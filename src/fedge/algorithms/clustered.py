@@ -1,4 +1,4 @@
-"""Clients whose updates point the same way learn a model of their own, around any algorithm."""
+"""Clustering as a wrapper around any algorithm: clients with similar updates share a model."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedge.core.slots import Slot
 
 
 def clustered(inner: Build, count: int, when: int) -> Build:
-    """The inner algorithm on all clients, and after round `when` on each cluster alone.
+    """Run the inner algorithm on all clients, and after round `when` on each cluster alone.
 
-    Clients that were unavailable in that round are placed when they are first asked.
+    Clients that were unavailable in that round are assigned when they are first asked.
     """
 
     def build(layout: Layout) -> Algorithm:
@@ -55,7 +55,7 @@ def clustered(inner: Build, count: int, when: int) -> Build:
             return {name: average(rows, weights) for name, rows in stacked.items()} | nest("clusters", stacked)
 
         def personal(variables: Tree, kept: Tree) -> Tree:
-            number = kept["cluster"]  # a client that has not heard of its cluster has the mean of all clusters' models
+            number = kept["cluster"]  # a client that does not know its cluster uses the mean of all clusters' models
             models = {name: rows[number.squeeze(-1)] for name, rows in pick("clusters", variables).items()}
             own = {name: torch.where(number == UNKNOWN, variables[name], model) for name, model in models.items()}
             return one.personal(own, pick("kept", kept)) if one.personal else own

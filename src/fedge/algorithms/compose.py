@@ -1,4 +1,4 @@
-"""One algorithm of all that a configuration says about it: wrappers in their order, from the inside out."""
+"""Composition of an algorithm and its wrappers from a configuration, from the inside out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRAPPER_VERSIONS = {
     "cluster": 2,
     "fine_tune_steps": 1,
 }
-"""Of each wrapper that takes part on clients, by its option: raised when the same options give other results."""
+"""Version of each wrapper that runs on clients, by its option: increased when the same options give other results."""
 
 
 def wrapper_versions(
@@ -41,7 +41,7 @@ def wrapper_versions(
 
 
 def trained(options: TrainingOptions) -> Build:
-    """The algorithm with its options of local training; a pull is part of the gradient that momentum gathers."""
+    """Return the algorithm with its local training options; momentum includes the terms of weight decay and prox."""
     build: Build = options.build
     if options.momentum:
         build = momentum(build, options.momentum)
@@ -60,7 +60,7 @@ def compose(
     cluster: Cluster | None = None,
     fine_tune_steps: int = 0,
 ) -> Build:
-    """The whole algorithm."""
+    """Return the complete algorithm with all wrappers."""
     build = trained(options)
     if personal:
         build = mtfl(build, personal.private)

@@ -1,4 +1,4 @@
-"""Compression of what travels, around any algorithm."""
+"""Compression of uploads and downloads as a wrapper around any algorithm."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedge.core.slots import Slot
 
 
 def compressed(inner: Build, up: Chain | None, moments: Chain | None, down: Chain | None) -> Build:
-    """The algorithm with uploads by the chains `up` and `moments`, and downloads by `down`."""
+    """Return the algorithm with uploads compressed by the chains `up` and `moments`, and downloads by `down`."""
     if (moments and not moments.is_full) or (down and not down.is_full):
-        raise ConfigError("codec: moments and down take a quantiser alone; sparsify and error_feedback are for up")
+        raise ConfigError("codec: moments and down accept only a quantiser; sparsify and error_feedback are for up")
 
     def build(layout: Layout) -> Algorithm:
         algorithm = inner(layout)
@@ -28,11 +28,9 @@ def compressed(inner: Build, up: Chain | None, moments: Chain | None, down: Chai
             works = {name: work._replace(down_codec=codec) for name, work in works.items()}
         if up or moments:
             if any(work.codec for work in works.values()):
-                raise ConfigError("codec: the algorithm compresses its uploads itself; leave out codec.up and .moments")
+                raise ConfigError("codec: the algorithm compresses its uploads itself; drop codec.up and .moments")
             if up and up.sparsity is not None and any(slot.whole for slot in slots.values()):
-                raise ConfigError(
-                    "codec.up: sparsify drops changes, but this algorithm uploads whole models; leave it out"
-                )
+                raise ConfigError("codec.up: sparsify drops changes, but this algorithm uploads whole models; drop it")
             codec = ChainCodec(travels, slots, up, moments)
             works = {name: work._replace(codec=codec) for name, work in works.items()}
             if up and up.error_feedback:
@@ -43,13 +41,14 @@ def compressed(inner: Build, up: Chain | None, moments: Chain | None, down: Chai
 
 
 def with_feedback(algorithm: Algorithm, codec: ChainCodec) -> Algorithm:
-    """Clients keep what a stream did not carry and add it to their next change (Karimireddy et al. 2019, algorithm 2).
+    """Return the algorithm with error feedback (Karimireddy et al. 2019, algorithm 2).
 
-    The upload takes the residual along to the codec, which adds it after MTFL may have cut both to what travels.
+    Clients keep what a stream dropped and add it to their next change. The upload carries the residual to the codec,
+    which adds it after MTFL may have cut both to the shared part.
     """
 
     def keep(variables: Tree) -> Tree:
-        own = {name for name in algorithm.init(variables) if algorithm.slots[name].anchor != name}  # of the server
+        own = {name for name in algorithm.init(variables) if algorithm.slots[name].anchor != name}  # server state
         names = [name for name in codec.leads(algorithm.slots) if name not in own]
         zero = torch.zeros(codec.layout.num_params)
         return {**algorithm.keep(variables), **nest(RESIDUAL, dict.fromkeys(names, zero))}

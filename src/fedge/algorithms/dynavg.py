@@ -1,4 +1,4 @@
-"""Dynamic averaging: clients speak up only when they have moved away from what all agreed on."""
+"""Dynamic averaging: clients communicate only when their model has moved away from the shared reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DynAvg(AveragingOptions, tag="dynavg"):
     def build(self, layout: Layout) -> Algorithm:
         def check(down: Tree, local: Tree, kept: Tree, ctx: Context) -> tuple[Tree, Tree]:
             distance = ((local["y"] - kept["r"]) ** 2).sum(-1, keepdim=True)
-            delta = self.delta if ctx.round % self.check_every == 0 else inf  # without a check nobody speaks up
+            delta = self.delta if ctx.round % self.check_every == 0 else inf  # without a check no client reports
             _, kept = train.final(down, local, kept, ctx)
             return {"flag": (distance > delta).to(distance.dtype)}, kept
 
@@ -53,7 +53,7 @@ class DynAvg(AveragingOptions, tag="dynavg"):
                 down, size = mean(pulled, self.weighting == "samples")
                 if full or ((down["x"] - state["r"]) ** 2).sum() <= self.delta:
                     break
-                asked, others = others[: 2 * size], others[2 * size :]  # the set grows by twice its size
+                asked, others = others[: 2 * size], others[2 * size :]  # the set triples
                 full = 2 * (size + len(asked)) >= len(everyone) or not len(others)  # some may not have answered
             met = [client for reply in pulled for client in reply.ids]
             yield Exchange("renew" if full else "push", down, met, optional=True)
@@ -72,7 +72,7 @@ class DynAvg(AveragingOptions, tag="dynavg"):
 
 
 def mean(replies: list[Reply], by_samples: bool) -> tuple[Tree, int]:
-    """The mean model of all clients pulled so far, in client order, and their number."""
+    """Return the mean model of all clients pulled so far, computed in client order, and their number."""
     order = np.argsort(np.concatenate([r.ids for r in replies]))
     weights = np.concatenate([r.samples if by_samples else np.ones(len(r.ids)) for r in replies])[order].tolist()
     x, stats = (average(torch.cat([r.value[name] for r in replies])[order], weights) for name in ("y", "stats"))

@@ -1,4 +1,4 @@
-"""Dynamic averaging by loss: clients talk the more often, the higher their loss."""
+"""Dynamic averaging by loss: clients with a higher loss communicate more often."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fedge.core.slots import Slot
 
 
 class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
-    """Dynamic averaging based on loss (Reddy 2020, algorithm 4): in E_k of the R epochs left a client talks.
+    """Dynamic averaging based on loss (Reddy 2020, algorithm 4): client k talks in E_k of the R epochs left.
 
-    Its loss counts from the moment it talks; a client that has never talked does so at once.
+    A client's loss counts from the time it talks; a client that has never talked does so at once.
     """
 
     epochs: Annotated[
-        int, Meta(ge=1, description="E: rounds of a period; all talk in its last, then it starts anew")
+        int, Meta(ge=1, description="E: rounds per period; all clients talk in the last, then a new period starts")
     ] = 100
     loss: Annotated[
         Literal["epoch", "first"],
-        Meta(description="what a client reports: its mean loss over the minibatches of the round, or of the first one"),
+        Meta(description="loss that a client reports: the mean over the round's minibatches, or that of the first"),
     ] = "epoch"
     rule: Rule = "spaced"
-    freeze_after: Annotated[Count | None, Meta(description="epoch after which new losses change no E_k")] = None
+    freeze_after: Annotated[Count | None, Meta(description="epoch after which E_k no longer changes")] = None
 
     def build(self, layout: Layout) -> Algorithm:
         unknown = {"loss": torch.zeros(1).double(), "E_k": torch.tensor([0]), "last": torch.tensor([-self.epochs])}
@@ -59,7 +59,7 @@ class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
             if not (talkers := [client for client in reply.ids if due[client]]):
                 return state
             state, met = yield from meet(state, talkers, reply.ids if by_document else None)
-            if by_document:  # those who talk, by the losses of their talks before, as the published code does
+            if by_document:  # clients that talk, by the losses of their earlier talks, as in the published code
                 planned = plan(t, planned, loss, known & torch.zeros_like(due).index_fill(0, met, True), self.epochs)
             values = reply.losses if self.loss == "first" else reply.value["loss"][:, 0]
             losses = dict(zip(reply.ids, values.tolist(), strict=True))
@@ -70,7 +70,7 @@ class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
             return {"q": state["loss"].where(state["last"] > 0, torch.nan), "E_k": state["E_k"].double()}
 
         slots = {"loss": Slot("scalar", merge="sum"), "last": Slot("scalar", merge="max")}
-        slots["E_k"] = slots["loss"] if by_document else slots["last"]  # by the document only its cell changes it
+        slots["E_k"] = slots["loss"] if by_document else slots["last"]  # "document": only its cell changes it
         plain = federate(self, round, works={}, slots=slots)
         train = plain.works["train"]
         works = plain.works if self.loss == "first" else {**plain.works, "train": train._replace(final=report)}

@@ -1,4 +1,4 @@
-"""Dynamic averaging by SVD: clients talk the more often, the more directions their data has."""
+"""Dynamic averaging by SVD: clients whose data has more directions communicate more often."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from fedge.core.slots import Slot
 
 
 class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
-    """Dynamic averaging based on SVD (Reddy 2020, algorithm 3): in E_k of E epochs, evenly spaced, a client talks."""
+    """Dynamic averaging based on SVD (Reddy 2020, algorithm 3): client k talks in E_k of E epochs, evenly spaced."""
 
-    energy_share: Annotated[float, Meta(gt=0, le=1, description="of the whole, at which q is reached")] = 0.95
-    energy: Annotated[Literal["sum", "squared"], Meta(description="singular values add up, or their squares do")] = (
-        "sum"
-    )
+    energy_share: Annotated[float, Meta(gt=0, le=1, description="share of the total that defines q")] = 0.95
+    energy: Annotated[
+        Literal["sum", "squared"], Meta(description="sum of the singular values, or of their squares")
+    ] = "sum"
     epochs: Annotated[
-        int, Meta(ge=1, description="E: rounds of a period; all talk in its last, then it starts anew")
+        int, Meta(ge=1, description="E: rounds per period; all clients talk in the last, then a new period starts")
     ] = 100
     rule: Rule = "spaced"
-    method: Annotated[Method, Meta(description="all singular values, or the largest for large data")] = "full"
-    rank: Annotated[int, Meta(ge=1, description="how many are found if not all are; q must be below")] = 200
-    oversampling: Annotated[int, Meta(ge=0, description="further directions that these are looked for in")] = 10
+    method: Annotated[Method, Meta(description="compute all singular values, or only the largest, for large data")] = (
+        "full"
+    )
+    rank: Annotated[int, Meta(ge=1, description="number of singular values to find; q must be smaller")] = 200
+    oversampling: Annotated[int, Meta(ge=0, description="extra dimensions of the subspace")] = 10
 
     def build(self, layout: Layout) -> Algorithm:
         unknown = {"q": torch.tensor([-1]), "last": torch.tensor([-self.epochs])}
@@ -54,7 +56,7 @@ class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
             talks = share_out(q, q >= 0, self.epochs)
             if self.rule == "document":
                 due = due_by_document(t, since, talks, self.epochs)
-            else:  # who was away when due still is
+            else:  # a client that was unavailable when due is still due
                 due = t * talks // self.epochs > since * talks // self.epochs
             state = {**state, "q": q, "last": last}
             if not (talkers := [client for client in reply.ids if due[client] and q[client] >= 0]):

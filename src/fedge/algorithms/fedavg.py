@@ -1,4 +1,4 @@
-"""FedAvg: clients run SGD from the global model, the server averages what they reach."""
+"""FedAvg: clients run SGD from the global model, the server averages their models."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Dsgd(FedAvg, tag="dsgd"):
 
 
 class FedProx(FedAvg, tag="fedprox"):
-    """FedProx (Li et al. 2020, algorithm 2): FedAvg whose clients are held near x."""
+    """FedProx (Li et al. 2020, algorithm 2): FedAvg with a proximal term that keeps clients near x."""
 
     prox: Annotated[float, Meta(ge=0, description="mu of FedProx: adds mu*(y - x) to g")] = 0.1
 
 
 class FedMax(FedAvg, tag="fedmax"):
-    """FedMAX (Chen et al. 2020): FedAvg whose clients keep the entropy of their features high."""
+    """FedMAX (Chen et al. 2020): FedAvg with a term that keeps the entropy of the features high."""
 
     maxent: Annotated[
         float, Meta(ge=0, description="alpha of FedMAX: adds alpha*KL(uniform || softmax of the features) to the loss")

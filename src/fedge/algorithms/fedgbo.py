@@ -1,4 +1,4 @@
-"""FedGBO: clients step with global optimiser statistics that stay fixed, and upload nothing but their models."""
+"""FedGBO: clients use global optimiser statistics that stay fixed during a round, and upload only their models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedge.core.slots import Slot
 
 
 class FedGbo(ClientAdaptive, tag="fedgbo"):
-    """FedGBO (the thesis, algorithm 6): the statistics track the gradient that explains the mean model's move."""
+    """FedGBO (Mills 2023, algorithm 6): the statistics track the gradient implied by the mean model's change."""
 
     def build(self, layout: Layout) -> Algorithm:
         optimiser = self.make_optimiser()
@@ -45,7 +45,7 @@ class FedGbo(ClientAdaptive, tag="fedgbo"):
 
 
 def fixed(optimiser: Optimiser) -> tuple[Callable[[Tree, Tree, Context], Tree], Callable[[Tree, Context], Affine]]:
-    """(init, affine) of steps y -= eta*U(g, s), with s as it came down."""
+    """Return (init, affine) of steps y -= eta*U(g, s), with s as received from the server."""
 
     def start(down: Tree, kept: Tree, ctx: Context) -> Tree:
         a, b = optimiser.linear(down)

@@ -1,4 +1,4 @@
-"""Adaptive federated optimisation: clients run SGD, the server an optimiser on their mean change."""
+"""Adaptive federated optimisation: clients run SGD, the server applies an optimiser to their mean change."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class FedOpt(Adaptive, tag="fedopt"):
 
 
 class FedAdam(FedOpt, tag="fedadam"):
-    """FedAdam (the thesis, chapter 4): Adam on the server."""
+    """FedAdam (Mills 2023, chapter 4): Adam on the server."""
 
-    weighting: Annotated[Weighting, Meta(description="how clients weigh in the means")] = "samples"
+    weighting: Annotated[Weighting, Meta(description="weights of clients in the means")] = "samples"
     server_learning_rate: Annotated[float, Meta(gt=0, description="step size of the server")] = 0.01
-    beta2: Annotated[float, Meta(ge=0, lt=1, description="decay of v beside m")] = 0.999
-    epsilon: Annotated[float, Meta(gt=0, description="added to the root of v")] = 1e-4
-    v0: Annotated[float, Meta(ge=0, description="v at the start")] = 0.0
+    beta2: Annotated[float, Meta(ge=0, lt=1, description="decay of v if there is also m")] = 0.999
+    epsilon: Annotated[float, Meta(gt=0, description="added to the square root of v")] = 1e-4
+    v0: Annotated[float, Meta(ge=0, description="initial value of v")] = 0.0
 
 
 class FedAdamKDecay(FedAdam, tag="fedadam_kdecay"):
-    """FedAdam as the K-decay paper sets it."""
+    """FedAdam with the settings of Mills, Hu & Min (2023)."""
 
-    weighting: Annotated[Weighting, Meta(description="how clients weigh in the means")] = "uniform"
-    epsilon: Annotated[float, Meta(gt=0, description="added to the root of v")] = 1e-8
+    weighting: Annotated[Weighting, Meta(description="weights of clients in the means")] = "uniform"
+    epsilon: Annotated[float, Meta(gt=0, description="added to the square root of v")] = 1e-8
     bias_correction: Annotated[bool, Meta(description="divide the statistics by 1 - beta^t")] = True

@@ -1,4 +1,4 @@
-"""FedSGD: FedAvg with a step size of the server."""
+"""FedSGD: FedAvg with a server step size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedge.core.slots import Slot
 
 
 class FedSgd(TrainingOptions, tag="fedsgd"):
-    """FedSGD (the K-decay paper, algorithm 1): the mean change q is a pseudo-gradient, x -= eta_s * mean(q)."""
+    """FedSGD (Mills, Hu & Min 2023, algorithm 1): the mean change q is a pseudo-gradient, x -= eta_s * mean(q)."""
 
     server_learning_rate: Annotated[float, Meta(gt=0, description="step size of the server")] = 1.0
     pseudo: Annotated[

@@ -1,4 +1,4 @@
-"""No federation at all: every client trains alone. The baseline of personalised learning."""
+"""Independent training without federation: every client trains alone. The baseline of personalised learning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedge.core.layout import Layout, Tree
 
 
 class Independent(TrainingOptions, tag="independent"):
-    """Plain local training; nothing travels. The evaluated global model stays the initial one."""
+    """Local training without communication. The evaluated global model stays the initial one."""
 
     def build(self, layout: Layout) -> Algorithm:
         def start(down: Tree, kept: Tree, ctx: Context) -> Tree:

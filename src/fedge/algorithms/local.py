@@ -1,4 +1,4 @@
-"""Other local training, around any algorithm: what clients do to a gradient before they step with it."""
+"""Wrappers that change local training: momentum, weight decay, proximal terms and entropy penalties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedge.core.layout import Layout, Tree
 
 
 def momentum(inner: Build, beta: float) -> Build:
-    """Steps with m = beta*m + g in place of g; m starts at 0 in every round."""
+    """Use m = beta*m + g in place of g; m starts at 0 in every round."""
 
     def wrap(work: Work) -> Work:
         def init(down: Tree, kept: Tree, ctx: Context) -> Tree:
@@ -32,7 +32,7 @@ def momentum(inner: Build, beta: float) -> Build:
 
 
 def pull(inner: Build, strength: float, to_start: bool) -> Build:
-    """Adds strength*(y - y0) to g: towards y0, where the round starts (FedProx), or else 0 (weight decay)."""
+    """Add strength*(y - y0) to g, where y0 is the start of the round (FedProx) or 0 (weight decay)."""
 
     def wrap(work: Work) -> Work:
         def init(down: Tree, kept: Tree, ctx: Context) -> Tree:
@@ -59,7 +59,7 @@ def pull(inner: Build, strength: float, to_start: bool) -> Build:
 
 
 def maxent(inner: Build, alpha: float) -> Build:
-    """Adds alpha*KL(uniform || softmax(a)) to the loss (FedMAX), with a the inputs of the last layer."""
+    """Add alpha*KL(uniform || softmax(a)) to the loss (FedMAX), where a are the inputs of the last layer."""
 
     def penalty(a: Tensor) -> Tensor:
         return -alpha * (a.log_softmax(-1).mean(-1) + log(a.shape[-1]))
@@ -68,7 +68,7 @@ def maxent(inner: Build, alpha: float) -> Build:
 
 
 def each_training(inner: Build, wrap: Callable[[Work], Work]) -> Build:
-    """The algorithm with another client half wherever it trains."""
+    """Return the algorithm with all works that train wrapped."""
 
     def build(layout: Layout) -> Algorithm:
         algorithm = inner(layout)

@@ -1,4 +1,4 @@
-"""MFL: clients run an adaptive optimiser whose statistics are averaged with the models."""
+"""MFL: clients run an adaptive optimiser whose statistics are averaged together with the models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedge.core.slots import Slot
 
 
 class Mfl(ClientAdaptive, tag="mfl"):
-    """Moving federated learning: x = mean(y) and s = mean(s_c), where s moves with every local step."""
+    """Momentum federated learning (Liu et al. 2020): x = mean(y) and s = mean(s_c), where local steps update s."""
 
     bias_correction: Annotated[bool, Meta(description="divide the statistics by 1 - beta^t")] = False
 
@@ -42,7 +42,7 @@ class Mfl(ClientAdaptive, tag="mfl"):
             reply = yield Exchange("train", state, info.cohort)
             s = {name: reply.value[name] for name in optimiser.names}
             if "v" in s:
-                s["v"] = s["v"].clamp(min=0)  # a lossy code may have made it negative
+                s["v"] = s["v"].clamp(min=0)  # a lossy codec may have made it negative
             return {"x": reply.value["y"], "stats": reply.value["stats"], **s, "t": reply.value["t"].round()}
 
         slots = {
@@ -57,11 +57,11 @@ class Mfl(ClientAdaptive, tag="mfl"):
 
 
 class FedAvgAdam(Mfl, tag="fedavg_adam"):
-    """FedAvg-Adam (the thesis, chapter 4): MFL with Adam as it is usually set."""
+    """FedAvg-Adam (Mills 2023, chapter 4): MFL with Adam's usual settings."""
 
     learning_rate: Annotated[float, Meta(gt=0, description="step size of the clients")] = 1e-3
-    weighting: Annotated[Weighting, Meta(description="how clients weigh in the means")] = "samples"
-    beta2: Annotated[float, Meta(ge=0, lt=1, description="decay of v beside m")] = 0.999
-    epsilon: Annotated[float, Meta(gt=0, description="added to the root of v")] = 1e-7
-    v0: Annotated[float, Meta(ge=0, description="v at the start")] = 0.0
+    weighting: Annotated[Weighting, Meta(description="weights of clients in the means")] = "samples"
+    beta2: Annotated[float, Meta(ge=0, lt=1, description="decay of v if there is also m")] = 0.999
+    epsilon: Annotated[float, Meta(gt=0, description="added to the square root of v")] = 1e-7
+    v0: Annotated[float, Meta(ge=0, description="initial value of v")] = 0.0
     bias_correction: Annotated[bool, Meta(description="divide the statistics by 1 - beta^t")] = True

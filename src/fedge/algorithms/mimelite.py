@@ -1,4 +1,4 @@
-"""Mimelite: clients step with fixed global statistics, which track full gradients at the global model."""
+"""Mimelite: clients use fixed global statistics, which track full gradients at the global model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Mimelite(ClientAdaptive, tag="mimelite"):
 
 
 class MimeXlite(Mimelite, tag="mimexlite"):
-    """MimeXlite (the thesis, section 6.3.2): Mimelite with the minibatch gradient of the first step instead."""
+    """MimeXlite (Mills 2023, section 6.3.2): Mimelite with the minibatch gradient of the first step instead."""
 
     def build(self, layout: Layout) -> Algorithm:
         inner = super().build(layout)

@@ -1,8 +1,8 @@
-"""MTFL: some tensors of the model are private to each client, whatever the inner algorithm does with the rest.
+"""MTFL: some tensors of the model stay private to each client; any inner algorithm trains the rest.
 
-The inner algorithm is built three times: for the whole model (what a client runs), for the shared part (what the
-server runs, and all that travels), and for the private part: a federation of one, run on the client. So private
-tensors have private optimiser statistics without a word about optimisers here.
+The inner algorithm is built three times: for the whole model (run by the client), for the shared part (run by the
+server, and all that travels), and for the private part (a federation of one, run on the client). Private tensors
+therefore have private optimiser statistics, although this wrapper knows nothing about optimisers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fedge.core.layout import Kind, Layout, Tree, nest, pick
 
 
 def mtfl(inner: Build, private: Private) -> Build:
-    """MTFL (the thesis, algorithm 5) around any algorithm with one exchange a round."""
+    """MTFL (Mills 2023, algorithm 5) around any algorithm with one exchange per round."""
 
     def build(layout: Layout) -> Algorithm:
         mine, ours = private_part(layout, private)
         full, shared, own = inner(layout), inner(ours), inner(mine)
         if len(full.works) != 1:
-            raise ConfigError(f"personal: works with one exchange a round; this algorithm has {', '.join(full.works)}")
+            raise ConfigError(f"personal: needs one exchange per round; this algorithm has {', '.join(full.works)}")
         kinds: dict[str, Kind] = {"x": "params", "stats": "stats"}
         kinds |= {name: slot.kind for name, slot in full.slots.items()}
 

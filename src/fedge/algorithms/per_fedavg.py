@@ -1,4 +1,4 @@
-"""Per-FedAvg: learn a model that is good after one step on a client's own data."""
+"""Per-FedAvg: learn a model that performs well after one step on a client's own data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedge.core.layout import Layout, Tree
 class PerFedAvg(FedAvg, tag="per_fedavg"):
     """Per-FedAvg (Fallah et al. 2020, algorithm 1); `learning_rate` is the paper's beta."""
 
-    alpha: Annotated[float, Meta(gt=0, description="size of the step that personalises the model")] = 0.01
+    alpha: Annotated[float, Meta(gt=0, description="size of the personalisation step")] = 0.01
     hessian: Annotated[
         Literal["first_order", "free"],
-        Meta(description="drop the Hessian, or take its product by a difference of gradients"),
+        Meta(description="drop the Hessian term, or approximate its product by a difference of gradients"),
     ] = "first_order"
-    delta: Annotated[float, Meta(gt=0, description="width of that difference")] = 1e-3
+    delta: Annotated[float, Meta(gt=0, description="step of that difference")] = 1e-3
 
     def build(self, layout: Layout) -> Algorithm:
         def gradient(local: Tree, batches: Sequence[Batch], ctx: Context) -> Tensor:

@@ -1,4 +1,4 @@
-"""Periodic averaging: all train on their own, and are averaged every so many rounds."""
+"""Periodic averaging: clients train on their own and are averaged every `period` rounds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedge.core.layout import Layout, Tree
 
 
 class Periodic(AveragingOptions, tag="periodic"):
-    """Periodic averaging, FederatedAveraging(rho) of Reddy 2020: one pass a round, rho rounds from mean to mean."""
+    """Periodic averaging (Reddy 2020, FederatedAveraging(rho)): one pass per round, rho rounds between averages."""
 
-    period: Annotated[int, Meta(ge=1, description="rho: rounds of training from one average to the next")] = 10
+    period: Annotated[int, Meta(ge=1, description="rho: rounds of training between averages")] = 10
 
     def build(self, layout: Layout) -> Algorithm:
         def round(state: Tree, info: Info) -> Talk:

@@ -1,4 +1,4 @@
-"""pFedMe: every client has a personal model theta, held near the global one by a Moreau envelope."""
+"""pFedMe: every client has a personal model theta, kept near the global one by a Moreau envelope."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedge.core.layout import Layout, Tree
 class PFedMe(FedAvg, tag="pfedme"):
     """pFedMe (Dinh et al. 2020, algorithm 1); `learning_rate` is the paper's eta, the step of the local model w."""
 
-    penalty: Annotated[float, Meta(gt=0, description="lambda: how strongly theta is held to w")] = 15.0
-    personal_steps: Annotated[Count, Meta(description="steps towards theta, on one batch, in every local step")] = 5
-    personal_rate: Annotated[float, Meta(gt=0, description="step size of these")] = 0.01
+    penalty: Annotated[float, Meta(gt=0, description="lambda: strength of the penalty that keeps theta near w")] = 15.0
+    personal_steps: Annotated[Count, Meta(description="steps towards theta, on one batch, per local step")] = 5
+    personal_rate: Annotated[float, Meta(gt=0, description="step size of the steps towards theta")] = 0.01
     start: Annotated[
         Literal["w", "theta"],
-        Meta(description="where a local step's inner problem begins: at w, or at the last step's theta"),
+        Meta(description="starting point of a local step's inner problem: w, or theta of the previous step"),
     ] = "theta"
     beta: Annotated[float, Meta(gt=0, description="x = (1 - beta)*x + beta*mean(w)")] = 1.0
 

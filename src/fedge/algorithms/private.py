@@ -1,4 +1,4 @@
-"""Which tensors are private, and how vectors are cut into the private and the shared part."""
+"""Private tensors: their selection, and the split of vectors into a private and a shared part."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Personal(Options, tag=False):
 
 
 def private_part(layout: Layout, private: Private) -> tuple[Layout, Layout]:
-    """The layouts of the private and of the shared tensors."""
+    """Return the layouts of the private and of the shared tensors; raises ConfigError if nothing would be private."""
     statistics = set(layout.stats)
     rules: dict[str, Callable[[Entry], bool]] = {
         "bn": lambda entry: entry.norm,
@@ -46,21 +46,19 @@ def private_part(layout: Layout, private: Private) -> tuple[Layout, Layout]:
         rule = lambda entry: any(fnmatchcase(entry.name, pattern) for pattern in private)  # noqa: E731
     mine = layout.part(rule)
     if private != "none" and not (mine.params or mine.stats):
-        raise ConfigError(
-            f"personal.private: the model has no BatchNorm layer, so {private!r} would make nothing private"
-        )
+        raise ConfigError(f"personal.private: the model has no BatchNorm layer, so {private!r} selects nothing")
     return mine, layout.part(lambda entry: not rule(entry))
 
 
 def take(layout: Layout, value: Tensor, part: Layout, kind: Kind) -> Tensor:
-    """The part's share of a vector; a scalar that `put` spread over the parameters is a scalar again."""
+    """Return a part's share of a vector; a scalar that `put` spread over the parameters becomes a scalar again."""
     if kind != "scalar":
         return layout.take(value, part, kind)
     return value if value.shape[-1] == 1 else layout.take(value, part, "params")[..., :1]
 
 
 def put(layout: Layout, ours: Layout, shared: Tensor, mine: Layout, own: Tensor, kind: Kind) -> Tensor:
-    """A vector of the whole model from its two parts; two scalars are spread, each over its own parameters."""
+    """Return a vector of the whole model from its two parts; scalars are spread over the parameters of their part."""
     if kind != "scalar":
         return layout.put([(ours, shared), (mine, own)], kind)
     if not mine.params:

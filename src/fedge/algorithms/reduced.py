@@ -1,4 +1,4 @@
-"""Another reducer in place of the mean, around any algorithm: robust aggregation."""
+"""Robust aggregation: a wrapper that replaces the mean of any algorithm with another reducer."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from fedge.core.schema import Options
 
 
 class Gated(Options):
-    """What every reducer can be told of answers that it is not to count."""
+    """Options of every reducer: which answers to reject."""
 
     max_norm: Annotated[
         Annotated[float, Meta(gt=0)] | None,
-        Meta(description="largest L2 norm of the change of each vector in an upload; a larger one is bad (any)"),
+        Meta(description="largest allowed L2 norm of the change of each vector in an upload (default: no limit)"),
     ] = None
     on_bad: Annotated[
         Literal["stop", "reject"] | None,
         Meta(
-            description="a bad upload (not finite, too large, of another form) stops the run, or costs only itself "
-            "(stop; under fedge server reject)"
+            description="a bad upload (not finite, too large, malformed) stops the run, or only the upload is "
+            "rejected (default: stop; under fedge server, reject)"
         ),
     ] = None
 
 
 class ByMean(Gated, tag="mean"):
-    """The mean, weighted as the algorithm says."""
+    """The mean, with the algorithm's weighting."""
 
     def reducer(self) -> Reduce:
         return Mean
 
 
 class ByMedian(Gated, tag="median"):
-    """The median of every coordinate, all clients alike."""
+    """The coordinate-wise median, with equal weights."""
 
     def reducer(self) -> Reduce:
         return Median
 
 
 class ByTrimmedMean(Gated, tag="trimmed_mean"):
-    """The mean of every coordinate without its largest and smallest values, all clients alike."""
+    """The coordinate-wise mean without the largest and smallest values, with equal weights."""
 
     fraction: Annotated[float, Meta(ge=0, lt=0.5, description="share of clients cut off at each end")] = 0.1
 
@@ -54,10 +54,10 @@ class ByTrimmedMean(Gated, tag="trimmed_mean"):
 
 
 class ByKrum(Gated, tag="krum"):
-    """The upload that is nearest to the others, or the mean of several such."""
+    """The upload nearest to the others, or the mean of several such uploads."""
 
     fraction: Annotated[float, Meta(ge=0, lt=0.5, description="share of clients that may be hostile")] = 0.1
-    keep: Annotated[int, Meta(ge=1, description="uploads that are kept; with more than one, Multi-Krum")] = 1
+    keep: Annotated[int, Meta(ge=1, description="number of uploads to keep; more than one is Multi-Krum")] = 1
 
     def reducer(self) -> Reduce:
         return partial(Krum, fraction=self.fraction, keep=self.keep)
@@ -67,7 +67,7 @@ ReduceOptions = ByMean | ByMedian | ByTrimmedMean | ByKrum
 
 
 def reduced(inner: Build, reduce: Reduce) -> Build:
-    """The algorithm with every mean over clients replaced."""
+    """Return the algorithm with every mean over clients replaced."""
 
     def replace_mean(exchange: Exchange) -> Exchange:
         return exchange._replace(reduce=reduce) if exchange.reduce is Mean else exchange

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates correct the drift of clients whose data differ."""
+"""SCAFFOLD: control variates correct client drift on heterogeneous data."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedge.core.slots import Slot
 class Scaffold(TrainingOptions, tag="scaffold"):
     """SCAFFOLD (Karimireddy et al. 2020, algorithm 1): y -= eta*(g + c - c_i), and c stays the mean of all c_i."""
 
-    weighting: Annotated[Weighting, Meta(description="how clients weigh in the mean of models")] = "uniform"
+    weighting: Annotated[Weighting, Meta(description="weights of clients in the mean of models")] = "uniform"
     server_learning_rate: Annotated[float, Meta(gt=0, description="step size of the server")] = 1.0
     option: Annotated[
         Literal["I", "II"],
-        Meta(description="new c_i: I the full gradient at x, II the mean gradient of the steps taken"),
+        Meta(description="new c_i: with I the full gradient at x, with II the mean gradient of the steps taken"),
     ] = "II"
 
     def build(self, layout: Layout) -> Algorithm:

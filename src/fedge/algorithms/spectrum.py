@@ -1,4 +1,4 @@
-"""How many directions data has, told by its singular values."""
+"""The effective rank of data, from its singular values."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fedge.core.keys import generator
 Method = Literal["full", "truncated", "randomised"]
 
 _MAX_ITERATIONS = {"truncated": 100, "randomised": 2}
-_SETTLED = 1e-6  # relative change of every value from one iteration to the next
+_SETTLED = 1e-6  # relative change between iterations below which values count as converged
 
 
 def find_q(inputs: Tensor, share: float, squared: bool, method: Method, rank: int, oversampling: int) -> int:
-    """The place, from 0 on, at which the singular values have added up to a share of all of them, or of their squares.
+    """Return the 0-based index at which the singular values, or their squares, reach a share of their total.
 
-    Data is a row for each sample and is not centred. Where only the largest values are known, the sum of all squares
-    still is: it is that of all numbers. Of the others' sum that tells the most it can be, if they are all alike, so
-    that q of plain sums is never found too small.
+    Data has one row per sample and is not centred. If only the largest values are known, the sum of all squares is
+    still known: it is that of all entries. It bounds the sum of the other values, which is largest if they are equal,
+    so q of plain sums is never too small. Raises ConfigError if the known values do not reach the share.
     """
     data = inputs.reshape(len(inputs), -1).double()
     values = singular_values(data, method, rank, oversampling)
@@ -35,24 +35,24 @@ def find_q(inputs: Tensor, share: float, squared: bool, method: Method, rank: in
     if not reached[-1]:
         raise ConfigError(
             f"algorithm.rank: the {len(values)} largest singular values of a client's data may hold only "
-            f"{float(sums[-1] / total):.1%} of the whole, expected algorithm.energy_share = {share:.1%}; "
+            f"{float(sums[-1] / total):.1%} of the total, expected algorithm.energy_share = {share:.1%}; "
             'raise it, or set algorithm.method = "full"'
         )
-    return int(reached.int().argmax())  # the first of several
+    return int(reached.int().argmax())  # the first index reached
 
 
 def singular_values(data: Tensor, method: Method, rank: int, oversampling: int) -> Tensor:
-    """All singular values, falling; or the largest ones, if that is less work.
+    """Return all singular values in descending order, or only the largest ones if that is less work.
 
-    Those are found by iterating on a random subspace (Halko et al. 2011, algorithm 4.4): "randomised" does so twice and
-    finds values that are a little too small, "truncated" goes on until they no longer change.
+    The largest are found by subspace iteration (Halko et al. 2011, algorithm 4.4): "randomised" iterates twice and
+    slightly underestimates the values, "truncated" iterates until they converge.
     """
     num_columns = rank + oversampling
     values: Tensor
     if method == "full" or num_columns >= min(data.shape):
         values = torch.linalg.svdvals(data)
         return values
-    # The same for all clients: what counts is that it does not know the data.
+    # The same sketch for all clients is fine: it only has to be independent of the data.
     sketch = generator(0, "sketch").standard_normal((data.shape[1], num_columns))
     basis, before = torch.from_numpy(sketch).to(data), data.new_zeros(rank)
     for _ in range(_MAX_ITERATIONS[method]):

@@ -1,4 +1,4 @@
-"""In which epochs of a period clients talk: what dynamic averaging by SVD and by loss share."""
+"""The epochs of a period in which clients talk (communicate), for dynamic averaging by SVD and by loss."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 Rule = Annotated[
     Literal["spaced", "document"],
     Meta(
-        description="spaced: E_k evenly spaced talks, and the mean goes back to those who talk. "
-        "document: as in Reddy 2020, every ceil(E/E_k) epochs from the last talk on, and the mean goes to all"
+        description="spaced: E_k evenly spaced talks, and the mean is sent to the clients that talk. "
+        "document: as in Reddy 2020, every ceil(E/E_k) epochs from the last talk on, and the mean is sent to all"
     ),
 ]
 
 
 def epoch_of(round: int, last: Tensor, epochs: int) -> tuple[int, Tensor]:
-    """Return t, the epoch of a round in its period, from 1 on, and that of each client's last talk in it, or 0."""
+    """Return t, the 1-based epoch of a round in its period, and the epoch of each client's last talk in it, or 0."""
     t = (round - 1) % epochs + 1
     return t, (last - (round - t)).clamp(min=0)
 
 
 def share_out(q: Tensor, known: Tensor, epochs: int) -> Tensor:
-    """E_k = ceil(q'*E), at least 1, where q' is q min-max normalised; 1 if all are alike or q is not known yet."""
+    """Return E_k = ceil(q'*E), at least 1, where q' is q min-max normalised; E if all are equal or q is unknown."""
     found = torch.full(q.shape, epochs)
     values = q[known].double()
     if len(values) and (span := values.max() - values.min()) > 0:
@@ -34,9 +34,9 @@ def share_out(q: Tensor, known: Tensor, epochs: int) -> Tensor:
 
 
 def due_by_document(t: int, since: Tensor, talks: Tensor, epochs: int) -> Tensor:
-    """Return who talks in epoch t: in its first epoch, every rho_k from its last talk on, and in the last ones.
+    """Return which clients talk in epoch t: in their first epoch, every rho_k after their last talk, and at the end.
 
-    rho_k = ceil(E/E_k) (Reddy 2020, equation 3.10); the last epochs are those that equation 3.11 adds where rho_k does
+    rho_k = ceil(E/E_k) (Reddy 2020, equation 3.10); the epochs at the end are those of equation 3.11, if rho_k does
     not divide E.
     """
     talks = talks.clamp(min=1)

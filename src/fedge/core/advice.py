@@ -1,4 +1,4 @@
-"""What to write instead of a key or a value that no option takes: synonyms, units, lists, tables."""
+"""Suggestions for unknown keys and invalid values in a configuration: synonyms, units, lists, tables."""
 
 from __future__ import annotations
 
@@ -59,55 +59,55 @@ _SYNONYMS = {
     "wd": "algorithm.weight_decay",
     "workers": "engine.workers",
 }
-"""Words of other tools and papers, by the setting that they mean here."""
+"""Names that other tools and papers use, each with the corresponding setting here."""
 
-_NOTES = {"model": 'for a network of another size write a function: model.name="my_file.py:build"'}
+_NOTES = {"model": 'for a network of another size, write a function: model.name="my_file.py:build"'}
 
 FORM: Final = "form"
-"""The key, in the `extra` of an option's `Meta`, of a pattern in words."""
+"""Key in the `extra` of an option's `Meta`: a description of the option's pattern in words."""
 
 _NUMBER = re.compile(r"([-+]?[\d_]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%|[A-Za-zµ/][\w/ ]*)")
 _SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 def meant(key: str, path: str, below: Mapping[str, Collection[str]]) -> str | None:
-    """Return the setting that an unknown key of the table at a path stands for; None if it is in no list.
+    """Return the setting that an unknown key of the table at `path` probably means; None if there is no suggestion.
 
-    `below` has the keys of the table, each with the keys of the tables that may stand there.
+    `below` maps each key of the table to the keys of its own sub-tables.
     """
     word = key.lower().replace("-", "_").replace(" ", "_")
     setting = _SYNONYMS.get(f"{path}.{word}") or _SYNONYMS.get(word)
     if setting is not None:
         table, _, own = setting.rpartition(".")
         if table == path and own not in (*below, "name"):
-            return None  # it means something that only others of the kind have
+            return None  # another kind of this table has that setting, this one does not
         return own if own in below and table == path else setting
     return next((f"{name}.{word}" for name, keys in below.items() if word in keys), None)
 
 
 def is_misspelt(key: str, known: Collection[str]) -> bool:
-    """Whether a key differs from a known one by a letter or two."""
+    """Whether a key differs from a known key by one or two letters."""
     return bool(get_close_matches(key.lower(), known, n=1, cutoff=0.85))
 
 
 def synonym(path: str) -> str:
-    """Return the setting that the last word of a path means, or the path itself if it is no known synonym."""
+    """Return the setting for which the last part of a path is a synonym, or the path itself."""
     return _SYNONYMS.get(path) or _SYNONYMS.get(path.rpartition(".")[2], path)
 
 
 def note(path: str) -> str:
-    """Return what else to say about an unknown key of the table at a path."""
+    """Return an additional hint about unknown keys of the table at a path; empty if there is none."""
     return f"; {_NOTES[path]}" if path in _NOTES else ""
 
 
 def replacement(raw: object, kind: object, path: str) -> str:
-    """Return `; ` and what to write instead of a value of another type; nothing if there is no telling."""
+    """Return `; ` and a suggested replacement for a value of the wrong type; empty if there is none."""
     found = next(filter(None, (rule(raw, kind, path) for rule in _RULES)), None)
     return f"; {found}" if found else ""
 
 
 def expectation(kind: object) -> str | None:
-    """Return what a field expects that takes certain words or a certain form of text; None for others."""
+    """Return what a field with a fixed set of words or a text pattern expects; None for other fields."""
     if found := words(kind):
         return f"expected one of {', '.join(map(repr, found))}{', or a list' if takes(kind, list) else ''}"
     notes = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
@@ -116,17 +116,17 @@ def expectation(kind: object) -> str | None:
 
 
 def words(kind: object) -> list[str]:
-    """Return the words that may stand in a field, beside whatever else may."""
+    """Return the literal strings that a field accepts."""
     return [word for part in _parts(kind) if get_origin(part) is Literal for word in get_args(part)]
 
 
 def takes(kind: object, *wanted: object) -> bool:
-    """Whether one of these types may stand in a field."""
+    """Whether a field accepts one of these types."""
     return any(part in wanted or get_origin(part) in wanted for part in _parts(kind))
 
 
 def without_fraction(raw: object) -> object:
-    """Return a value with each float that is a whole number as an integer: 1e3 is 1000."""
+    """Return the value with every whole-number float converted to an integer: 1e3 becomes 1000."""
     if isinstance(raw, float) and raw.is_integer():
         return int(raw)
     return [without_fraction(inner) for inner in raw] if isinstance(raw, list) else raw
@@ -144,7 +144,7 @@ def _several(raw: object, kind: object, path: str) -> str | None:
     a_range = isinstance(raw, Mapping) and {"start", "stop"} & set(raw) and takes(kind, int, float)
     if not a_range and (not isinstance(raw, list) or takes(kind, list)):
         return None
-    return "for repeats write seeds" if path == "seed" else "`fedge sweep` runs a file with several values"
+    return "to repeat a run, set seeds" if path == "seed" else "`fedge sweep` runs a file with several values"
 
 
 def _single(raw: object, kind: object, path: str) -> str | None:
@@ -156,7 +156,7 @@ def _single(raw: object, kind: object, path: str) -> str | None:
 
 
 def unitless(raw: object, kind: object, path: str) -> str | None:
-    """Return how to write a number that was given with a unit, a percent sign or a decimal comma; None for others."""
+    """Return how to write a number given with a unit, a percent sign or a decimal comma; None for other values."""
     if not isinstance(raw, str) or not takes(kind, int, float):
         return None
     if re.fullmatch(r"-?\d+,\d+", raw):
@@ -183,14 +183,14 @@ def _switch(raw: object, kind: object, path: str) -> str | None:
 
 
 def _quoted(raw: object, kind: object, path: str) -> str | None:
-    """A number or a switch where text is expected."""
+    """Suggest quotes for a number or boolean where text is expected."""
     if isinstance(raw, (list, Mapping, str)) or not takes(kind, str):
         return None
     return f"write it in quotes: {path}={_toml(str(raw))}"
 
 
 def _cleaned(raw: object, kind: object, path: str) -> str | None:
-    """Text that does not have the form of names."""
+    """Suggest a valid name for text that does not match a name pattern."""
     notes = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
     patterns = [note.pattern for note in notes if isinstance(note, Meta) and note.extra and FORM in note.extra]
     if not isinstance(raw, str) or not patterns or not patterns[0]:

@@ -1,10 +1,10 @@
-"""An algorithm has two halves, and neither knows how it is run.
+"""The algorithm contract: a client half and a server half, both independent of how they run.
 
-The client half is a set of `Work`: pure functions on vectors. The server half is a generator that asks (`Exchange`)
-and is told (`Reply`). An engine stands between them (`core/drive.py`).
+The client half is a set of `Work`: pure functions on vectors. The server half is a generator that yields an `Exchange`
+and receives a `Reply`. An engine connects the two (`core/drive.py`).
 
-Every function works on one client (`[P]`) and on a block of clients as rows (`[C, P]`) alike: it is elementwise in
-its vectors, reduces over the last dimension only, never mutates an input and never branches on a tensor's value.
+Every function works both on one client (`[P]`) and on a block of clients as rows (`[C, P]`): it is elementwise in its
+vectors, reduces over the last dimension only, never mutates an input and never branches on a tensor's value.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from fedge.core.slots import Slot
 
 class _All:
     def __reduce__(self) -> str:
-        return "ALL"  # it is known by identity: every process has its own
+        return "ALL"  # compared by identity, so unpickling must return this process's own instance
 
     def __repr__(self) -> str:
         return "ALL"
 
 
 ALL: Final = _All()
-"""In place of a batch: all samples of the client, in stored order. BatchNorm statistics stay as they are."""
+"""Used in place of a batch: all samples of the client, in stored order. BatchNorm statistics are not updated."""
 
 Batch = Any
-"""Whatever the engine hands out as a batch; an algorithm only passes it on to `grad_at`."""
+"""A batch, opaque to algorithms: they only pass it on to `grad_at`."""
 
 
 class Context(NamedTuple):
-    """What a client's work may know. Tensors are `[1]`, or `[C, 1]` in a block."""
+    """The information available to a client's work. Tensors are `[1]`, or `[C, 1]` in a block."""
 
     client: Tensor
     round: int
@@ -56,7 +56,7 @@ Affine = tuple[float | Tensor, Tensor | None, float | Tensor]
 """(decay, drift, scale) of the step y = decay*y + drift - scale*gradient; a drift of None is zero."""
 
 Penalty = Callable[[Tensor], Tensor]
-"""From the inputs of the last layer `[..., n]` to what is added to the loss of each, `[...]`."""
+"""Maps the inputs of the last layer, `[..., n]`, to the term added to each sample's loss, `[...]`."""
 
 
 class Work(NamedTuple):
@@ -66,12 +66,12 @@ class Work(NamedTuple):
     final: Callable[[Tree, Tree, Tree, Context], tuple[Tree, Tree]]  # (down, local, kept) -> (upload, kept)
     affine: Callable[[Tree, Context], Affine] | None = None  # from local without `y`
     step: Callable[[Tree, Tensor, Context], Tree] | None = None  # `raw` in local is the gradient before wrappers
-    gradient: Callable[[Tree, Sequence[Batch], Context], Tensor] | None = None  # if not that of one batch at y
+    gradient: Callable[[Tree, Sequence[Batch], Context], Tensor] | None = None  # default: of one batch at y
     batches_per_step: int = 1
     penalty: Penalty | None = None
-    num_steps: int | None = None  # if not the round's
-    look: Callable[[Tensor], Tree] | None = None  # what all training inputs `[n, ...]` tell; joins what `init` returns
-    flops_per_param: int = 2  # of one step, beside the gradient
+    num_steps: int | None = None  # overrides the round's number of steps
+    look: Callable[[Tensor], Tree] | None = None  # all training inputs `[n, ...]` -> entries added to those of `init`
+    flops_per_param: int = 2  # of one step, in addition to the gradient
     codec: Codec | None = None
     down_codec: Codec | None = None
 
@@ -81,7 +81,7 @@ class Work(NamedTuple):
 
 
 class Info(NamedTuple):
-    """The server's settings for a round; all but the cohort travel with every request."""
+    """The server's settings for a round; all except the cohort travel with every request."""
 
     round: int
     rate: float
@@ -98,7 +98,7 @@ class Info(NamedTuple):
 
 
 class Phases(NamedTuple):
-    """Seconds of one exchange, one value for each client."""
+    """Seconds spent in each phase of one exchange, one value per client."""
 
     down: np.ndarray
     compute: np.ndarray
@@ -107,9 +107,9 @@ class Phases(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What an exchange cost, one value for each client: of `Reply.ids`, `Late.ids` or `Rejected.ids`.
+    """Costs of an exchange, one value per client of `Reply.ids`, `Late.ids` or `Rejected.ids`.
 
-    A message has at least its header, so only a client that is not charged for the exchange has no bytes.
+    Every message has a header, so zero bytes mean that the client is not charged for the exchange.
     """
 
     bytes_down: np.ndarray
@@ -117,7 +117,7 @@ class Costs(NamedTuple):
     steps: np.ndarray
     batches: np.ndarray  # minibatch gradients; a gradient over all samples counts as its number of minibatches
     flops: np.ndarray
-    samples: np.ndarray  # that gradients were taken of, each time anew
+    samples: np.ndarray  # samples passed through a gradient, counted each time
     measured: Phases | None = None  # real seconds; None in simulation, where a clock computes them
 
     @staticmethod
@@ -128,37 +128,37 @@ class Costs(NamedTuple):
 
     @property
     def num_messages(self) -> int:
-        """Requests and answers; a client without bytes said nothing and was asked nothing (`Slot.speaks`)."""
+        """Number of requests and answers; a client with zero bytes is charged for neither (`Slot.speaks`)."""
         return 2 * int(np.count_nonzero(self.bytes_down + self.bytes_up))
 
 
 Admit = Callable[[tuple[int, ...], Costs], np.ndarray]
-"""(ids in client order, costs of their answers) -> which of them are in time.
+"""(ids in client order, costs of their answers) -> boolean array: which of them are in time.
 
-An engine calls it once for an exchange, with every client whose answer arrived, rejected ones included.
+An engine calls it once per exchange, with every client whose answer arrived, including rejected ones.
 """
 
 
 class Exchange(NamedTuple):
-    """One question of the server to a cohort."""
+    """One request of the server to a cohort."""
 
     work: str
     down: Tree
     cohort: Sequence[int]
     reduce: Callable[[Mapping[str, Slot]], Reducer] = Mean
-    admit: Admit | None = None  # set by `drive` alone; None: all are in time
-    optional: bool = False  # the round continues if nobody answers; the reply then has no value
+    admit: Admit | None = None  # set only by `drive`; None: all are in time
+    optional: bool = False  # if no client answers, the round continues and the reply has no value
 
 
 class Late(NamedTuple):
-    """Clients whose answers came too late: they are not reduced, but the work was done and is charged."""
+    """Clients whose answers came too late: the answers are not reduced, but the work is charged."""
 
     ids: tuple[int, ...]
     costs: Costs
 
 
 class Rejected(NamedTuple):
-    """Clients whose answers were refused, with one reason each: like late ones, they are charged and not used."""
+    """Clients whose answers were rejected, with one reason each: like late ones, they are charged but not used."""
 
     ids: tuple[int, ...]
     costs: Costs
@@ -166,33 +166,33 @@ class Rejected(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The cohort's answer, reduced, in client order."""
+    """The reduced answer of a cohort; per-client values are in client order."""
 
     value: Tree
     ids: tuple[int, ...]
     samples: np.ndarray
-    missing: tuple[int, ...]  # all others of the cohort: silent, late or rejected
+    missing: tuple[int, ...]  # the rest of the cohort: silent, late or rejected
     costs: Costs
     losses: np.ndarray  # of each client's first step; NaN where nothing was trained
     communicated: bool  # the uploads carried model-sized vectors
     cosine_distance: float | None = None  # between the clients' updates, mean over pairs; None: not measured
     late: Late | None = None
     rejected: Rejected | None = None
-    declined: tuple[int, ...] = ()  # those of `missing` that did not accept the work
+    declined: tuple[int, ...] = ()  # the clients in `missing` that declined the work
 
 
 def unchanged(state: Tree, num_before: int, num_after: int) -> Tree:
-    """The `grow` of a server state that is independent of the number of clients."""
+    """`grow` for a server state that does not depend on the number of clients."""
     return state
 
 
 def asks_selected(state: Tree, round: int) -> bool:
-    """The `asks_all` of an algorithm whose rounds all work with a selection of clients."""
+    """`asks_all` for an algorithm whose rounds all work with a selection of clients."""
     return False
 
 
 class Algorithm(NamedTuple):
-    """A value made of pure functions; wrappers return another one."""
+    """An algorithm as a value made of pure functions; a wrapper takes one and returns another."""
 
     slots: Mapping[str, Slot]
     init: Callable[[Tree], Tree]  # variables -> server state
@@ -201,9 +201,9 @@ class Algorithm(NamedTuple):
     round: Callable[[Tree, Info], Generator[Exchange, Reply, Tree]]
     model: Callable[[Tree, Tree], Tree]  # (state, variables) -> variables that CA evaluates
     personal: Callable[[Tree, Tree], Tree] | None = None  # (variables, kept) -> variables that UA evaluates
-    adapt: Work | None = None  # what a client does with those before UA, down and upload being variables
+    adapt: Work | None = None  # adaptation of those variables before UA; both down and upload are variables
     travels: Layout | None = None  # the layout of what travels, if not the model's
-    notes: Callable[[Tree], Tree] | None = None  # state -> what it says of each client, or NaN; one for all at first
+    notes: Callable[[Tree], Tree] | None = None  # state -> values per client (NaN: unknown), or one for all at first
     asks_all: Callable[[Tree, int], bool] = asks_selected  # (state, round): the cohort must be all available clients
     grow: Callable[[Tree, int, int], Tree] = unchanged  # (state, N, N') -> state when N clients have become N' >= N
 
@@ -212,20 +212,20 @@ Build = Callable[[Layout], Algorithm]
 
 
 class Kept(Protocol):
-    """Where the private state of clients lives between rounds."""
+    """Storage for the private state of clients between rounds."""
 
     def read(self, client: int) -> Tree: ...
     def write(self, client: int, tree: Tree) -> None: ...
 
 
 def next_move(work: Work, local: Tree, ctx: Context) -> Affine:
-    """How y moves in the next step. That does not depend on y itself, which an engine may not have at hand."""
+    """Return the affine coefficients of the next step, which do not depend on y: an engine may not have y at hand."""
     assert work.affine is not None
     return work.affine({name: value for name, value in local.items() if name != "y"}, ctx)
 
 
 def moved(y: Tensor, gradient: Tensor, affine: Affine) -> Tensor:
-    """y after one affine step; with decay 1 and no drift, bit for bit what torch.optim.SGD does."""
+    """Return y after one affine step; with decay 1 and no drift, bit-equal to torch.optim.SGD."""
     decay, drift, scale = affine
     if isinstance(decay, Tensor) or decay != 1.0:
         y = y * decay
@@ -235,6 +235,6 @@ def moved(y: Tensor, gradient: Tensor, affine: Affine) -> Tensor:
 
 
 def check_stats(tree: Tree, layout: Layout, where: str) -> None:
-    """Refuse work that drops BatchNorm statistics: it would continue with stale ones without a word."""
+    """Raise TypeError if work drops BatchNorm statistics: it would silently continue with stale ones."""
     if layout.num_stats and not any(name.rpartition(".")[2] == "stats" for name in tree):
         raise TypeError(f"{where} must pass on 'stats': the model has BatchNorm statistics")

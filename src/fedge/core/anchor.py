@@ -1,4 +1,4 @@
-"""Paths in settings: relative ones become absolute, so that a run can be resumed from anywhere."""
+"""Make relative paths in settings absolute, so that a run can be resumed from any directory."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from fedge.core.errors import ConfigError
 from fedge.core.parts import is_reference
 
 PATHS = frozenset({"dir", "file", "folder", "test_file", "trace", "weights"})
-"""Options that hold the path of a file or a folder, in whichever table they stand."""
+"""Options that hold the path of a file or folder, in any table."""
 
 _MAX_DEPTH = 30
-_FREE = "options"  # what a user's own function is called with: nobody else knows what it means
+_FREE = "options"  # keyword arguments of a user's function: their meaning is unknown, so they stay unchanged
 
 
 def anchor(settings: Any, base: Path) -> Any:
-    """Return settings in which paths, also those of `file.py:name`, are absolute; relative ones start at `base`.
+    """Return settings with all paths, including those in `file.py:name`, made absolute relative to `base`.
 
-    Keys may be paths of settings, `a.b`.
+    Keys may be dotted paths such as `a.b`. Raises ConfigError for an invalid path.
     """
 
     def absolute(text: str, key: str) -> str:
-        is_path = is_reference(text) and key != "name"  # but an experiment may be called so
+        is_path = is_reference(text) and key != "name"  # the name of an experiment may look like a reference
         if not text or not (is_path or key.rpartition(".")[2] in PATHS):
             return text
         try:
             return str((base / Path(text).expanduser()).resolve())
-        except (RuntimeError, ValueError, OSError) as error:  # no such home, a null character, a loop of links
+        except (RuntimeError, ValueError, OSError) as error:  # unknown home, null character, symlink loop
             raise ConfigError(f"{key}: expected a path, got {text!r} ({error})") from None
 
     return map_texts(settings, absolute)
 
 
 def map_texts(settings: Any, change: Callable[[str, str], str], key: str = "", depth: int = 0) -> Any:
-    """Return settings with every text replaced by `change(text, key)`, but those that only a user's function knows."""
+    """Return settings with every string replaced by `change(text, key)`, except the options of users' functions."""
     if depth > _MAX_DEPTH:
         raise ConfigError(f"{key}: expected tables nested at most {_MAX_DEPTH} deep, got more")
     if isinstance(settings, Mapping):

@@ -1,4 +1,4 @@
-"""What travels in an exchange of work: a request to a cohort, and each client's answer."""
+"""The contents of an exchange: a request to a cohort, and each client's answer."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from fedge.core.layout import Tree
 from fedge.core.message import WorkAnswer, WorkRequest
 from fedge.core.placement import settle
 
-_PART = 1 << 18  # values that stay in the cache
+_PART = 1 << 18  # number of values that fit in the cache
 
 
 class Request(NamedTuple):
-    """What is asked of a cohort: `down` of the exchange as the clients see it, and `coded`, which travels."""
+    """A request to a cohort. `exchange.down` is what clients decode; `coded` is its encoded form, which travels."""
 
     exchange: Exchange
     info: Info
     coded: Tree
 
     def meta(self) -> WorkRequest:
-        """Return what travels beside `coded`."""
+        """Return the metadata that travels with `coded`."""
         return WorkRequest(self.exchange.work, **self.info.told())
 
 
 class Answer(NamedTuple):
-    """One client's answer to one exchange; sealed, its upload is encoded as it travels."""
+    """One client's answer to one exchange. After `seal`, the upload is in its encoded form."""
 
     client: int
     samples: int
     effort: Effort
     upload: Tree
-    problem: str = ""  # why the client has no proper upload; empty: it has
+    problem: str = ""  # why the client has no valid upload; empty: it has one
 
     def meta(self) -> WorkAnswer:
-        """Return what travels beside the upload."""
+        """Return the metadata that travels with the upload."""
         return WorkAnswer(self.client, self.samples, *self.effort, self.problem)
 
     @staticmethod
     def read(meta: WorkAnswer, upload: Tree) -> Answer:
-        """Return the answer that travelled."""
+        """Return the answer made of received metadata and upload."""
         effort = Effort(meta.steps, meta.batches, meta.grad_samples, meta.loss)
         return Answer(meta.client, meta.samples, effort, upload, meta.problem)
 
 
 def send(exchange: Exchange, info: Info, work: Work) -> Request:
-    """Return an exchange as it travels to its cohort; a TrainingError if it cannot be encoded."""
+    """Return the request for an exchange, encoded for its cohort; raises TrainingError if a value is not finite."""
     codec = work.down_codec
     if codec is None:
         exchange = exchange._replace(down=settle(exchange.down))
@@ -67,9 +67,9 @@ def send(exchange: Exchange, info: Info, work: Work) -> Request:
 
 
 def seal(work: Work, name: str, answer: Answer, down: Tree, info: Info) -> Answer:
-    """Return an answer to the work of that name as it travels.
+    """Return an answer with its upload encoded by the work's codec.
 
-    One that no codec can carry, since it is not finite, reports this instead.
+    If the upload is not finite or cannot be encoded, the answer carries the problem in its place.
     """
     if work.codec is None:
         return answer
@@ -83,13 +83,13 @@ def seal(work: Work, name: str, answer: Answer, down: Tree, info: Info) -> Answe
 
 
 def find_infinite(effort: Effort, upload: Tree) -> str | None:
-    """Return what of an answer is not finite: the loss, or one of its vectors; None if all is."""
+    """Return which part of an answer is not finite, the loss or one of its vectors; None if everything is finite."""
     if effort.batches and not np.isfinite(effort.loss):
         return "the loss"
     return next((f"the upload {name!r}" for name, value in upload.items() if not _is_finite(value)), None)
 
 
 def _is_finite(value: Tensor) -> bool:
-    """Look at a tensor part by part: numpy is far faster than torch on a fresh buffer, but returns a byte per value."""
+    """Check a tensor in parts: numpy is far faster than torch on a fresh buffer, but returns one byte per value."""
     flat = value.numpy().reshape(-1)
     return all(np.isfinite(flat[start : start + _PART]).all() for start in range(0, len(flat), _PART))

@@ -1,4 +1,4 @@
-"""The kinds of charts, which the command line names without importing what draws them."""
+"""The kinds of charts, in a module that the command line can import without the charting code."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Whether two functions, or two classes, are the same program: a digest of their bytecode."""
+"""Digests of the bytecode of functions and classes, to detect whether two are the same program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 
 
 def digest_code(source: Any) -> str:
-    """Return the SHA-256, in hex, of the code of a function, a class or a callable object; none is counted of torch."""
+    """Return the SHA-256, in hex, of the code of a function, class or callable object, excluding torch's own code."""
     found = sha256()
     for piece in _code_of(source, getattr(source, "__module__", None), set()):
         found.update(piece)
@@ -21,9 +21,9 @@ def digest_code(source: Any) -> str:
 
 
 def _code_of(thing: Any, home: str | None, seen: set[int]) -> Iterator[bytes]:
-    """Yield what a function or class is made of: its bytecode, and that of what it uses of its own module.
+    """Yield the bytecode of a function or class, and of everything it uses from its own module.
 
-    Bytecode, unlike source, is at hand for whatever was typed anywhere, and does not change with a comment.
+    Unlike source, bytecode is also available for code typed in an interpreter, and comments do not change it.
     """
     if isinstance(thing, partial):
         yield repr(
@@ -62,7 +62,7 @@ def _code_bytes(code: CodeType) -> Iterator[bytes]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _code_bytes(constant)
-        else:  # the order of a set is not the same in every process
+        else:  # the order of a set differs between processes
             yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant).encode()
 
 

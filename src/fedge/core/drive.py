@@ -1,6 +1,6 @@
-"""Running rounds: the only code that advances the generators of algorithms.
+"""Run rounds: the only code that advances the generators of algorithms.
 
-Everything else that needs a part of a round calls one of these functions or delegates with `yield from`.
+All other code that needs part of a round calls one of these functions or delegates with `yield from`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from fedge.core.layout import Tree
 from fedge.core.question import Question, Sums
 
 Admission = Callable[[int, tuple[int, ...], Costs], np.ndarray]
-"""Like `Admit`, for several states that are driven at once: the state's index comes first."""
+"""Like `Admit`, for several states driven at once: the first argument is the state's index."""
 
 
 class Runner(Protocol):
-    """A way of running client work. All exchanges of one moment come in one call."""
+    """Runs client work. All exchanges of one step come in one call."""
 
     def run(self, exchanges: Sequence[Exchange], infos: Sequence[Info]) -> Sequence[Reply]: ...
 
 
 class Engine(Runner, Protocol):
-    """A way of running client work and of asking clients how good a model is."""
+    """Runs client work and evaluates models on clients."""
 
     def evaluate(self, question: Question, info: Info) -> Mapping[int, Sums | str]:
-        """Return the answer of each client, in client order, or why it cannot be read.
+        """Return each client's answer, in client order, or the reason why it cannot be read.
 
         Clients without such data are left out.
         """
 
     def test(self, variables: Tree) -> Sums:
-        """Return the sums of a model over the server's own test set, which must exist."""
+        """Return the evaluation sums of a model over the server's own test set, which must exist."""
 
 
 class Outcome(NamedTuple):
@@ -55,8 +55,8 @@ def drive(
 ) -> list[Outcome]:
     """Run one round of each state with its own cohort.
 
-    An exchange that nobody answers in time makes its round void, unless it is optional. `admit` decides who is in
-    time; without it, all are.
+    If no client answers an exchange in time, the round is void, unless the exchange is optional. `admit` decides which
+    clients are in time; without it, all are.
     """
     replies: list[list[Reply]] = [[] for _ in states]
     outcomes: dict[int, Outcome] = {}
@@ -85,15 +85,15 @@ def drive(
 
 
 def first_exchange(algorithm: Algorithm, state: Tree, info: Info) -> Exchange:
-    """Return what a round of this state asks first, and abandon the round.
+    """Return the first exchange of a round of this state, and abandon the round.
 
-    Raises ValueError if the round asks nothing.
+    Raises ValueError if the round has no exchange.
     """
     round = algorithm.round(state, info)
     try:
         return next(round)
     except StopIteration:
-        raise ValueError(f"round {info.round} asks its clients nothing, so it has no first exchange") from None
+        raise ValueError(f"round {info.round} has no exchange, so there is no first one") from None
     finally:
         round.close()
 
@@ -101,7 +101,7 @@ def first_exchange(algorithm: Algorithm, state: Tree, info: Info) -> Exchange:
 def map_exchanges(
     round: Generator[Exchange, Reply, Tree], change: Callable[[Exchange], Exchange]
 ) -> Generator[Exchange, Reply, Tree]:
-    """The same round with every exchange changed on its way to the clients; replies pass unchanged."""
+    """Run a round with every exchange transformed by `change`; replies pass unchanged."""
     try:
         exchange = next(round)
         while True:

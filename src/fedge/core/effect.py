@@ -29,7 +29,7 @@ def paths_without_effect(options: Struct, prefix: str = "") -> list[str]:
 
 
 def settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All settings by their path: `algorithm.learning_rate`."""
+    """Yield all settings with their paths, such as `algorithm.learning_rate`."""
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from settings(value, f"{prefix}{key}.")
@@ -38,7 +38,7 @@ def settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def omit(settings: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    """Return settings without those at the given paths; a path that leads nowhere is ignored."""
+    """Return the settings without those at the given paths; paths that do not exist are ignored."""
     left = dict(settings)
     for path in paths:
         key, _, rest = path.partition(".")

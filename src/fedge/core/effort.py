@@ -1,4 +1,4 @@
-"""How much work a client does: steps, batches and samples, planned and done."""
+"""A client's effort, planned and actual: steps, batches and samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedge.core.rehearsal import Gradients
 
 
 class Effort(NamedTuple):
-    """What a client's work took, as counted while it ran."""
+    """A client's effort, counted while its work ran."""
 
     steps: int = 0
     batches: int = 0  # minibatch gradients
@@ -18,14 +18,14 @@ class Effort(NamedTuple):
 
 
 def steps_per_epoch(num_samples: int, batch_size: int, drop_single: bool = False) -> int:
-    """Return ceil(n/B), less a last batch of one sample that a model with BatchNorm drops."""
+    """Return ceil(n/B), without a last batch of one sample if models with BatchNorm drop it."""
     size = min(batch_size, num_samples)
     full, rest = divmod(num_samples, size)
     return full + (rest > 0 and not (drop_single and rest == 1))
 
 
 def num_steps(work: Work, info: Info, num_samples: int, batch_size: int, drop_single: bool) -> int:
-    """Return how many steps a client with that many samples takes."""
+    """Return the number of steps that a client with `num_samples` samples takes."""
     if not work.trains:
         return 0
     given = info.num_steps if work.num_steps is None else work.num_steps
@@ -35,17 +35,17 @@ def num_steps(work: Work, info: Info, num_samples: int, batch_size: int, drop_si
 
 
 def num_batches(num_samples: int, size: int, batch_size: int) -> int:
-    """Return how many minibatches a gradient over `num_samples` of a client's `size` samples counts as."""
+    """Return the number of minibatches that a gradient over `num_samples` of a client's `size` samples counts as."""
     return -(-num_samples // min(batch_size, size))
 
 
 def most_effort(work: Work, gradients: Gradients, info: Info, size: int, batch_size: int, drop_single: bool) -> Effort:
-    """Return what the work takes a client that uses all its `size` samples: the most that it can claim."""
+    """Return the effort of a client that uses all its `size` samples: the most that it can claim."""
     steps, batch = num_steps(work, info, size, batch_size, drop_single), min(batch_size, size)
     drawn = steps * batch
     if work.trains and work.batches_per_step == 1 and work.num_steps is None and info.num_steps is None:
         single = drop_single and size % batch == 1 and batch > 1
-        drawn = (info.num_epochs or 0) * (size - single)  # every sample once, so that the last batch may be short
+        drawn = (info.num_epochs or 0) * (size - single)  # every sample once per epoch: the last batch may be short
     full = gradients.full + gradients.step_full * steps
     batches = full * num_batches(size, size, batch_size) + gradients.step * steps
     return Effort(steps, batches, full * size + gradients.step * drawn)

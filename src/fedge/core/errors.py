@@ -67,7 +67,7 @@ class NetworkError(FedgeError):
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """`, did you mean 'x'?` where something similar exists."""
+    """Return `, did you mean 'x'?` for the most similar known word; empty if none is similar."""
     by_small = {known.lower(): known for known in words}
     close = [by_small[found] for found in get_close_matches(word.lower(), by_small, n=1, cutoff=0.5)]
     return f", did you mean {close[0]!r}?" if close else ""

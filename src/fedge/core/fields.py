@@ -1,8 +1,8 @@
-"""The fields that a run records, each declared once: what it means, its unit, which way is better, how it adds up.
+"""Recorded fields, each declared once: its meaning, its unit, which direction is better, how it is totalled.
 
-The ledger, the summary, tables, charts, the command line and the documentation read these declarations. Names that are
-made from a field's name (`best_loss`, `bytes_up_to_target`, `mean_sim_seconds`) are described by `describe`, which
-derives their declaration from that of the field. A run with `evaluate.metrics` has more fields: it stores a
+The ledger, the summary, tables, charts, the command line and the documentation read these declarations. For derived
+names (`best_loss`, `bytes_up_to_target`, `mean_sim_seconds`), `describe` derives the declaration from that of the
+field. A run with `evaluate.metrics` has more fields: it stores a
 `MetricDeclaration` of each (core/metric_declaration.py).
 """
 
@@ -22,21 +22,21 @@ METRICS: tuple[str, ...] = (
     "validation_accuracy",
     "validation_loss",
 )
-"""What every run may be judged by: a target or a sweep may name it, and a summary has its last and its best value."""
+"""Metrics of every run: a target or a sweep may name them, and a summary has the last and the best value of each."""
 
 TO_TARGET = "_to_target"
 VALIDATION = "validation_"
 
 
 class Unit(NamedTuple):
-    """A value of 3 * size is written as 3 of this unit, in this format."""
+    """A unit of display: its name, its size in base units and its number format."""
 
     name: str
     size: float
     form: str = ".4g"
 
     def write(self, value: float) -> str:
-        """The number without the unit's name; a whole number that has no unit is written in full."""
+        """Return the number without the unit's name; a whole number without a unit is written in full."""
         number = value / self.size
         return f"{number:,.0f}" if not self.name and number.is_integer() else f"{number:{self.form}}"
 
@@ -53,9 +53,9 @@ NUMBER = (Unit("", 1.0),)
 class Field:
     """The declaration of one recorded field.
 
-    `units` are those it may be shown in, smallest first. `total` tells whether a run's value is the sum over rounds or
-    the last one recorded. A field without `when` is in every record. Of a field with `to_target`, the summary has the
-    total at the round that first reached the target. Values lie between `low` and `high`.
+    `units` lists the units it may be shown in, smallest first. `total` states whether a run's value is the sum over
+    rounds or the last one recorded. A field without `when` is in every record. For a field with `to_target`, the
+    summary has the total at the round that first reached the target. Values lie between `low` and `high`.
     """
 
     name: str
@@ -71,11 +71,11 @@ class Field:
     high: float = inf
 
     def rank(self, value: float) -> float:
-        """A number that is smaller for a better value; where neither way is better, for a larger value."""
+        """Return a sort key that is smaller for better values; if neither direction is better, for larger values."""
         return value if self.better == "lower" else -value
 
     def write(self, value: float | str) -> str:
-        """The value with its unit, such as `6 MB` or `75.00%`."""
+        """Return the value with its unit, such as `6 MB` or `75.00%`."""
         if isinstance(value, bool | str):
             return str(value)
         unit = fitting(self.units, value)
@@ -127,12 +127,12 @@ def _accuracy(name: str, meaning: str, when: str) -> Field:
 
 
 def _error(name: str, meaning: str, when: str) -> Field:
-    """A metric that is better the lower it is."""
+    """A metric for which lower is better."""
     return Field(name=name, title=name.replace("_", " "), role="metric", meaning=meaning, better="lower", when=when)
 
 
 def _over_clients(name: str, meaning: str, when: str) -> Iterator[Field]:
-    """An accuracy of each client's own test set: its mean, spread and minimum over clients."""
+    """Fields for an accuracy on each client's own test set: its mean, spread and minimum over clients."""
     mean = _accuracy(name, f"{meaning}, mean over clients", when)
     title = mean.title
     yield mean
@@ -144,7 +144,7 @@ def _over_clients(name: str, meaning: str, when: str) -> Iterator[Field]:
         mean,
         name=f"{name}_clean",
         title=f"{title} clean",
-        meaning="its mean over the clients without noise",
+        meaning="its mean over clients without noise",
         when=f"{when}, and some clients have noise",
     )
 
@@ -152,53 +152,59 @@ def _over_clients(name: str, meaning: str, when: str) -> Iterator[Field]:
 _EVALUATED = "evaluated"
 
 FIELDS: tuple[Field, ...] = (
-    Field(name="round", title="round", role="label", meaning="the round's number, from 1"),
+    Field(name="round", title="round", role="label", meaning="the round's number, starting at 1"),
     _count("cohort", "clients asked", "neither", "distinct clients asked in any exchange of the round"),
     _count("reported", "clients that reported", "higher", "clients whose answers were all accepted"),
-    _count("dropped", "dropped clients", "lower", "clients asked whose answers do not count: `cohort` - `reported`"),
+    _count("dropped", "dropped clients", "lower", "clients asked whose answers do not count, `cohort` - `reported`"),
     _count("rejected", "rejected clients", "lower", "distinct clients with a rejected answer", "there are any"),
     _count("late", "late clients", "lower", "distinct clients whose answers came too late", "there are any"),
     _count("declined", "clients that declined", "lower", "clients that declined the work", "there are any"),
-    _count("void", "void rounds", "lower", "true: the round left the state unchanged", "nobody answered"),
+    _count("void", "void rounds", "lower", "true if the round left the state unchanged", "no client answered"),
     _setting("learning_rate", "the clients' step size"),
     _setting("server_learning_rate", "the server's step size", "the algorithm has one"),
-    _setting("num_local_steps", "steps of each client, as scheduled", "clients train by steps"),
-    _setting("num_local_epochs", "epochs of each client, as scheduled", "clients train by epochs"),
-    _cost("messages", "messages", NUMBER, "requests and answers", to_target=False),
-    _cost("bytes_down", "download", BYTES, "bytes to all clients, as encoded"),
-    _cost("bytes_up", "upload", BYTES, "bytes from all clients, as encoded"),
+    _setting("num_local_steps", "local steps per client, as scheduled", "clients train by steps"),
+    _setting("num_local_epochs", "local epochs per client, as scheduled", "clients train by epochs"),
+    _cost("messages", "messages", NUMBER, "number of requests and answers", to_target=False),
+    _cost("bytes_down", "download", BYTES, "encoded bytes sent to all clients"),
+    _cost("bytes_up", "upload", BYTES, "encoded bytes received from all clients"),
     _cost("bytes_backhaul", "backhaul", BYTES, "bytes between the servers of cells; 0 without cells", to_target=False),
-    _cost("local_steps", "local steps", NUMBER, "steps of all clients"),
+    _cost("local_steps", "local steps", NUMBER, "local steps of all clients"),
     _cost("flops", "compute", FLOPS, "floating point operations of all clients"),
     _cost("sim_seconds", "edge time", SECONDS, "simulated seconds of the round"),
-    _cost("energy_j", "energy", JOULES, "joules used by all clients to compute and to send"),
-    _time("sim_down_s", "edge time of downloads", "the part of `sim_seconds` spent on downloads"),
-    _time("sim_compute_s", "edge time of computing", "the part of `sim_seconds` spent on local training"),
-    _time("sim_up_s", "edge time of uploads", "the part of `sim_seconds` spent on uploads"),
-    _time("sim_wait_s", "edge time of waiting", "the part of `sim_seconds` spent waiting"),
-    _time("seconds", "real time", "real seconds, including the evaluation"),
-    _label("clock", "`simulated` or `measured`: what the seconds are"),
+    _cost("energy_j", "energy", JOULES, "joules used by all clients to compute and transmit"),
+    _time("sim_down_s", "edge download time", "the part of `sim_seconds` spent on downloads"),
+    _time("sim_compute_s", "edge compute time", "the part of `sim_seconds` spent on local training"),
+    _time("sim_up_s", "edge upload time", "the part of `sim_seconds` spent on uploads"),
+    _time("sim_wait_s", "edge waiting time", "the part of `sim_seconds` spent waiting for other clients"),
+    _time("seconds", "real time", "real seconds, including evaluation"),
+    _label("clock", "whether `sim_seconds` is `simulated` or `measured`"),
     _label("evaluated_at", "`server` or `clients`: where the model was evaluated", _EVALUATED),
     Field(
         name="evaluated_clients",
         title="clients that evaluated",
         role="count",
-        meaning="clients whose test sets were measured",
+        meaning="clients that evaluated the model on their test sets",
         better="higher",
         when="evaluated by clients",
     ),
-    _accuracy("accuracy", "CA, of the global model on the pooled test set", "evaluated, classification"),
+    _accuracy("accuracy", "CA, accuracy of the global model on the pooled test set", "evaluated, classification"),
     _error("loss", "loss of the global model on the pooled test set", _EVALUATED),
-    *_over_clients("user_accuracy", "UA, on each client's own test set", "evaluated, with `evaluate.user_accuracy`"),
+    *_over_clients(
+        "user_accuracy", "UA, accuracy on each client's own test set", "evaluated, with `evaluate.user_accuracy`"
+    ),
     *_over_clients(
         "user_accuracy_after", "UA after a round's local training", "evaluated, with `evaluate.after_training`"
     ),
     _accuracy(
-        "validation_accuracy", "of the global model on the validation split", "evaluated, with `data.validation`"
+        "validation_accuracy",
+        "accuracy of the global model on the validation split",
+        "evaluated, with `data.validation`",
     ),
     _error("validation_loss", "loss of the global model on the validation split", "evaluated, with `data.validation`"),
     _error("train_loss", "mean loss of the clients' first minibatches", "a client has trained"),
-    _accuracy("train_accuracy", "of the global model on all training data", "evaluated, with `evaluate.train`"),
+    _accuracy(
+        "train_accuracy", "accuracy of the global model on all training data", "evaluated, with `evaluate.train`"
+    ),
     _error("train_eval_loss", "loss of the global model on all training data", "evaluated, with `evaluate.train`"),
     _error("generalisation_gap", "(L_test - L_train) / (L_test + L_train)", "evaluated, with `evaluate.train`"),
     _error("weight_divergence", "mean distance of the cells' models from their merge", "with cells, when they merge"),
@@ -211,8 +217,8 @@ FIELDS: tuple[Field, ...] = (
 """The fields of a round's record."""
 
 SUMMARY_FIELDS: tuple[Field, ...] = (
-    Field(name="rounds", title="rounds", role="count", meaning="rounds done", better="lower", to_target=True),
-    _label("ended_by", "`rounds`, `target`, `patience`, `callback`, or the budget that is used up, such as `bytes_up`"),
+    Field(name="rounds", title="rounds", role="count", meaning="completed rounds", better="lower", to_target=True),
+    _label("ended_by", "`rounds`, `target`, `patience`, `callback`, or the exhausted budget, such as `bytes_up`"),
 )
 """Fields of a run's summary that no round has."""
 
@@ -220,13 +226,13 @@ SUMS = {"bytes": ("bytes_up", "bytes_down")}
 """Names for the sum of several fields."""
 
 COSTS: tuple[str, ...] = tuple(field.name for field in FIELDS if field.role == "cost")
-"""What a round costs; a run has paid the sum of its rounds."""
+"""Costs of a round; the cost of a run is the sum over its rounds."""
 COSTS_TO_TARGET: tuple[str, ...] = tuple(field.name for field in FIELDS if field.to_target)
 AXES: tuple[str, ...] = (
     "round",
     *(field.name for field in FIELDS if field.total == "sum" and not field.when),
 )
-"""What a curve may be drawn over: rounds, or the sum so far of a field that every round has."""
+"""Possible x axes of a curve: rounds, or the cumulative sum of a field that every round has."""
 
 _DECLARED = {field.name: field for field in (*FIELDS, *SUMMARY_FIELDS)}
 
@@ -236,17 +242,17 @@ NO_OWN_FIELDS: OwnFields = MappingProxyType({})
 
 
 def is_taken(name: str) -> bool:
-    """Whether a name already stands for a field of every run, or is made from one: no metric may have it."""
+    """Whether a name already belongs to a field of every run or is derived from one, so that no metric may use it."""
     prefixes = (VALIDATION, "best_", "mean_", "median_")
     return name in _DECLARED or name in SUMS or name.startswith(prefixes) or is_to_target(name)
 
 
 def describe(name: str, own: OwnFields = NO_OWN_FIELDS) -> Field:
-    """Return the declaration of a field, or of a name made from one.
+    """Return the declaration of a field or of a derived name.
 
     `best_x`, `mean_x` and `median_x` (over rounds), `x_to_target` and sums such as `bytes` derive from the declared
-    fields, and from `own`, those of a run's own metrics. Any other name gets a neutral declaration: a plain number of
-    which neither way is better.
+    fields and from `own`, the fields of the run's metrics. Any other name gets a neutral declaration: a plain number
+    for which neither direction is better.
     """
     if name in _DECLARED:
         return _DECLARED[name]
@@ -262,33 +268,33 @@ def describe(name: str, own: OwnFields = NO_OWN_FIELDS) -> Field:
         return replace(base, name=name, title=f"best {base.title}")
     if rest and prefix in ("mean", "median"):
         base = describe(rest, own)
-        return replace(base, name=name, title=f"{prefix} {base.title} of a round", total="last")
+        return replace(base, name=name, title=f"{prefix} {base.title} per round", total="last")
     if is_to_target(name) and (base := describe(name.removesuffix(TO_TARGET))).to_target:
         return replace(base, name=name, title=f"{base.title} to target")
     return Field(name=name, title=name.replace("_", " "), role="metric", meaning="")
 
 
 def measured_on(metric: str) -> Literal["validation split", "test set"]:
-    """Which data a metric that runs are judged by is measured on: of the two, only the former may decide anything."""
+    """Return the data that a metric is measured on. Decisions during a run may only use the validation split."""
     return "validation split" if metric.startswith(VALIDATION) else "test set"
 
 
 def is_to_target(name: str) -> bool:
-    """Whether a name stands for a cost to the target, which is absent where the target was not reached."""
+    """Whether a name is a cost to the target, which is absent if the target was not reached."""
     return name.endswith(TO_TARGET)
 
 
 def components(name: str) -> tuple[str, ...]:
-    """Return the recorded names whose values add up to this one: `bytes_to_target` is that of uploads and downloads."""
+    """Return the recorded names whose values add up to this one: for `bytes_to_target`, uploads and downloads."""
     base = name.removesuffix(TO_TARGET)
     return tuple(part + name[len(base) :] for part in SUMS[base]) if base in SUMS else (name,)
 
 
 def fitting(units: Sequence[Unit], largest: float) -> Unit:
-    """Return the largest unit of which the largest value to be shown has at least two, or else the smallest."""
+    """Return the largest unit in which the largest value is at least 2, or else the smallest unit."""
     return next((unit for unit in reversed(units) if largest >= 2 * unit.size), units[0])
 
 
 def titled(title: str, unit: Unit) -> str:
-    """`upload (MB)`, or the title alone where there is no unit."""
+    """Return a title with its unit, such as `upload (MB)`; only the title if the unit has no name."""
     return f"{title} ({unit.name})" if unit.name else title

@@ -1,8 +1,8 @@
-"""The gate: every answer is accepted or rejected alone, by every number that it carries.
+"""The gate: accepts or rejects each answer on its own, after checking every number in it.
 
-A client may be broken or hostile. So nothing of an answer counts before it was compared with what the server knows:
-the names, dtypes and shapes that the algorithm's own work makes, the samples that the client registered, and the work
-that it was asked to do.
+A client may be broken or hostile, so the server uses no part of an answer before checking it against what it knows:
+the names, dtypes and shapes that the algorithm's work produces, the samples that the client registered, and the work
+that was requested.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fedge.core.question import WITH_METRICS, Measure, Sums, is_vector, read_sum
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import ServerSide
 
-_LONGEST_REPORT = 200  # characters of a client's own words
-_MOST_LOSS = torch.finfo(torch.float32).max  # of a sample: so the losses of many clients have a finite sum
+_LONGEST_REPORT = 200  # characters of a problem that a client reports
+_MOST_LOSS = torch.finfo(torch.float32).max  # per sample, so that the sum over many clients is finite
 _COUNTS = ("steps", "batches", "grad_samples")
 _SUMS = {"classes": {"count", "loss", "correct"}, "labels": {"count", "loss", "correct"}, "values": {"count", "loss"}}
 
 
 class Gate:
-    """Checks the answers to one request. Reasons read well after "client 3: "."""
+    """Checks the answers to one request. Reasons are phrased to follow "client 3: "."""
 
     def __init__(self, server: ServerSide, request: Request) -> None:
         self._server, self._down, self._info = server, request.exchange.down, request.info
@@ -39,14 +39,14 @@ class Gate:
         self._forms = {
             name: (value.dtype, value.shape)
             for name, value in self._rehearsed.upload.items()
-            if not name.startswith(f"{RESIDUAL}.")  # which its codec takes out
+            if not name.startswith(f"{RESIDUAL}.")  # the codec removes residuals
         }
         self._most: dict[int, Effort] = {}  # by the size of a client
         self.looks_at_rows = server.limits.on_bad == "reject" or server.limits.max_norm is not None
-        """Whether the uploads of a block are checked one by one, before they count."""
+        """Whether the uploads of a block are checked one by one before they are reduced."""
 
     def problem(self, answer: Answer, upload: Tree) -> str | None:
-        """Return why an answer with this decoded upload is rejected; None if it is accepted."""
+        """Return the reason for rejecting an answer with this decoded upload; None if it is accepted."""
         return (
             self._problem_of_claims(answer)
             or self._problem_of_forms(upload)
@@ -55,7 +55,7 @@ class Gate:
         )
 
     def problems_of_rows(self, answers: Sequence[Answer], rows: Tree) -> list[str | None]:
-        """Return the same for the clients of a block, whose uploads are rows."""
+        """Like `problem`, for the clients of a block, whose uploads are rows."""
         if problem := self._problem_of_forms(rows, leading=1):
             return [problem] * len(answers)
         found = [self._problem_of_claims(answer) for answer in answers]
@@ -67,18 +67,18 @@ class Gate:
         return found
 
     def believable(self, answer: Answer) -> Effort:
-        """Return the effort that an answer claims, as far as it was asked for."""
+        """Return the claimed effort of an answer, limited to the requested work."""
         most = self._most_effort(answer.client)
         counts = {name: min(max(0, getattr(answer.effort, name)), getattr(most, name)) for name in _COUNTS}
         return answer.effort._replace(**counts)
 
     def _problem_of_claims(self, answer: Answer) -> str | None:
-        """Return what is wrong with what a client says of itself: its samples, its effort."""
+        """Return what is wrong with a client's claims about its samples and effort; None if they are plausible."""
         if answer.problem:
             return f"it reports that {answer.problem[:_LONGEST_REPORT]}"
         registered = int(self._server.clients.sizes[answer.client])
         if not 0 < answer.samples <= registered:
-            return f"it claims {answer.samples} samples, expected 1 to the {registered} that it registered"
+            return f"it claims {answer.samples} samples, expected 1 to {registered}, the number it registered"
         most = self._most_effort(answer.client)
         for name in _COUNTS:
             claimed, allowed = getattr(answer.effort, name), getattr(most, name)
@@ -86,13 +86,13 @@ class Gate:
                 return f"it claims {claimed} {name}, expected at most {allowed}"
         loss = answer.effort.loss
         if not answer.effort.batches and not isnan(loss):
-            return f"it claims the loss {loss:g} of no gradient"
+            return f"it claims the loss {loss:g} without a gradient"
         if _MOST_LOSS < abs(loss) < inf:
             return f"it claims the loss {loss:g}, expected at most {_MOST_LOSS:g}"
         return None
 
     def _problem_of_forms(self, upload: Tree, leading: int = 0) -> str | None:
-        """Return where names, dtypes or shapes, after `leading` dimensions, are not those that the work makes."""
+        """Return how names, dtypes or shapes (after `leading` dimensions) differ from what the work produces."""
         if upload.keys() != self._forms.keys():
             return f"its upload has {_names(upload)}, expected {_names(self._forms)}"
         for name, (dtype, shape) in self._forms.items():
@@ -126,19 +126,19 @@ class Gate:
 
 
 def read_evaluation(client: int, data: bytes) -> Sums | str | None:
-    """Return the sums that a client's bytes carry, or why they are rejected; None if it has no such data."""
+    """Return the sums in a client's bytes, or the reason for rejecting them; None if it has no such data."""
     try:
         meta, tree = message.unpack(data, message.EvaluationAnswer)
         sums = read_sums(tree)
     except StreamError as error:
         return f"its answer cannot be read: {error}"
-    return sums if meta.client == client else f"it answers in the name of client {meta.client}"
+    return sums if meta.client == client else f"it claims to be client {meta.client}"
 
 
 def problem_of_sums(
     clients: RegisteredClients, client: int, measure: Measure, sums: Sums, metrics: MetricSet = NO_METRICS
 ) -> str | None:
-    """Return why a client's answer to a question is rejected; None if it is accepted."""
+    """Return the reason for rejecting a client's evaluation answer; None if it is accepted."""
     metrics = metrics if measure in WITH_METRICS else NO_METRICS
     expected = _SUMS[clients.task] | metrics.lengths.keys()
     if sums.keys() != expected:
@@ -152,9 +152,9 @@ def problem_of_sums(
     most = inf if sizes is None else float(sizes[client])
     count, correct = sums["count"], sums.get("correct", 0.0)
     if not (count.is_integer() and 1 <= count <= most):
-        return f"its sums cannot be: {told}; expected a count from 1 to {most:g}"
+        return f"its sums are impossible: {told}; expected a count from 1 to {most:g}"
     if not (0 <= correct <= count and 0 <= sums["loss"] <= count * _MOST_LOSS):
-        return f"its sums cannot be: {told}; expected 0 <= correct <= count and a loss that is not negative"
+        return f"its sums are impossible: {told}; expected 0 <= correct <= count and a loss that is not negative"
     return metrics.problem(sums, count)
 
 

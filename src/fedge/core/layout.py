@@ -1,4 +1,4 @@
-"""A model is a vector: where each of its tensors lies in it."""
+"""A model as a flat vector, and the position of each tensor in it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from torch.nn.parameter import is_lazy
 from fedge.core.errors import ModelError
 
 Tree = dict[str, Tensor]
-"""A few named vectors that belong together; a scalar is a vector of length one."""
+"""A set of named vectors; a scalar is a vector of length one."""
 
 Kind = Literal["params", "stats", "scalar"]
 
 
 class Entry(NamedTuple):
-    """One tensor of the model: its place in the flat vector."""
+    """One tensor of the model and its position in the flat vector."""
 
     name: str
     start: int
@@ -34,18 +34,21 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The trainable tensors of a model in one flat vector, its normalisation statistics in a second one."""
+    """Describes two flat vectors: the trainable tensors of a model, and its normalisation statistics."""
 
     params: tuple[Entry, ...]
     stats: tuple[Entry, ...] = ()
 
     @staticmethod
     def of(module: nn.Module) -> Layout:
-        """The layout of an ordinary module. Frozen parameters and other buffers are constants, not entries."""
+        """Return the layout of a module. Frozen parameters and other buffers are constants, not entries.
+
+        Raises ModelError if a layer is lazy, if BatchNorm has no momentum, or if nothing is trainable.
+        """
         norms = {name: part for name, part in module.named_modules() if isinstance(part, _NormBase)}
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             if is_lazy(tensor):
-                raise ModelError(f"model: {name} has no shape yet, as its layer is lazy; give the layer its input size")
+                raise ModelError(f"model: {name} has no shape yet: its layer is lazy; give the layer its input size")
         for name, norm in norms.items():
             if norm.track_running_stats and norm.momentum is None:
                 raise ModelError(
@@ -76,7 +79,7 @@ class Layout:
 
     @cached_property
     def _shapes(self) -> dict[Kind, list[tuple[str, tuple[int, ...], tuple[int, ...], int]]]:
-        """Of each tensor its name, shape, how far apart neighbours along its axes lie in the vector, and its start."""
+        """Name, shape, strides and start of each tensor, by kind."""
         kinds: tuple[Kind, ...] = ("params", "stats", "scalar")
         return {
             kind: [
@@ -87,15 +90,15 @@ class Layout:
         }
 
     def entries(self, kind: Kind) -> tuple[Entry, ...]:
-        """The entries of a vector of this kind; a scalar has none."""
+        """Return the entries of a vector of this kind; a scalar has none."""
         return {"params": self.params, "stats": self.stats, "scalar": ()}[kind]
 
     def size(self, kind: Kind) -> int:
         return {"params": self.num_params, "stats": self.num_stats, "scalar": 1}[kind]
 
     def views(self, vector: Tensor, kind: Kind = "params") -> dict[str, Tensor]:
-        """The tensors in a vector `[n]`, or in the rows of a block `[C, n]`; no copy."""
-        # One operation each: an engine does this in every step.
+        """Return views of the tensors in a vector `[n]` or in the rows of a block `[C, n]`, without copies."""
+        # One operation per tensor: engines call this in every step.
         if not (shapes := self._shapes[kind]):
             return {}
         rows, (*jumps, one), begin = vector.shape[:-1], vector.stride(), vector.storage_offset()
@@ -105,17 +108,17 @@ class Layout:
         }
 
     def flat(self, tensors: Iterable[Tensor]) -> Tensor:
-        """One vector of tensors given in the layout's order."""
+        """Return the vector of tensors given in layout order."""
         return torch.cat([t.reshape(-1) for t in tensors])
 
     def part(self, keep: Callable[[Entry], bool]) -> Layout:
-        """The layout of those tensors alone, packed together."""
+        """Return the layout of the selected tensors alone, packed together."""
         return Layout(
             *(_pack((e.name, e.shape, e.norm) for e in side if keep(e)) for side in (self.params, self.stats))
         )
 
     def places(self, part: Layout, kind: Kind) -> Iterator[tuple[slice, slice]]:
-        """Where the vector of a part lies in this one: (here, there), neighbouring tensors merged."""
+        """Yield (slice here, slice in the part) for each run of tensors that a part shares with this layout."""
         there = {e.name: e for e in part.entries(kind)}
         pending: tuple[int, int, int] | None = None  # start here, start there, length
         for entry in self.entries(kind):
@@ -132,12 +135,12 @@ class Layout:
             yield _slices(*pending)
 
     def take(self, vector: Tensor, part: Layout, kind: Kind) -> Tensor:
-        """The vector of a part, cut out of one of this layout."""
+        """Return the vector of a part, extracted from a vector of this layout."""
         pieces = [vector[..., here] for here, _ in self.places(part, kind)]
         return torch.cat(pieces, -1) if pieces else vector[..., :0]
 
     def put(self, pieces: Iterable[tuple[Layout, Tensor]], kind: Kind) -> Tensor:
-        """The vector of this layout, put together from those of its parts; a scalar fills its whole part."""
+        """Return a vector of this layout assembled from those of its parts; a scalar fills its whole part."""
         found: list[tuple[int, Tensor]] = []
         empty = torch.empty(0)
         for part, vector in pieces:
@@ -149,17 +152,17 @@ class Layout:
         if not found:
             return empty
         found.sort(key=lambda place: place[0])
-        rows = np.broadcast_shapes(*(tuple(piece.shape[:-1]) for _, piece in found))  # torch's own loads sympy
+        rows = np.broadcast_shapes(*(tuple(piece.shape[:-1]) for _, piece in found))  # torch's equivalent loads sympy
         return torch.cat([piece.expand(*rows, piece.shape[-1]) for _, piece in found], -1)
 
 
 def nest(prefix: str, tree: Tree) -> Tree:
-    """A tree inside another one: its names get a prefix."""
+    """Return a tree with a prefix added to its names, to be stored inside another tree."""
     return {f"{prefix}.{name}": value for name, value in tree.items()}
 
 
 def pick(prefix: str, tree: Tree) -> Tree:
-    """The tree that `nest` put there."""
+    """Return the tree that `nest` stored under a prefix."""
     return {name[len(prefix) + 1 :]: value for name, value in tree.items() if name.startswith(f"{prefix}.")}
 
 

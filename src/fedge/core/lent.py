@@ -1,6 +1,7 @@
-"""Objects that a Python program lends to its runs: modules, functions and arrays, which no file can name.
+"""Objects that a Python program lends to its runs: modules, functions and arrays that a file cannot name.
 
-A configuration has their digest. While a block lends them, whatever the configuration builds finds them by it.
+A configuration refers to them by digest. Inside a `lending` block, code that builds from the configuration can borrow
+them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from contextvars import ContextVar
 from typing import Any
 
 PYTHON = "python"
-"""The name of such a part in a configuration."""
+"""The name of a lent part in a configuration."""
 
 _lent: ContextVar[Mapping[str, Any] | None] = ContextVar("_lent", default=None)
 
 
 @contextmanager
 def lending(objects: Mapping[str, Any]) -> Iterator[None]:
-    """Lend objects, by their digests, to whatever is built in this block."""
+    """Lend objects, by digest, to all code that runs in this block."""
     token = _lent.set({**(_lent.get() or {}), **objects})
     try:
         yield
@@ -27,13 +28,13 @@ def lending(objects: Mapping[str, Any]) -> Iterator[None]:
 
 
 def borrow(digest: str) -> Any:
-    """Return the object that is lent with this digest; None if there is none."""
+    """Return the object lent under this digest; None if there is none."""
     return (_lent.get() or {}).get(digest)
 
 
 def explain_missing(part: str, type: str) -> str:
-    """Say why something that only a Python program has cannot be built here, and what to do."""
+    """Return the error message for a part that only another Python program can provide."""
     return (
-        f"{part}: {type!r} was given from Python, and only the program that started the run has it; "
-        "continue the run there with Experiment.run(resume=True)"
+        f"{part}: {type!r} was defined in Python, and only the program that started the run has it; "
+        "resume the run from that program with Experiment.run(resume=True)"
     )

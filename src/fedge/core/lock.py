@@ -1,7 +1,7 @@
-"""One process at a time writes a run.
+"""A lock that lets one process at a time write a run.
 
-The lock is a `flock`, which the system drops when its process ends, however it ends. The file's content only
-names the holder, for people and for readers: its process id and, since those are used again, when it started.
+The lock is a `flock`, which the system releases when its process ends for any reason. The file's content only names
+the holder, for people and readers: its process id and, because ids are reused, its start time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedge.core.errors import RunError
 
 
 class Lock:
-    """Held from construction to `release`."""
+    """An exclusive lock, held from construction to `release`; raises RunError if another process holds it."""
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -26,11 +26,11 @@ class Lock:
             os.write(self._file, f"{pid} {_start(pid)}\n".encode())
         except BlockingIOError:
             self._close()
-            raise RunError(f"{path.parent} is in use by {_name(path)}; wait until that has ended, or end it") from None
+            raise RunError(f"{path.parent} is in use by {_name(path)}; wait until it ends, or stop it") from None
         except OSError:
             self._close()
             raise
-        # A forked worker shares the lock, and would hold it on after this process was killed.
+        # A forked worker shares the lock and would keep holding it after this process was killed.
         this = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _close_shared(this))
 
@@ -46,7 +46,7 @@ class Lock:
 
 
 def holder(path: Path) -> int | None:
-    """The process that the lock file names, if it lives. Takes no lock, so it disturbs nobody."""
+    """Return the id of the process that holds the lock; None if it has ended. Only reads the file, takes no lock."""
     pid, start = _read(path)
     return pid if pid is not None and _lives(pid) and _start(pid) == start else None
 
@@ -80,7 +80,7 @@ def _lives(pid: int) -> bool:
 
 
 def _start(pid: int) -> str:
-    """When a process started, in ticks since boot; empty if it has ended, or if the system does not tell."""
+    """Return a process's start time in ticks since boot; empty if it has ended or the system does not report it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""What processes ask of the machine they run on."""
+"""Properties of the machine: processors, and processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ _SHARE = "FEDGE_CORES"
 
 
 def num_processors() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def take_share(num_processes: int) -> None:
-    """Leave to this process, and to those that it starts, its share of the processors."""
+    """Limit this process, and those that it starts, to an equal share of the processors."""
     os.environ[_SHARE] = str(max(1, num_processors() // num_processes))
 
 
 def num_shared() -> int:
-    """The share of the processors that this process was given; all, if none was."""
+    """Return the number of processors in this process's share; all of them if no share was set."""
     given = os.environ.get(_SHARE, "")
     return max(1, int(given)) if given.isdigit() else num_processors()
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the system end this process with its parent, where it can.
+    """Have the system kill this process when its parent ends, where that is supported.
 
-    To the system the parent is the thread that forked: if that ends, so does this process.
+    To the system, the parent is the thread that forked: if that thread ends, so does this process.
     """
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:  # it was too late
+    if os.getppid() != parent:  # the parent had already ended
         os._exit(1)

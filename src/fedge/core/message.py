@@ -1,14 +1,14 @@
-"""What travels: a typed header and one flat little-endian buffer, with a checksum. No pickle, no code.
+"""The message format: a typed header and one flat little-endian buffer, with a checksum. No pickle, no code.
 
 offset  bytes  what
 0       4      b"FDG2": magic and format version
 4       4      u32: length h of the header
 8       h      msgpack: [meta, [[name, dtype, shape, start], ...]]
-8+h     p      zeros, up to the next multiple of 64: the buffer begins at 8+h+p
-8+h+p   n      the entries' values, each `start` bytes after the buffer's beginning; zeros between them
-8+h+p+n 4      u32: CRC32 of all before it
+8+h     p      zeros up to the next multiple of 64; the buffer begins at 8+h+p
+8+h+p   n      the entries' values, each `start` bytes after the beginning of the buffer, zeros between them
+8+h+p+n 4      u32: CRC32 of everything before it
 
-A reader accepts only the entries' places that a writer chooses: the next multiple of 64 after the entry before.
+Each entry starts at the next multiple of 64 after the previous one; readers reject any other position.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ DTYPES = ("float16", "float32", "float64", "uint8", "int32", "int64")
 _WORD = struct.Struct("<I")
 _PREFIX_BYTES = 8  # magic and header length
 _CHECKSUM_BYTES = 4
-_QUOTED = 200  # characters of a foreign text that an error repeats
+_QUOTED = 200  # characters of untrusted text that an error may quote
 
 Buffer = bytes | bytearray | memoryview
 M = TypeVar("M", bound=Struct)
 
 
 class WorkRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="request"):
-    """What a server asks of every client of a cohort: the same for all, so that it can be broadcast."""
+    """A server's request to a cohort: identical for every client, so that it can be broadcast."""
 
     work: str
     round: int
@@ -62,7 +62,7 @@ class WorkRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="request"
 
 
 class WorkAnswer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="answer"):
-    """What a client tells beside its upload."""
+    """The metadata that accompanies a client's upload."""
 
     client: int
     samples: int
@@ -70,11 +70,11 @@ class WorkAnswer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     batches: int
     grad_samples: int
     loss: float
-    problem: str = ""  # why there is no proper upload; empty: there is one
+    problem: str = ""  # why there is no valid upload; empty: there is one
 
 
 class EvaluationRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="question"):
-    """What clients are asked to measure, and in which round."""
+    """A request to evaluate a model: what to measure, and in which round."""
 
     measure: Measure
     work: str | None
@@ -88,13 +88,13 @@ class EvaluationRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="qu
 
 
 class EvaluationAnswer(Struct, frozen=True, forbid_unknown_fields=True, tag="sums"):
-    """Who answers; the entries of the message are the sums."""
+    """The metadata of an evaluation answer; the entries of the message are the sums."""
 
     client: int
 
 
 class NoMeta(Struct, frozen=True, forbid_unknown_fields=True):
-    """The meta of a message that is nothing but a tree."""
+    """The metadata of a message that only carries a tree."""
 
 
 class _Header(Struct, array_like=True, forbid_unknown_fields=True):
@@ -103,7 +103,7 @@ class _Header(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class _Opened(NamedTuple):
-    """What the bytes before the buffer tell."""
+    """The contents of the bytes before the buffer."""
 
     meta: Any
     placements: Placements
@@ -111,12 +111,12 @@ class _Opened(NamedTuple):
 
 
 def pack(meta: Struct, tree: Tree) -> bytes:
-    """Return the message of a meta and a tree."""
+    """Return metadata and a tree as one message."""
     return b"".join(chunks(meta, tree))
 
 
 def chunks(meta: Struct, tree: Tree) -> Iterator[bytes | memoryview]:
-    """Yield the same bytes in pieces of at most 1 MiB: views of the tensors, which must not change meanwhile."""
+    """Yield the bytes of `pack` in pieces of at most 1 MiB: views of the tensors, which must not change meanwhile."""
     placements = _place(tree)
     checksum = 0
     for piece in chain([_head(meta, placements)], _body(tree, placements)):
@@ -126,9 +126,9 @@ def chunks(meta: Struct, tree: Tree) -> Iterator[bytes | memoryview]:
 
 
 class Outgoing:
-    """A message that is sent several times: its length and checksum are known, and its bytes are views of the tensors.
+    """A message to be sent several times, with known length and checksum; its bytes are views of the tensors.
 
-    The tensors must not change as long as it is used.
+    The tensors must not change while it is in use.
     """
 
     def __init__(self, meta: Struct, tree: Tree) -> None:
@@ -141,19 +141,19 @@ class Outgoing:
         self.num_bytes += _CHECKSUM_BYTES
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
-        """Yield its bytes in pieces of at most 1 MiB."""
+        """Yield the bytes in pieces of at most 1 MiB."""
         yield self._head
         yield from _body(self._tree, self._placements)
         yield _WORD.pack(self.checksum)
 
 
 def size(meta: Struct, tree: Tree) -> int:
-    """Return the length of the message without making it; the tree may be on the meta device."""
+    """Return the length in bytes of a message without building it; the tree may be on the meta device."""
     return sizes([meta], tree)[0]
 
 
 def sizes(metas: Sequence[Struct], tree: Tree) -> list[int]:
-    """Like `size`, for several metas beside trees of the same names, dtypes and shapes."""
+    """Like `size`, for several messages whose trees have the same names, dtypes and shapes."""
     encode, placements = msgspec.msgpack.encode, _place(tree)
     before = _PREFIX_BYTES + len(encode(_Header(Raw(), placements)))
     after = end_of(placements) + _CHECKSUM_BYTES
@@ -161,10 +161,10 @@ def sizes(metas: Sequence[Struct], tree: Tree) -> list[int]:
 
 
 def unpack(message: Buffer, kind: type[M] | tuple[type[M], ...]) -> tuple[M, Tree]:
-    """Return the meta, of this kind or one of these tagged kinds, and the tree.
+    """Return the metadata, of this type or one of these tagged types, and the tree.
 
-    The tensors are views of the message if its memory can be written to and its buffer lies at a multiple of 64,
-    else of a copy that does. Raises StreamError for anything that `pack` does not write.
+    The tensors are views of the message if its memory is writeable and its buffer is aligned to 64 bytes, otherwise
+    views of an aligned copy. Raises StreamError for anything that `pack` does not write.
     """
     data = memoryview(message)
     start = _head_bytes(data)
@@ -182,9 +182,9 @@ def unpack(message: Buffer, kind: type[M] | tuple[type[M], ...]) -> tuple[M, Tre
 
 
 class Reader(Generic[M]):
-    """Takes the bytes of one message in pieces of any size, as they arrive, into one buffer aligned to 64 bytes.
+    """Reads one message from pieces of any size, as they arrive, into a buffer aligned to 64 bytes.
 
-    The header gives the buffer's size. A message of more than `max_bytes` is refused before the buffer is allocated.
+    The header states the buffer's size. Messages of more than `max_bytes` are rejected before the buffer is allocated.
     """
 
     def __init__(self, kind: type[M] | tuple[type[M], ...], max_bytes: int = MAX_BYTES) -> None:
@@ -196,7 +196,7 @@ class Reader(Generic[M]):
         self._checksum = 0
 
     def feed(self, piece: Buffer) -> None:
-        """Take the next bytes; raises StreamError as soon as they cannot be those of a valid message."""
+        """Add the next bytes; raises StreamError as soon as the message cannot be valid."""
         rest = memoryview(piece)
         if self._opened is None:
             rest = _move(rest, self._head, _PREFIX_BYTES)
@@ -219,11 +219,11 @@ class Reader(Generic[M]):
 
     @property
     def checksum(self) -> int:
-        """CRC32 of what has come so far, without the checksum at the message's end."""
+        """CRC32 of the bytes received so far, excluding the checksum at the end of the message."""
         return self._checksum
 
     def finish(self) -> tuple[M, Tree]:
-        """Return the meta and the tree; raises StreamError if the message is not complete and intact."""
+        """Return the metadata and the tree; raises StreamError if the message is incomplete or corrupt."""
         if self._opened is None or len(self._tail) < _CHECKSUM_BYTES:
             found = len(self._head) + self._num_filled + len(self._tail)
             raise StreamError(f"message is cut short: it ends after {found} bytes")
@@ -233,15 +233,15 @@ class Reader(Generic[M]):
 def _place(tree: Tree) -> Placements:
     placements = arrange(tree)
     if flaw := _flaw(placements):
-        raise ModelError(f"the vectors cannot travel in a message: {flaw}")
+        raise ModelError(f"the vectors cannot be sent in a message: {flaw}")
     return placements
 
 
 def _head(meta: Struct, placements: Placements) -> bytes:
-    """All before the buffer."""
+    """Return all bytes before the buffer."""
     header = msgspec.msgpack.encode(_Header(Raw(msgspec.msgpack.encode(meta)), placements))
     if len(header) > MAX_HEADER_BYTES:
-        raise ModelError(f"a message's header has at most {MAX_HEADER_BYTES} bytes, got {len(header)}")
+        raise ModelError(f"message header: expected at most {MAX_HEADER_BYTES} bytes, got {len(header)}")
     head = MAGIC + _WORD.pack(len(header)) + header
     return head.ljust(aligned(len(head)), b"\0")
 
@@ -256,7 +256,7 @@ def _body(tree: Tree, placements: Placements) -> Iterator[bytes | memoryview]:
 
 
 def _head_bytes(data: Buffer) -> int:
-    """Return where the buffer of a message begins that starts like this."""
+    """Return the offset of a message's buffer from the first bytes of the message."""
     if len(data) < _PREFIX_BYTES or bytes(data[:4]) != MAGIC:
         raise StreamError(f"not a message: expected it to start with {MAGIC!r}, got {bytes(data[:4])!r}")
     (num_bytes,) = _WORD.unpack(data[4:_PREFIX_BYTES])
@@ -266,13 +266,13 @@ def _head_bytes(data: Buffer) -> int:
 
 
 def _open(head: Buffer, kind: type[Struct] | tuple[type[Struct], ...], max_bytes: int) -> _Opened:
-    """Read and check all before the buffer."""
+    """Decode and check all bytes before the buffer."""
     stop = _PREFIX_BYTES + _WORD.unpack(head[4:_PREFIX_BYTES])[0]
-    kinds: Any = Union[kind] if isinstance(kind, tuple) else kind  # noqa: UP007 - the parts are known only here
+    kinds: Any = Union[kind] if isinstance(kind, tuple) else kind  # noqa: UP007 - members are known only at runtime
     try:
         header = msgspec.msgpack.decode(head[_PREFIX_BYTES:stop], type=_Header)
         meta = msgspec.msgpack.decode(header.meta, type=kinds)
-    except (ValueError, RecursionError) as error:  # msgspec's own errors and UnicodeDecodeError are ValueErrors
+    except (ValueError, RecursionError) as error:  # msgspec's errors and UnicodeDecodeError are ValueErrors
         raise StreamError(f"message header: {str(error)[:_QUOTED]}") from None
     if flaw := _flaw(header.entries):
         raise StreamError(f"message {flaw}")
@@ -285,23 +285,23 @@ def _open(head: Buffer, kind: type[Struct] | tuple[type[Struct], ...], max_bytes
 
 
 def _flaw(placements: Placements) -> str | None:
-    """Say which limit of the format the entries break."""
+    """Return which limit of the format the entries violate; None if they are valid."""
     if len(placements) > MAX_ENTRIES:
         return f"entries: expected at most {MAX_ENTRIES}, got {len(placements)}"
     if len({place.name for place in placements}) < len(placements):
-        return "entries: expected different names, got one of them twice"
+        return "entries: expected distinct names, got a duplicate"
     end = 0
     for place in placements:
         name = f"entry {place.name[:MAX_NAME_BYTES]!r}"
         if (length := len(place.name.encode())) > MAX_NAME_BYTES:
             return f"{name}: expected a name of at most {MAX_NAME_BYTES} bytes, got {length}"
         if place.dtype not in DTYPES:
-            return f"{name}: expected a dtype of {', '.join(DTYPES)}; got {place.dtype[:_QUOTED]}"
+            return f"{name}: expected one of the dtypes {', '.join(DTYPES)}; got {place.dtype[:_QUOTED]}"
         if len(place.shape) > MAX_DIMENSIONS:
             return f"{name}: expected at most {MAX_DIMENSIONS} dimensions, got {len(place.shape)}"
-        # Strides of an empty tensor must not overflow either, so a zero counts as a one.
+        # The strides of an empty tensor must not overflow either, so a zero counts as one.
         if min(place.shape, default=0) < 0 or prod(max(n, 1) for n in place.shape) * place.kind.itemsize > MAX_BYTES:
-            return f"{name}: the shape {list(place.shape)} is not valid, or it has more than {MAX_BYTES} bytes"
+            return f"{name}: the shape {list(place.shape)} is invalid or takes more than {MAX_BYTES} bytes"
         if place.start != aligned(end):
             return f"{name}: expected it to start at {aligned(end)}, got {place.start}"
         end = place.stop
@@ -312,18 +312,18 @@ def _allocate(num_bytes: int) -> Tensor:
     try:
         return allocate(num_bytes)
     except MemoryError:
-        raise StreamError(f"message: there is no memory for {num_bytes} bytes") from None
+        raise StreamError(f"message: not enough memory for {num_bytes} bytes") from None
 
 
 def _move(source: memoryview, target: bytearray, length: int) -> memoryview:
-    """Fill `target` up to a length; return what is left of the source."""
+    """Move bytes from `source` until `target` has this length; return the rest of the source."""
     count = max(0, length - len(target))
     target += source[:count]
     return source[count:]
 
 
 def _receive(source: memoryview, target: memoryview, checksum: int) -> int:
-    """Copy bytes and continue their checksum, in pieces that are still in the cache when they are copied."""
+    """Copy bytes and update their checksum, in pieces small enough to stay in the cache."""
     for start in range(0, len(source), PIECE_BYTES):
         piece = source[start : start + PIECE_BYTES]
         checksum = zlib.crc32(piece, checksum)
@@ -332,7 +332,7 @@ def _receive(source: memoryview, target: memoryview, checksum: int) -> int:
 
 
 def _close(opened: _Opened, memory: Tensor, checksum: int, expected: Buffer) -> Tree:
-    """Return the tree in a buffer whose bytes have this checksum."""
+    """Return the tree in a buffer; raises StreamError if the checksum does not match."""
     if checksum != _WORD.unpack(expected)[0]:
         raise StreamError(f"message of {opened.num_bytes} bytes is corrupt: its checksum does not match")
     end = 0

@@ -1,6 +1,6 @@
-"""A metric: what is counted of a model's outputs as sums that add up over samples, and one number made of the sums.
+"""Metrics: sums over a model's outputs that add up over samples, and one number computed from the sums.
 
-Since the sums add up, a server can ask its clients for them: the mean of clients' F1 or AUC would be another number.
+Because the sums add up, a server can ask clients for them. Averaging the clients' F1 or AUC would give another number.
 """
 
 from __future__ import annotations
@@ -22,55 +22,55 @@ from fedge.core.schema import Options, tag
 Better = Literal["higher", "lower"]
 
 WHERE = "evaluate.metrics"
-_MOST = torch.finfo(torch.float32).max  # that one sample may add: so the sums of many clients are finite
-_SLACK = 1e-9  # of rounding, relative
+_MOST = torch.finfo(torch.float32).max  # limit per sample, so that the sums of many clients are finite
+_SLACK = 1e-9  # relative tolerance for rounding
 
 
 class Metric(Options):
-    """`count` gives the sums over some samples, `value` the number that all sums together stand for."""
+    """Base class of metrics: `count` returns the sums over some samples, `value` the metric computed from all sums."""
 
     part = Part("metric", "fedge.metrics", "fedge.metrics")
 
     better: ClassVar[Better] = "higher"
-    low: ClassVar[float] = -inf  # the least that it can be
+    low: ClassVar[float] = -inf  # lower bound of the value
     high: ClassVar[float] = inf
     percent: ClassVar[bool] = False  # shown as a percentage
     tasks: ClassVar[tuple[Task, ...]] = ("classes", "labels", "values")
     per_sample: ClassVar[tuple[float, float]] = (-inf, inf)
-    """The least and the most that one sample adds to any number of the sums; a client that claims more is rejected."""
+    """The minimum and maximum that one sample adds to any entry of the sums; claims beyond them are rejected."""
 
     @property
     def recorded_as(self) -> str:
-        """The name of the recorded field: the metric's name, without the file that it is in, in snake case."""
+        """The name of the recorded field: the metric's name in snake case, without its file."""
         return snake_case((tag(type(self)) or type(self).__name__).rpartition(":")[2])
 
     def declare(self, name: str) -> MetricDeclaration:
-        """Return what readers of a run have to know of it, where it is recorded under this name."""
+        """Return the declaration that readers of a run need, under the recorded name."""
         low, high = (end if isfinite(end) else None for end in (self.low, self.high))
         return MetricDeclaration(name, self.better, low, high, self.percent)
 
     def check(self, task: Task, num_outputs: int) -> None:
-        """Raise a ConfigError if there is no such metric of these outputs."""
+        """Raise ConfigError if the metric is not defined for these outputs."""
         if task not in self.tasks:
             raise ConfigError(
-                f"{WHERE}: {self.recorded_as} is a metric of {' or '.join(self.tasks)}, but the data has {task} to "
-                "predict; choose another metric"
+                f"{WHERE}: {self.recorded_as} is a metric for {' or '.join(self.tasks)}, but the task of the data is "
+                f"{task}; choose another metric"
             )
 
     def count(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return named float64 vectors that add up over samples, always of the same lengths.
 
-        Outputs are `[n, num_outputs]` as the model gives them, such as logits. Targets are `[n]` of integers for
-        classes, and `[n, num_outputs]` for labels (0 or 1) and values.
+        Outputs are the raw outputs of the model, such as logits, of shape `[n, num_outputs]`. Targets are integers
+        `[n]` for classes, and `[n, num_outputs]` for labels (0 or 1) and values.
         """
-        raise TypeError(f"{type(self).__name__} does not say what it counts")
+        raise TypeError(f"{type(self).__name__} must define count")
 
     def value(self, sums: Mapping[str, Tensor]) -> float:
-        """Return the metric for these sums; NaN where it is not defined, which is then not recorded."""
-        raise TypeError(f"{type(self).__name__} does not say its value")
+        """Return the metric for these sums; NaN if it is undefined, in which case it is not recorded."""
+        raise TypeError(f"{type(self).__name__} must define value")
 
     def contains(self, value: float) -> bool:
-        """Whether a value lies in the declared range, but for rounding; NaN does not."""
+        """Whether a value lies in the declared range, up to rounding; NaN does not."""
         return is_within(value, self.low, self.high)
 
     @property
@@ -80,7 +80,7 @@ class Metric(Options):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The least and the most that one sample adds, both finite."""
+        """Finite minimum and maximum that one sample may add."""
         return max(self.per_sample[0], -_MOST), min(self.per_sample[1], _MOST)
 
 
@@ -90,6 +90,6 @@ def snake_case(name: str) -> str:
 
 
 def is_within(value: float, low: float, high: float) -> bool:
-    """Whether a value lies in a range, but for rounding."""
+    """Whether a value lies in a range, up to rounding."""
     slack = _SLACK * max(1.0, abs(value))
     return low - slack <= value <= high + slack

@@ -1,4 +1,4 @@
-"""The fields of a run's own metrics, as its config.json declares them."""
+"""The fields of a run's metrics, as declared in its config.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedge.core.fields import NUMBER, PERCENT, VALIDATION, Field
 
 
 class MetricDeclaration(Struct, frozen=True):
-    """A metric of a run's own as its config.json has it: plain values, so that readers need not run a user's file."""
+    """A metric as stored in config.json: plain values, so that readers need not import a user's file."""
 
     name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", max_length=64)]
     better: Literal["higher", "lower"]
@@ -23,7 +23,7 @@ class MetricDeclaration(Struct, frozen=True):
 
 
 def declared_fields(declarations: Iterable[MetricDeclaration]) -> dict[str, Field]:
-    """Return the fields of a run's own metrics: each on the test set, and on the validation split."""
+    """Return the fields of a run's metrics: two for each, on the test set and on the validation split."""
     found = {}
     for declared in declarations:
         field = Field(

@@ -1,4 +1,4 @@
-"""The metrics of one run: their sums in an evaluation, what a client may claim of them, and their values."""
+"""The metrics of one run: their sums in an evaluation, checks of the sums that clients send, and their values."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _NOTHING: Mapping[str, Metric] = MappingProxyType({})
 
 
 class _Tried(NamedTuple):
-    """A metric, and how long its vectors are."""
+    """A metric and the lengths of its vectors."""
 
     metric: Metric
     lengths: Mapping[str, int]
 
 
 class MetricSet:
-    """Metrics that were tried out. In the sums of an evaluation, their vectors are called `metric.vector`."""
+    """Metrics that passed their trial. In the sums of an evaluation, their vectors are named `metric.vector`."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class MetricSet:
         num_outputs: int = 2,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Try all, by the names that they are recorded under, for outputs of this number and kind.
+        """Try all metrics, given by recorded name, on random outputs of this number and task.
 
-        A ConfigError names a metric that cannot be used.
+        Raises ConfigError, which names the metric, if one cannot be used.
         """
         self._tried: dict[str, _Tried] = {}
         for name, metric in metrics.items():
@@ -52,12 +52,12 @@ class MetricSet:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """How long each vector in the sums is, by name."""
+        """Length of each vector in the sums, by name."""
         return {f"{name}.{key}": n for name, (_, lengths) in self._tried.items() for key, n in lengths.items()}
 
     @property
     def declarations(self) -> tuple[MetricDeclaration, ...]:
-        """What readers of the run have to know of each metric."""
+        """The declaration of each metric, for readers of the run."""
         return tuple(metric.declare(name) for name, (metric, _) in self._tried.items())
 
     @property
@@ -66,7 +66,7 @@ class MetricSet:
         return declared_fields(self.declarations)
 
     def count(self, outputs: Tensor, targets: Tensor) -> Tree:
-        """Return the sums of all metrics over some samples; a TrainingError if a metric fails."""
+        """Return the sums of all metrics over some samples; raises TrainingError if a metric fails."""
         found: Tree = {}
         for name, (metric, lengths) in self._tried.items():
             vectors = guarded(name, lambda metric=metric: metric.count(outputs, targets))  # type: ignore[misc]
@@ -76,11 +76,14 @@ class MetricSet:
         return found
 
     def undefined(self) -> Tree:
-        """Return the sums of outputs that are not finite: nothing can be counted of them."""
+        """Return the sums for outputs that are not finite, which cannot be counted."""
         return {name: torch.full((length,), nan, dtype=torch.float64) for name, length in self.lengths.items()}
 
     def values(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Return the metrics that are defined for these sums; a TrainingError if one fails or leaves its range."""
+        """Return the values of metrics that are defined for these sums.
+
+        Raises TrainingError if a metric fails or leaves its range.
+        """
         found = {}
         for name, (metric, _) in self._tried.items():
             value = self._value(name, sums)
@@ -91,7 +94,7 @@ class MetricSet:
         return found
 
     def problem(self, sums: Mapping[str, Tensor], count: float) -> str | None:
-        """Return why the vectors that a client sent of `count` samples are rejected; None if they are accepted."""
+        """Return the reason for rejecting a client's vectors over `count` samples; None if they are accepted."""
         return next((found for name in self._tried if (found := self._problem(name, sums, count))), None)
 
     def _problem(self, name: str, sums: Mapping[str, Tensor], count: float) -> str | None:
@@ -105,13 +108,13 @@ class MetricSet:
                 return f"{said} is not finite"
             least, most = float(vector.min()), float(vector.max())
             if not (is_within(least, low, high) and is_within(most, low, high)):
-                return f"{said} cannot be: it has numbers from {least:g} to {most:g}, expected {low:g} to {high:g}"
+                return f"{said} is impossible: it has numbers from {least:g} to {most:g}, expected {low:g} to {high:g}"
         try:
             value = self._value(name, sums)
         except TrainingError as error:
             return f"its sums cannot be used: {error}"
         if abs(value) == inf or (isfinite(value) and not metric.contains(value)):
-            return f"its sums cannot be: {name} of them is {value:g}, expected {metric.range}"
+            return f"its sums are impossible: they give {name} = {value:g}, expected {metric.range}"
         return None
 
     def _value(self, name: str, sums: Mapping[str, Tensor]) -> float:
@@ -124,4 +127,4 @@ class MetricSet:
 
 
 NO_METRICS = MetricSet()
-"""Those of a run without `evaluate.metrics`."""
+"""The metrics of a run without `evaluate.metrics`."""

@@ -1,4 +1,4 @@
-"""Metrics are tried out on random outputs before a run starts: whole must equal part plus part."""
+"""A trial of each metric on random outputs before a run starts: its sums must add up over samples."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fedge.core.registered import Task
 from fedge.core.schema import show
 
 MAX_NUMBERS = 1 << 20
-"""In the sums of one metric: 8 MB from each client that is asked."""
+"""Maximum size of the sums of one metric: 8 MB from each client asked."""
 MAX_VECTORS = 32
 NUM_SAMPLES = 24
-_SLACK = 1e-9  # of rounding, relative
+_SLACK = 1e-9  # relative tolerance for rounding
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 T = TypeVar("T")
 
 
 def try_out(name: str, metric: Metric, task: Task, num_outputs: int, dtype: torch.dtype) -> dict[str, int]:
-    """Return the lengths of a metric's vectors; a ConfigError that names the metric if it cannot be used."""
+    """Return the lengths of a metric's vectors; raises ConfigError, which names the metric, if it cannot be used."""
     _check_declaration(name, metric)
     outputs, targets = _probe(task, num_outputs, dtype)
 
@@ -37,7 +37,7 @@ def try_out(name: str, metric: Metric, task: Task, num_outputs: int, dtype: torc
         if problem := problem_of_forms(found):
             raise ConfigError(f"{WHERE}: {name}: {problem}")
         if not (torch.equal(given[0], outputs[part]) and torch.equal(given[1], targets[part])):
-            raise ConfigError(f"{WHERE}: {name}: count changes what it is given; work on a copy")
+            raise ConfigError(f"{WHERE}: {name}: count modifies its arguments; work on a copy")
         return found
 
     try:
@@ -50,43 +50,43 @@ def try_out(name: str, metric: Metric, task: Task, num_outputs: int, dtype: torc
         shapes = f"{list(outputs.shape)} and targets {list(targets.shape)}"
         raise ConfigError(f"{error}; it was tried on random outputs {shapes}") from error
     if isinstance(value, bool) or not isinstance(value, int | float) or not metric.contains(value):
-        raise ConfigError(f"{WHERE}: {name}: value gives {show(value)} for random outputs, expected {metric.range}")
+        raise ConfigError(f"{WHERE}: {name}: value returns {show(value)} for random outputs, expected {metric.range}")
     return {key: len(vector) for key, vector in whole.items()}
 
 
 def guarded(name: str, work: Callable[[], T]) -> T:
-    """Do what a user may have written; a TrainingError that names the metric if it fails."""
+    """Call code that a user may have written; raises TrainingError, which names the metric, if it fails."""
     try:
         return work()
     except FedgeError:
         raise
-    except Exception as error:  # whatever a user's own code may raise
+    except Exception as error:  # a user's code may raise anything
         raise TrainingError(f"{WHERE}: {name} failed: {type(error).__name__}: {error}") from error
 
 
 def problem_of_forms(vectors: object, lengths: Mapping[str, int] | None = None) -> str | None:
-    """Return what is wrong with what `count` returned: no named vectors, or not of these lengths."""
+    """Return what is wrong with a result of `count`: not named vectors, or not of these lengths; None if valid."""
     if not isinstance(vectors, Mapping) or not vectors:
         return f"count must return a dictionary of named vectors, got {show(vectors)}"
     for name, vector in vectors.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            return f"a vector's name must be a word of letters, digits and _, got {show(name)}"
+            return f"a vector's name must consist of letters, digits and _, got {show(name)}"
         if not isinstance(vector, Tensor) or vector.dtype != torch.float64 or vector.dim() != 1 or not len(vector):
             got = f"{vector.dtype} of shape {list(vector.shape)}" if isinstance(vector, Tensor) else show(vector)
-            return f"count must return vectors, tensors of float64 with one dimension; {name!r} is {got}"
+            return f"count must return one-dimensional tensors of float64; {name!r} is {got}"
     found = {name: len(vector) for name, vector in vectors.items()}
     if lengths is not None and found != lengths:
         return f"count must return the same names and lengths for any samples; got {found}, expected {dict(lengths)}"
     if len(found) > MAX_VECTORS or sum(found.values()) > MAX_NUMBERS:
         return (
-            f"expected at most {MAX_VECTORS} vectors of {MAX_NUMBERS:,} numbers in all, got {len(found)} of "
-            f"{sum(found.values()):,}"
+            f"expected at most {MAX_VECTORS} vectors with {MAX_NUMBERS:,} numbers in total, got {len(found)} vectors "
+            f"with {sum(found.values()):,}"
         )
     return None
 
 
 def _check_declaration(name: str, metric: Metric) -> None:
-    """Refuse a metric whose declaration readers could not use."""
+    """Raise ConfigError if the metric's declaration is not usable."""
     problem = None
     if metric.better not in ("higher", "lower"):
         problem = f"better must be 'higher' or 'lower', got {show(metric.better)}"
@@ -116,7 +116,7 @@ def _check_parts(name: str, whole: Mapping[str, Tensor], parts: Sequence[Mapping
 
 
 def _check_limits(name: str, metric: Metric, whole: Mapping[str, Tensor]) -> None:
-    """A metric that breaks its own limits would have every honest client rejected."""
+    """Raise ConfigError if a metric violates its own limits: every honest client would be rejected."""
     low, high = (NUM_SAMPLES * limit for limit in metric.limits)
     for key, vector in whole.items():
         least, most = float(vector.min()), float(vector.max())
@@ -128,7 +128,7 @@ def _check_limits(name: str, metric: Metric, whole: Mapping[str, Tensor]) -> Non
 
 
 def _probe(task: Task, num_outputs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return random outputs and targets, the same each time."""
+    """Return random outputs and targets, the same on every call."""
     rng, shape = generator(0, "metrics"), (NUM_SAMPLES, num_outputs)
     outputs = torch.from_numpy(rng.standard_normal(shape)).to(dtype)
     if task == "classes":

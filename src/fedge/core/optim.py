@@ -1,7 +1,7 @@
-"""Optimisers as functions of vectors.
+"""Optimisers as pure functions on vectors.
 
-With statistics s that stay fixed, the update of a gradient is linear in it: U(g, s) = a(s) + b(s)*g. So the step
-y -= eta*U(g, s) can be fused, and the mean gradient of several steps can be found from where they led.
+With fixed statistics s, the update is linear in the gradient: U(g, s) = a(s) + b(s)*g. Therefore the step
+y -= eta*U(g, s) can be fused, and the mean gradient of several steps can be recovered from their total update.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ ServerName = Literal["sgdm", "rmsprop", "adam", "adagrad", "yogi"]
 
 
 class Optimiser(NamedTuple):
-    """Statistics s of gradients and the direction that they give, to be scaled by the rate."""
+    """Gradient statistics s and the update direction computed from them, to be scaled by the rate."""
 
-    init: Callable[[Tensor], Tree]  # s for a vector like this one
+    init: Callable[[Tensor], Tree]  # initial s for a vector of this shape
     linear: Callable[[Tree], tuple[Tensor | None, Tensor | float]]  # (a, b) of U = a + b*g; an `a` of None is zero
     track: Callable[[Tree, Tensor], Tree]  # T(g, s)
-    past: Callable[[Tensor], Tree]  # what `move` needs to know of the t steps before; stays fixed in a round
+    past: Callable[[Tensor], Tree]  # bias correction terms of the t earlier steps; fixed during a round
     move: Callable[[Tree, Tensor, Tree, int], Tensor]  # direction from tracked s, g, `past` and the steps since
-    step: Callable[[Tensor, float, Tree, Tensor, Tree, int], Tensor]  # y less the rate times that, in one pass
-    gain: float  # b where it does not hang on s
-    fixed_flops: int  # for each parameter, of one step with s fixed
-    moving_flops: int  # and of one that tracks
+    step: Callable[[Tensor, float, Tree, Tensor, Tree, int], Tensor]  # y - rate*direction in one pass
+    gain: float  # b where it does not depend on s
+    fixed_flops: int  # per parameter, of one step with s fixed
+    moving_flops: int  # per parameter, of one step that tracks s
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The statistics."""
+        """Names of the statistics."""
         return tuple(self.init(torch.zeros(1)))
 
     def invert(self, s: Tree, update: Tensor) -> Tensor:
-        """I: the gradient whose update this is; of a mean update, the mean gradient."""
+        """Return the gradient that produces this update; for a mean update, the mean gradient."""
         a, b = self.linear(s)
         return (update if a is None else update - a) / b
 
 
 def _root(v: Tensor) -> Tensor:
-    """Through its inverse: MKL's root takes up to ten times as long where v is zero, and it is for many weights."""
+    """Return the square root via its inverse: MKL's root is up to ten times slower where v is zero, as it often is."""
     return v.rsqrt().reciprocal_()
 
 
 def make_optimiser(
     name: ServerName, beta: float, beta2: float, epsilon: float, v0: float, bias_correction: bool
 ) -> Optimiser:
-    """An optimiser by name. `beta` is the decay of its first statistic, `beta2` that of v where there are two."""
+    """Return an optimiser by name. `beta` is the decay of its first statistic, `beta2` that of v if there are two."""
     adaptive = name != "sgdm"
     momentum = name in ("sgdm", "adam", "yogi")
     gain = 1 - beta if momentum else 1.0
@@ -70,7 +70,7 @@ def make_optimiser(
         return None if a is None else a * scale, gain * scale
 
     def track(s: Tree, g: Tensor) -> Tree:
-        # In few passes, and in room that was just made: on a block of clients, memory is what an optimiser costs.
+        # Few passes, in place on fresh memory: on a block of clients, memory bandwidth dominates an optimiser's cost.
         tracked = {"m": torch.lerp(s["m"], g, 1 - beta)} if momentum else {}
         if name == "adagrad":
             tracked["v"] = s["v"] + g * g
@@ -84,7 +84,7 @@ def make_optimiser(
         return {f"past_{which}": decay**t for which, decay in decays.items()} if bias_correction else {}
 
     def divisor(s: Tree, past: Tree, steps: int) -> Tensor | None:
-        """What the direction is divided by; statistics that started at zero are too small by 1 - beta^(t + steps)."""
+        """Return the divisor of the direction; statistics that started at zero are biased by 1 - beta^(t + steps)."""
         corrected = decays.items() if bias_correction else ()
         bias = {which: torch.rsub(past[f"past_{which}"], 1, alpha=decay**steps) for which, decay in corrected}
         if not adaptive:

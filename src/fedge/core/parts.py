@@ -1,8 +1,8 @@
-"""Parts of one's own: classes and functions that are named where the name of a built-in part may stand.
+"""User-defined parts: classes and functions that a configuration names in place of a built-in part.
 
-`path/to/file.py:Name` is in a user's file, and `python:Name@digest` is lent by a Python program; any other name is
-looked up in the entry points of installed packages. What is found becomes a kind of options whose tag is the name that
-was written. So it is validated like a built-in one, and a configuration that is written down gives the name back.
+`path/to/file.py:Name` refers to a user's file and `python:Name@digest` to an object lent by a Python program; any other
+name is looked up in the entry points of installed packages. The object found becomes a kind of options tagged with the
+name as written, so it is validated like a built-in one, and a saved configuration contains the same name.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from fedge.core.lent import PYTHON, borrow, explain_missing
 from fedge.core.userfile import describe, load_object, noting_sources, sources_of
 
 Sources = Mapping[str, bytes | str]
-"""What a run was made with: users' files, content by path; installed packages, version by name."""
+"""The code a run was made with: users' files (content by path) and installed packages (version by name)."""
 
 
 class Part(NamedTuple):
-    """What a family of options configures. The class that declares one is what classes of one's own derive from."""
+    """A family of options, such as algorithms. User-defined classes derive from the class that declares the part."""
 
-    word: str  # for messages
-    group: str  # of entry points
-    home: str = ""  # the module that authors import the class from, if it is not the one that declares it
+    word: str  # its name in messages
+    group: str  # its group of entry points
+    home: str = ""  # the module that authors import the class from, if not the declaring one
 
 
 class Origin(NamedTuple):
-    """Where a part that is not built in comes from."""
+    """The origin of a part that is not built in."""
 
-    name: str  # as it was written
+    name: str  # as written in the configuration
     file: str  # empty: an installed package
     sources: Sources
 
 
 class Permission(Protocol):
-    """Decides which code a configuration from elsewhere may use; each raises a ConfigError for what it may not."""
+    """Decides which code a configuration from another machine may use; methods raise ConfigError to deny it."""
 
     def find_file(self, reference: str, where: str) -> str:
-        """Return the reference, with a path on this machine, that a reference means."""
+        """Return the corresponding reference with a path on this machine."""
 
     def check_package(self, package: str, version: str, where: str) -> None: ...
 
@@ -56,7 +56,7 @@ _permission: ContextVar[Permission | None] = ContextVar("_permission", default=N
 
 @contextmanager
 def permitting(permission: Permission) -> Iterator[None]:
-    """Have names of parts resolved by these rules meanwhile."""
+    """Resolve names of parts under these rules inside the block."""
     token = _permission.set(permission)
     try:
         yield
@@ -65,14 +65,14 @@ def permitting(permission: Permission) -> Iterator[None]:
 
 
 def is_reference(name: str) -> bool:
-    """Whether a name is that of something in a user's file."""
+    """Whether a name refers to a user's file."""
     return ".py:" in name or name.endswith(".py")
 
 
 def find_own(name: str, kinds: Sequence[type[Struct]], where: str) -> type[Struct] | None:
-    """Return the kind of options that a name of one's own stands for, among built-in kinds; None if there is none.
+    """Return the user-defined kind of options with this name, for the same part as `kinds`; None if there is none.
 
-    Raises a ConfigError, under the configuration path `where`, if what is named cannot stand there.
+    Raises ConfigError, with the configuration path `where`, if the named object is not a valid kind of that part.
     """
     base = _base(kinds)
     if base is None:
@@ -96,13 +96,13 @@ def find_own(name: str, kinds: Sequence[type[Struct]], where: str) -> type[Struc
 
 
 def own_entries(kinds: Sequence[type[Struct]]) -> list[EntryPoint]:
-    """Return what installed packages offer beside built-in kinds; none of it is imported."""
+    """Return the entry points of installed packages for the part of these kinds, without importing them."""
     base = _base(kinds)
     return [] if base is None else sorted(entry_points(group=_part(base).group), key=lambda entry: entry.name)
 
 
 def load_entry(entry: EntryPoint, where: str) -> object:
-    """Import what an entry point names; a ConfigError if that fails."""
+    """Import and return the object of an entry point; raises ConfigError if that fails."""
     try:
         return entry.load()
     except (Exception, SystemExit) as error:
@@ -113,9 +113,9 @@ def load_entry(entry: EntryPoint, where: str) -> object:
 
 @contextmanager
 def noting_parts(options: Struct) -> Iterator[dict[str, bytes | str]]:
-    """Note what the parts of options, at any depth, were loaded from, with what they import meanwhile.
+    """Collect the sources of all parts in the options, at any depth, and of what they import inside the block.
 
-    It is complete when the block ends.
+    The result is complete when the block ends.
     """
     found = dict(_sources_of_parts(options))
     with noting_sources() as noted:
@@ -131,33 +131,33 @@ def _sources_of_parts(options: Struct) -> Iterator[tuple[str, bytes | str]]:
 
 
 def origin_of(options: Struct) -> Origin:
-    """Return where options that are not built in come from."""
+    """Return the origin of options that are not built in."""
     origin: Origin | None = getattr(type(options), "origin", None)
     assert origin is not None
     return origin
 
 
 def explain(error: BaseException, options: Struct) -> str:
-    """What the code of a part raised, and in which line of its file."""
+    """Return a message with the exception that a part's code raised and the line of its file."""
     origin = origin_of(options)
     return f"{origin.name} failed: {describe(error, f'{origin.file}:')}"
 
 
 def short_name(name: str) -> str:
-    """A name without the folder of its file: `mine.py:Name`."""
+    """Return a name without the folder of its file: `mine.py:Name`."""
     path, extension, rest = name.partition(".py")
     return path.rpartition("/")[2] + extension + rest if is_reference(name) else name
 
 
 def _inner(options: Struct) -> Iterator[Struct]:
     fields = (getattr(options, name) for name in options.__struct_fields__)
-    further: Iterable[object] = getattr(options, "made_of", ())  # parts that fields name in words
+    further: Iterable[object] = getattr(options, "made_of", ())  # parts that are named inside strings
     for value in (*fields, *further):
         yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Struct))
 
 
 def _base(kinds: Sequence[type[Struct]]) -> type[Struct] | None:
-    """The class that declares the part of which these are kinds; None if they are not open to others."""
+    """Return the class that declares the part of these kinds; None if users cannot define their own."""
     bases = (base for kind in kinds for base in kind.__mro__ if vars(base).get("part"))
     return cast("type[Struct] | None", next(bases, None))
 
@@ -179,13 +179,16 @@ def _package(entry: EntryPoint) -> tuple[str, str]:
 
 
 Home = ModuleType | tuple[str, str]
-"""The module of a user's file, or name and version of a package."""
+"""The module of a user's file, or the name and version of a package."""
 
 
 def _fit(
     found: object, base: type[Struct], kinds: Sequence[type[Struct]], name: str, home: Home, where: str
 ) -> type[Struct]:
-    """Return the kind of options that an object is, or that calls it; a ConfigError if it is of another kind."""
+    """Return the object as a kind of options, or the kind that calls it if it is a function.
+
+    Raises ConfigError if the object is neither.
+    """
     caller = next((kind for kind in kinds if not kind.__struct_config__.tag), None)
     is_struct = isinstance(found, type) and issubclass(found, Struct)
     try:
@@ -193,7 +196,7 @@ def _fit(
             return _tagged(cast("type[Struct]", found), None, name, home)
         if caller is not None and callable(found) and not is_struct:
             return _tagged(caller, found, name, home)
-    except (TypeError, ValueError) as error:  # such as a field that is called name
+    except (TypeError, ValueError) as error:  # for example a field called `name`
         raise ConfigError(f"{where}: {name} cannot be a kind of {_part(base).word}: {error}") from error
     part = _part(base)
     expected = f"a class derived from {base.__name__} of {part.home or base.__module__}"
@@ -214,7 +217,7 @@ def _an(part: Part) -> str:
 
 @lru_cache
 def _tagged(kind: type[Struct], function: Callable[..., Any] | None, name: str, home: Home) -> type[Struct]:
-    """The same kind under the name that was written; one class, so that equal configurations are equal."""
+    """Return the kind tagged with the name as written. Cached, so that equal configurations have one class."""
     sources: Sources = sources_of(home) if isinstance(home, ModuleType) else {home[0]: home[1]}
     file = (home.__file__ or "") if isinstance(home, ModuleType) else ""
     members: dict[str, Any] = {
@@ -232,7 +235,7 @@ def _tagged(kind: type[Struct], function: Callable[..., Any] | None, name: str, 
 
 
 def _reduce(options: Any) -> tuple[Any, ...]:
-    """How Ray sends options to a worker, which has the user's file under the same name."""
+    """Pickle options for Ray; workers load the user's file under the same module name."""
     values = {name: getattr(options, name) for name in options.__struct_fields__}
     return _restore, (*type(options).made_from, values)
 

@@ -1,6 +1,6 @@
-"""Where the tensors of a tree lie in one flat buffer: in the tree's order, each at a multiple of 64 bytes.
+"""Placement of a tree's tensors in one flat buffer: in the tree's order, each aligned to 64 bytes.
 
-Messages, memory shared between processes and the file of private state place tensors alike.
+Messages, memory shared between processes and the file of private state all use this placement.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from fedge.core.layout import Tree
 
-ALIGNMENT = 64  # as torch allocates: kernels may sum in an order that depends on alignment
+ALIGNMENT = 64  # as torch allocates: the summation order of kernels may depend on alignment
 PIECE_BYTES = 1 << 20
 
 
 class Placement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One tensor's place; `start` counts bytes from the beginning of the buffer."""
+    """The placement of one tensor; `start` is a byte offset into the buffer."""
 
     name: str
     dtype: str
@@ -38,18 +38,18 @@ class Placement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
         return found
 
     def view(self, memory: Tensor) -> Tensor:
-        """Return the tensor in a buffer of bytes, without a copy."""
+        """Return a view of the tensor in a buffer of bytes."""
         if self.stop == self.start:
             return torch.empty(self.shape, dtype=self.kind)
         return memory[self.start : self.stop].view(self.kind).view(self.shape)
 
 
 Placements = list[Placement]
-"""Where a tree lies: all that a reader of the buffer needs to know."""
+"""The placement of a tree: all that a reader of the buffer needs."""
 
 
 def arrange(tree: Tree, start: int = 0) -> Placements:
-    """Place the tensors of a tree one after another, from `start` on."""
+    """Return placements for the tensors of a tree, one after another from `start`."""
     placements: Placements = []
     for name, value in tree.items():
         placements.append(Placement(name, dtype_name(value.dtype), tuple(value.shape), aligned(start)))
@@ -58,12 +58,12 @@ def arrange(tree: Tree, start: int = 0) -> Placements:
 
 
 def end_of(placements: Sequence[Placement]) -> int:
-    """Return where the last tensor ends."""
+    """Return the offset at which the last tensor ends."""
     return placements[-1].stop if placements else 0
 
 
 def aligned(number: int) -> int:
-    """Return the next multiple of 64."""
+    """Round up to a multiple of 64."""
     return -(-number // ALIGNMENT) * ALIGNMENT
 
 
@@ -72,9 +72,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def settle(tree: Tree) -> Tree:
-    """Return a tree whose tensors lie in memory as those of a message do; only those that do not are copied.
+    """Return a tree whose tensors are contiguous and aligned like those of a message; copies only where needed.
 
-    A row of a larger tensor may lie at any address, where kernels may sum in another order than after a journey.
+    A row of a larger tensor may be unaligned, and kernels might then sum in another order than on a received message.
     """
     return {
         name: value if value.is_contiguous() and value.data_ptr() % ALIGNMENT == 0 else _copy(value)
@@ -90,7 +90,7 @@ def _copy(value: Tensor) -> Tensor:
 def allocate(num_bytes: int) -> Tensor:
     """Return uninitialised bytes whose address is a multiple of 64.
 
-    They are numpy's, which asks for huge pages: first use of fresh memory takes less than half the time.
+    The memory comes from numpy, which requests huge pages: first use takes less than half the time.
     """
     memory = np.empty(num_bytes + ALIGNMENT - 1, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -98,12 +98,12 @@ def allocate(num_bytes: int) -> Tensor:
 
 
 def pieces(value: Tensor) -> Iterator[memoryview]:
-    """Yield the bytes of a tensor in pieces of at most 1 MiB: views where it is contiguous, else copies."""
+    """Yield the bytes of a tensor in pieces of at most 1 MiB: views if it is contiguous, otherwise copies."""
     if value.nbytes > PIECE_BYTES and not value.is_contiguous():
         for part in value.tensor_split(2) if len(value) > 1 else value:
             yield from pieces(part)
         return
-    # Not `reshape(-1)`: a tensor of one value is contiguous whatever its stride, and only a stride of 1 can be recast.
+    # Not `reshape(-1)`: a tensor of one value is contiguous with any stride, but `view` requires a stride of 1.
     flat = value.detach().contiguous().as_strided((value.numel(),), (1,))
     data: memoryview = flat.view(torch.uint8).numpy().data
     for start in range(0, len(data), PIECE_BYTES):

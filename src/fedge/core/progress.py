@@ -1,4 +1,4 @@
-"""How a long job tells what it is doing, without knowing who listens."""
+"""Progress reporting of long jobs, independent of the listener."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any, Protocol
 
 
 class Progress(Protocol):
-    """What a listener is told of one run."""
+    """A listener for the events of one run."""
 
     def begin(self, title: str, first_round: int, num_rounds: int) -> None:
-        """A run starts, or goes on, with this round."""
+        """A run starts or resumes with this round."""
 
     def round(self, record: Mapping[str, Any]) -> None:
         """A round has been recorded."""
 
     def notice(self, text: str) -> None:
-        """Something a person should know, in one line."""
+        """A one-line notice for the user."""
 
     def end(self, summary: Mapping[str, Any]) -> None:
         """The run is complete."""
 
 
 class Silent:
-    """Listens to nothing."""
+    """Ignores all events."""
 
     def begin(self, title: str, first_round: int, num_rounds: int) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Evaluation as an exchange: what clients are asked to measure, and the sums that they answer with."""
+"""Evaluation as an exchange: what clients measure, and the sums that they answer with."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
 
 Measure = Literal["test", "train", "validation", "user", "trained"]
-"""Which model on which data of a client's own: the one sent on its test set, on its training set or on the samples that
-it holds out of that; its personal model on its test set; the model that it reaches by a round's local training, on its
+"""Which model a client evaluates on which of its own data: the model sent, on its test set, its training set or its
+held-out validation samples; its personal model on its test set; or the model after a round's local training, on its
 test set."""
 
 WITH_METRICS: tuple[Measure, ...] = ("test", "validation")
-"""The measures of the global model on data that it was not trained on: their sums have those of the run's metrics."""
+"""Measures of the global model on held-out data: their sums include those of the run's metrics."""
 
 Sums = dict[str, Any]
-"""Floats: `count` samples, their total `loss`, and how many are `correct` (of labels, the total recall; of values,
-absent). Of each metric of the run, float64 vectors with names `metric.vector`."""
+"""Floats: `count` of samples, their total `loss`, and the number `correct` (for labels the total recall, for values
+absent). For each metric of the run, float64 vectors named `metric.vector`."""
 
 
 class Question(NamedTuple):
-    """What some clients are asked to measure. It is charged neither as bytes nor as messages."""
+    """A request to measure a model. It is charged neither as bytes nor as messages."""
 
     measure: Measure
-    down: Tree  # variables of the model; for "trained", what the exchange of a round sends
+    down: Tree  # variables of the model; for "trained", the `down` of a round's exchange
     clients: Sequence[int]
-    work: str | None = None  # for "trained": by which work
-    coded: Tree | None = None  # `down` as it travels, if that is not the same
+    work: str | None = None  # for "trained": the name of the work
+    coded: Tree | None = None  # encoded `down`, if it differs
 
     def told(self) -> dict[str, str | None]:
-        """Return the plain values that travel beside `down`."""
+        """Return the plain values that travel with `down`."""
         return {"measure": self.measure, "work": self.work}
 
 
@@ -46,7 +46,7 @@ def add_up(answers: Iterable[Mapping[str, Any]]) -> Sums:
 
 
 def means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Return accuracy, where there is one, and loss over all samples that were counted."""
+    """Return the mean loss and, if defined, the accuracy over all counted samples."""
     found = {"accuracy": sums["correct"] / sums["count"]} if "correct" in sums else {}
     return found | {"loss": sums["loss"] / sums["count"]}
 
@@ -57,7 +57,7 @@ def is_vector(name: str) -> bool:
 
 
 def write_sums(sums: Mapping[str, Any] | None) -> Tree:
-    """Return an answer as it travels: a number each, or a vector; nothing if there is no answer."""
+    """Return an answer as a tree of scalars and vectors; an empty one if there is no answer."""
     return {
         name: value if is_vector(name) else torch.tensor([value], dtype=torch.float64)
         for name, value in (sums or {}).items()
@@ -65,7 +65,7 @@ def write_sums(sums: Mapping[str, Any] | None) -> Tree:
 
 
 def read_sums(tree: Tree) -> Sums | None:
-    """Return the answer that travelled; a StreamError if it is not made of numbers and vectors in float64."""
+    """Return the answer in a received tree; raises StreamError if it is not made of float64 scalars and vectors."""
     for name, value in tree.items():
         fits = value.dim() == 1 and len(value) if is_vector(name) else value.shape == (1,)
         if value.dtype != torch.float64 or not fits:

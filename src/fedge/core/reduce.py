@@ -1,9 +1,9 @@
-"""Many uploads become one: reducers.
+"""Reducers, which combine the uploads of a cohort into one.
 
-A reducer is made for one exchange from the algorithm's slots, is given each decoded upload in client order, and says
-the result. The mean is a running one in float64, a += (u - a) * w/W, which is exact for one client where
-sum-then-divide is not, and needs no more memory than one upload. It may also be given the uploads of some clients at
-once, or what another mean made of them.
+A reducer is created for one exchange from the algorithm's slots, receives each decoded upload in client order, and
+returns the result. The mean is a running mean in float64, a += (u - a) * w/W: unlike sum-then-divide it is exact for
+one client, and it needs no more memory than one upload. It also accepts the uploads of several clients at once, and
+can be merged with another mean.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from torch import Tensor
 from fedge.core.layout import Tree
 from fedge.core.slots import Slot
 
-_PART = 1 << 18  # values of a vector that are reduced at a time
-_HELD = 1 << 22  # values of all clients together, where a reducer needs those of all at once
-_STEP = 1 << 10  # torch sums the columns of a part as it would those of the whole if its width is a multiple of this
+_PART = 1 << 18  # values of a vector reduced at a time
+_HELD = 1 << 22  # values of all clients held at a time, for reducers that need all uploads
+_STEP = 1 << 10  # parts whose width is a multiple of this are summed by torch exactly as in the whole vector
 
 
 class Reducer(Protocol):
     def add(self, upload: Tree, samples: float) -> None:
-        """Count one client's upload; one without samples weighs nothing and is ignored."""
+        """Add one client's upload; an upload with zero samples is ignored."""
 
     def value(self) -> Tree:
-        """The reduced upload, in the uploads' own dtype; empty if nothing was counted."""
+        """Return the reduced upload in the uploads' dtype; empty if nothing was added."""
 
 
 class Partial(NamedTuple):
-    """A mean in the making: what several of them need to become one."""
+    """A partial mean, which can be merged with others."""
 
     means: Tree  # in float64
-    dtypes: Mapping[str, torch.dtype]  # of what they are means of
+    dtypes: Mapping[str, torch.dtype]  # of the uploads
     samples: float = 0.0
     num_uploads: int = 0
 
 
 class Mean:
-    """The mean, weighted slot by slot as declared."""
+    """The mean, with the weighting that each slot declares."""
 
     def __init__(self, slots: Mapping[str, Slot]) -> None:
         self._slots = slots
@@ -51,7 +51,7 @@ class Mean:
         self.add_rows({name: value.unsqueeze(0) for name, value in upload.items()}, [samples])
 
     def add_rows(self, rows: Tree, samples: Sequence[float]) -> None:
-        """Several uploads, one after another."""
+        """Add several uploads, one after another."""
         counted = [i for i, weight in enumerate(samples) if weight > 0]
         if not counted:
             return
@@ -66,7 +66,7 @@ class Mean:
         self.partial = self.partial._replace(samples=float(totals[-1]), num_uploads=int(counts[-1]))
 
     def merge(self, other: Partial) -> None:
-        """The uploads of another mean, after these."""
+        """Add the uploads of another mean after these."""
         if not other.num_uploads:
             return
         if not self.partial.num_uploads:
@@ -83,7 +83,7 @@ class Mean:
 
 
 def _run_mean(mean: Tensor, rows: Tensor, which: Sequence[int], shares: Sequence[float]) -> None:
-    """a += (u - a) * share for some rows u in turn; by parts that stay in the cache. A share of 1 starts anew."""
+    """Apply a += (u - a) * share for the given rows u in turn, in parts that fit the cache. A share of 1 restarts."""
     room = None if rows.dtype == mean.dtype else mean.new_empty((*mean.shape[:-1], min(_PART, mean.shape[-1])))
     for start in range(0, mean.shape[-1], _PART):
         a = mean[..., start : start + _PART]
@@ -96,7 +96,7 @@ def _run_mean(mean: Tensor, rows: Tensor, which: Sequence[int], shares: Sequence
 
 
 class Collect:
-    """All uploads, stacked as rows in client order."""
+    """Stacks all uploads as rows in client order."""
 
     def __init__(self, slots: Mapping[str, Slot]) -> None:
         self._slots = slots
@@ -112,9 +112,9 @@ class Collect:
         return {name: torch.stack([upload[name] for upload in self._uploads]) for name in self._uploads[0]}
 
     def _slices(self, name: str) -> Iterator[tuple[slice, Tensor]]:
-        """Yield one vector of all uploads part by part: which part, and that of each upload as a row.
+        """Yield one vector of all uploads in parts: the slice, and the part of each upload as a row.
 
-        Uploads may be files that are mapped into memory: then no more than a part of them is in memory at a time.
+        Uploads may be memory-mapped files: then only one part of them is in memory at a time.
         """
         length = self._uploads[0][name].shape[-1]
         width = max(1, _HELD // len(self._uploads) // _STEP) * _STEP
@@ -124,7 +124,7 @@ class Collect:
 
 
 class _PerCoordinate(Collect):
-    """A statistic of every coordinate on its own, all clients alike."""
+    """A coordinate-wise statistic that weights all clients equally."""
 
     def value(self) -> Tree:
         found = {name: torch.empty_like(value) for name, value in self._uploads[0].items()} if self._uploads else {}
@@ -134,11 +134,11 @@ class _PerCoordinate(Collect):
         return found
 
     def statistic(self, rows: Tensor) -> Tensor:
-        raise TypeError("a reducer per coordinate says which statistic it takes")
+        raise TypeError(f"{type(self).__name__} must define statistic")
 
 
 class Median(_PerCoordinate):
-    """The coordinate-wise median; of an even number of clients the mean of the middle two."""
+    """The coordinate-wise median; for an even number of clients, the mean of the middle two."""
 
     def statistic(self, rows: Tensor) -> Tensor:
         ordered = rows.sort(0).values
@@ -147,7 +147,7 @@ class Median(_PerCoordinate):
 
 
 class TrimmedMean(_PerCoordinate):
-    """The coordinate-wise mean without the `fraction` largest and as many smallest values."""
+    """The coordinate-wise mean without the largest and the smallest values, a `fraction` of each."""
 
     def __init__(self, slots: Mapping[str, Slot], fraction: float = 0.1) -> None:
         super().__init__(slots)
@@ -160,10 +160,10 @@ class TrimmedMean(_PerCoordinate):
 
 
 class Krum(Collect):
-    """The mean of the `keep` uploads that are nearest to their nearest neighbours (Blanchard et al. 2017).
+    """The mean of the `keep` uploads closest to their nearest neighbours (Blanchard et al. 2017).
 
-    Of n clients f = int(n * fraction) may be hostile; an upload's score is the sum of its squared distances to the
-    n - f - 2 nearest others, over all parameters that it has.
+    Of n clients, f = int(n * fraction) may be hostile. An upload's score is the sum of its squared distances to the
+    n - f - 2 nearest others, over all its parameters.
     """
 
     def __init__(self, slots: Mapping[str, Slot], fraction: float = 0.1, keep: int = 1) -> None:
@@ -184,15 +184,15 @@ class Krum(Collect):
         for name in [name for name in names if self._slots[name].kind == "params"] or names:
             for _, rows in self._slices(name):
                 points = rows.to(torch.float64)
-                # One row at a time, and without the product of rows, in which rounding would lose near neighbours.
+                # One row at a time, and not via the product of rows: its rounding errors would hide near neighbours.
                 distances += torch.stack([(points - point).square().sum(-1) for point in points])
         num_near = max(1, count - int(count * self._fraction + 1e-9) - 2)
-        scores = distances.sort(-1).values[:, 1 : 1 + num_near].sum(-1)  # the nearest of all is the upload itself
+        scores = distances.sort(-1).values[:, 1 : 1 + num_near].sum(-1)  # the nearest is the upload itself
         return scores.sort(stable=True).indices[: self._keep].sort().values
 
 
 def average(rows: Tensor, weights: Sequence[float]) -> Tensor:
-    """The weighted mean of rows, computed as `Mean` computes it."""
+    """Return the weighted mean of rows, computed like `Mean`."""
     mean = rows[0].to(torch.float64, copy=True)
     counted = [i for i, weight in enumerate(weights) if weight > 0]
     weighed = np.array([weights[i] for i in counted])

@@ -1,4 +1,4 @@
-"""The answers to one exchange become its reply."""
+"""Reduction of the answers to one exchange into its reply."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedge.core.slots import Slot
 
 
 class Bad(NamedTuple):
-    """An answer that was rejected: what it cost, and why."""
+    """A rejected answer: its cost and the reason."""
 
     answer: Answer  # without its upload
     bytes_up: int
@@ -29,24 +29,24 @@ class Bad(NamedTuple):
 
 
 class PartialReply(NamedTuple):
-    """Some clients' answers to an exchange, reduced as far as that goes without the others'."""
+    """The answers of some clients to an exchange, reduced as far as possible without the others."""
 
     answers: list[Answer]  # without their uploads
-    bytes_up: list[int]  # 0: the client has stayed silent
+    bytes_up: list[int]  # 0: the client stayed silent
     communicated: bool
-    mean: Partial | None  # of the uploads; None: they are held
-    uploads: list[Tree]  # one by one, if they are
-    directions: Tensor | None  # the sum of the updates' directions, if it is asked for
+    mean: Partial | None  # of the uploads; None: uploads are held one by one
+    uploads: list[Tree]  # the held uploads
+    directions: Tensor | None  # sum of the updates' directions, if requested
     num_directions: int
     bad: list[Bad]
 
 
 class Reduction:
-    """Gates and reduces answers.
+    """Checks and reduces the answers to one exchange.
 
-    A mean runs over the answers in the order in which they are given. Other reducers need all of them at once, and
-    where some may be late, nobody knows whose will count: then uploads are held until the reply, and reduced in client
-    order.
+    A mean is updated with each answer in the order given. Other reducers need all uploads at once, and if answers
+    may be late, it is not yet known which will count: in both cases uploads are held until the reply and then reduced
+    in client order.
     """
 
     def __init__(self, server: ServerSide, request: Request) -> None:
@@ -67,24 +67,24 @@ class Reduction:
 
     @property
     def holds(self) -> bool:
-        """Whether uploads are wanted one by one."""
+        """Whether uploads are held one by one until the reply."""
         return self._mean is None
 
     def receive(self, client: int, data: message.Buffer) -> bool:
-        """Count the bytes that a client answered with, if they are accepted."""
+        """Check and count a client's answer given as bytes; return whether it is accepted."""
         answer, reason = self._read(client, data)
         return self._reject(answer, len(data), reason) if reason else self.add(answer)
 
     def examine(self, client: int, data: message.Buffer) -> str | None:
-        """Return why the bytes that a client answered with would be rejected; None if they would count.
+        """Return the reason for rejecting a client's answer given as bytes; None if it would be accepted.
 
-        Nothing is counted. It may be called from another thread, before `receive` is.
+        Counts nothing. May be called from another thread before `receive`.
         """
         answer, reason = self._read(client, data)
         return reason or self._decode(answer)[1]
 
     def add(self, answer: Answer) -> bool:
-        """Decode, check and count one answer; whether it is accepted."""
+        """Decode, check and count one answer; return whether it is accepted."""
         coded = answer.upload
         upload, reason = self._decode(answer)
         if reason:
@@ -98,16 +98,16 @@ class Reduction:
         return True
 
     def _read(self, client: int, data: message.Buffer) -> tuple[Answer, str | None]:
-        """Return the answer in a client's bytes, and why it is rejected before its upload is looked at."""
+        """Return the answer in a client's bytes, and the reason to reject it before its upload is decoded, or None."""
         try:
             given = Answer.read(*message.unpack(data, message.WorkAnswer))
         except StreamError as error:
             return Answer(client, 0, Effort(), {}), f"its answer cannot be read: {error}"
-        foreign = f"it answers in the name of client {given.client}" if given.client != client else None
+        foreign = f"it claims to be client {given.client}" if given.client != client else None
         return given._replace(client=client), foreign
 
     def _decode(self, answer: Answer) -> tuple[Tree, str | None]:
-        """Return the upload of an answer, decoded, and why it is rejected."""
+        """Return the decoded upload of an answer, and the reason to reject it, or None."""
         codec, coded = self._work.codec, answer.upload
         try:
             upload = codec.decode(coded, self._exchange.down) if codec and not answer.problem else coded
@@ -116,7 +116,7 @@ class Reduction:
         return upload, self._gate.problem(answer, upload)
 
     def add_rows(self, answers: Sequence[Answer], rows: Tree) -> None:
-        """Check and count the answers of a block, which are not encoded; their uploads are rows."""
+        """Check and count the answers of a block, whose unencoded uploads are rows."""
         bad = self._gate.problems_of_rows(answers, rows)
         if any(bad):
             coded = {name: value[0] for name, value in rows.items()}
@@ -139,7 +139,7 @@ class Reduction:
         self._count(answers, {name: value[0] for name, value in rows.items()}, rows)
 
     def part(self) -> PartialReply:
-        """Return what was counted so far, for another reduction to merge."""
+        """Return everything counted so far, for another reduction to merge."""
         return PartialReply(
             self._answers,
             self._bytes_up,
@@ -152,7 +152,7 @@ class Reduction:
         )
 
     def merge(self, part: PartialReply) -> None:
-        """Count what another reduction has counted, after what was counted here."""
+        """Add everything that another reduction has counted after what was counted here."""
         self._answers += part.answers
         self._bytes_up += part.bytes_up
         self._communicated |= part.communicated
@@ -165,7 +165,7 @@ class Reduction:
             self._num_directions += part.num_directions
 
     def reply(self) -> Reply:
-        """Return the reply; to be asked for once, when all answers are there."""
+        """Return the reply. Call once, after the last answer."""
         in_time, late = self._admit()
         for i in in_time if self.holds else ():
             self._reducer.add(self._uploads[i], self._answers[i].samples)
@@ -186,9 +186,9 @@ class Reduction:
         )
 
     def _admit(self) -> tuple[list[int], list[int]]:
-        """Return which answers are in time and which too late, both in client order.
+        """Return the positions of answers in time and of late answers, both in client order.
 
-        Admission also gets the rejected answers, since their uploads took time on the air.
+        `admit` also receives rejected answers, because their uploads took airtime.
         """
         order = sorted(range(len(self._answers)), key=lambda i: self._answers[i].client)
         admit = self._exchange.admit
@@ -233,15 +233,15 @@ class Reduction:
         )
 
     def _reject(self, answer: Answer, bytes_up: int, reason: str) -> bool:
-        """Do without an answer, or stop the run, as the limits say."""
+        """Reject an answer, or stop the run if the limits require it."""
         if self._server.limits.on_bad == "stop":
             raise TrainingError(f"round {self._info.round}, client {answer.client}: {reason}{_advice(answer, reason)}")
-        # What it claims of its effort is not to be trusted, and may not even be a number that fits.
+        # The claimed effort is not trustworthy, and may not even fit into an integer of 64 bits.
         self._bad.append(Bad(answer._replace(upload={}, effort=self._gate.believable(answer)), bytes_up, reason))
         return False
 
     def _check_finite(self, answers: Sequence[Answer], rows: Tree) -> None:
-        """Stop if a value is not finite. Then it is not in the mean either, where there is one: far less to check."""
+        """Stop the run if a value is not finite. Checking the mean, if there is one, is enough and far cheaper."""
         losses = [answer.effort.loss for answer in answers if answer.effort.batches]
         tree = rows if self._mean is None else self._mean.partial.means
         if np.isfinite(losses).all() and all(np.isfinite(value.numpy()).all() for value in tree.values()):
@@ -251,7 +251,7 @@ class Reduction:
                 self._reject(answer, 0, f"{what} is not finite")
 
     def _count(self, answers: Sequence[Answer], coded: Tree, upload: Tree) -> None:
-        """Count answers that travel as trees like `coded`; `upload` is that of one, or has a row for each."""
+        """Count answers encoded like `coded`; `upload` is the upload of one client, or has one row per client."""
         slots = self._server.algorithm.slots
         self._communicated |= any(slots[name].kind == "params" for name in upload)
         silent = find_silent(slots, upload, len(answers))
@@ -259,7 +259,7 @@ class Reduction:
         self._answers += [answer._replace(upload={}) for answer in answers]
 
     def _compare(self, upload: Tree) -> None:
-        """Count the direction of an update, if asked to: the change of the model in its first vector of parameters."""
+        """Add the direction of an update, if requested: the change in its first vector of parameters."""
         if not self._server.compare_updates:
             return
         slots = self._server.algorithm.slots
@@ -268,7 +268,7 @@ class Reduction:
             return
         anchor = slots[name].anchor
         change = (upload[name] if anchor is None else upload[name] - self._exchange.down[anchor]).double()
-        if (length := change.norm()) > 0:  # no update has no direction
+        if (length := change.norm()) > 0:  # an empty update has no direction
             direction = change / length
             self._directions = direction if self._directions is None else self._directions + direction
             self._num_directions += 1
@@ -282,7 +282,7 @@ class Reduction:
 
 
 def find_silent(slots: Mapping[str, Slot], upload: Tree, num_clients: int) -> set[int]:
-    """Return which clients have stayed silent, by position: they upload 0 where a slot declares `speaks`."""
+    """Return the positions of clients that stayed silent: they upload 0 in a slot that declares `speaks`."""
     flags = [value for name, value in upload.items() if slots[name].speaks]
     return {i for flag in flags for i, row in enumerate(flag.reshape(num_clients, -1)) if not row.any()}
 
@@ -296,10 +296,10 @@ def _divide(rows: Tree, num_rows: int) -> list[Tree]:
 
 
 def _advice(answer: Answer, reason: str) -> str:
-    """Return what to do about an answer that stops a run."""
+    """Return advice about an answer that stops a run."""
     if reason.endswith("is not finite"):
         return (
             f" (loss of the first step: {answer.effort.loss:g}). "
             "Training has diverged or the client's data is bad: lower algorithm.learning_rate or check the data"
         )
-    return '. To continue without such answers set reduce.on_bad = "reject"'
+    return '. To continue without such answers, set reduce.on_bad = "reject"'

@@ -1,4 +1,4 @@
-"""What a server knows of its clients: how much data each of them has, and never a sample."""
+"""What a server knows about its clients: the amount of data of each, never a sample."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple, Protocol, Self
 import numpy as np
 
 Task = Literal["classes", "labels", "values"]
-"""What there is to predict: one of several classes, any number of labels (each 0 or 1), or values."""
+"""What the model predicts: one of several classes, any number of labels (each 0 or 1), or values."""
 
 
 class Registered(Protocol):
-    """The facts that clients register, all of them alike in shape, outputs and task."""
+    """The facts that clients register; shape, outputs and task are the same for all clients."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -26,15 +26,15 @@ class Registered(Protocol):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Training samples of each client, the most that it will ever have."""
+        """Number of training samples of each client: the maximum over the run."""
 
     @property
     def noisy(self) -> np.ndarray:
-        """Numbers of the clients whose training data is noisy on purpose."""
+        """Ids of the clients whose training data is noisy on purpose."""
 
 
 class RegisteredClients(NamedTuple):
-    """The facts without the data: what a server holds."""
+    """The registered facts without the data, as held by a server."""
 
     shape: tuple[int, ...]
     num_outputs: int
@@ -42,9 +42,9 @@ class RegisteredClients(NamedTuple):
     sizes: np.ndarray
     noisy: np.ndarray
     test_sizes: np.ndarray | None = None  # of each client's own test set; None: not registered
-    validation_sizes: np.ndarray | None = None  # of what each client holds out of its training data
+    validation_sizes: np.ndarray | None = None  # of each client's held-out validation samples
 
     @classmethod
     def of(cls, clients: Registered) -> Self:
-        """Return the facts about clients whose data is at hand."""
+        """Return the facts about clients whose data is available."""
         return cls(clients.shape, clients.num_outputs, clients.task, clients.sizes, clients.noisy)

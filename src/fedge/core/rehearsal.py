@@ -1,7 +1,7 @@
-"""One client's work without data: one step with a made-up gradient.
+"""Rehearsal of one client's work without data: one step with a made-up gradient.
 
-Work is made of functions of vectors that cannot tell where a gradient comes from. So a rehearsal shows the names,
-shapes and dtypes of what a client works on, uploads and keeps, and how many gradients it computes.
+Work consists of functions on vectors that do not know where a gradient comes from. A rehearsal therefore shows the
+names, shapes and dtypes of what a client works on, uploads and keeps, and how many gradients it computes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedge.core.layout import Layout, Tree
 
 
 class Gradients(NamedTuple):
-    """How many gradients a client's work takes."""
+    """Number of gradients that a client's work computes."""
 
     full: int  # over all samples, once
     step: int  # over a minibatch, in every step
@@ -26,7 +26,7 @@ class Gradients(NamedTuple):
 
 
 class Rehearsed(NamedTuple):
-    """The result of a rehearsal; values depend on the made-up gradient."""
+    """The result of a rehearsal; its values are meaningless."""
 
     local: Tree  # at the end of training
     upload: Tree  # before its codec
@@ -37,7 +37,7 @@ class Rehearsed(NamedTuple):
 def rehearse(
     work: Work, down: Tree, kept: Tree, info: Info, layout: Layout, input_shape: Sequence[int], gradient: Tensor
 ) -> Rehearsed:
-    """Perform one step of the work for client 0, which has one sample; every gradient is the given vector."""
+    """Perform one step of the work for client 0 with one sample; every gradient is the given vector."""
     calls: Counter[tuple[str, bool]] = Counter()
     phase = "once"
 
@@ -69,7 +69,7 @@ def rehearse(
             local = {**local, "y": moved(local["y"], g, work.affine(local, context))}
         elif work.step:
             local = work.step({**local, "raw": g}, g, context)
-            del local["raw"]  # the gradient itself, which is not counted as memory
+            del local["raw"]  # the gradient itself does not count as memory
         phase = "once"
     upload, kept = work.final(down, local, kept, context)
     if work.trains:

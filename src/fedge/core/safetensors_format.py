@@ -1,4 +1,4 @@
-"""Safetensors files in pieces: the library's own writer needs memory for the whole file."""
+"""Writing of safetensors files in pieces: the library's own writer needs memory for the whole file."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TensorPlace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def safetensors_chunks(tree: Tree, metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of the file in pieces of at most 1 MiB, after the first: views of the tensors."""
-    # Values of many bytes first, so that each lies at a multiple of its size, which some readers need.
+    """Yield the bytes of the file: the header, then views of the tensors of at most 1 MiB each."""
+    # Largest element size first, so that every tensor is aligned to its element size, as some readers require.
     order = sorted(tree, key=lambda name: -tree[name].element_size())
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0

@@ -1,9 +1,9 @@
-"""From plain dictionaries to typed options, with every problem said at once.
+"""Read plain dictionaries into typed options, reporting all problems at once.
 
-Options are msgspec structs owned by the component they configure. Where one of several kinds may stand (algorithms,
-partitions, ...), the field's type is a union of structs told apart by their tag, which users write as `name`. A table
-without a name is of the kind that is the field's default, if it has one. Where the union is of parts, a name may also
-be that of a part of the user's own: see `core/parts.py`.
+Options are msgspec structs owned by the component they configure. Where several kinds are possible (algorithms,
+partitions, ...), the field's type is a union of structs distinguished by their tag, which users write as `name`. A
+table without a name has the kind of the field's default, if there is one. If the union is of parts, a name may also
+refer to a user-defined part: see `core/parts.py`.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 3, 10, 10
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 120
 
 _MAX_INTEGER = 2**63 - 1
-"""What TOML promises to hold, and arrays can."""
+"""The largest integer that TOML guarantees and arrays can hold."""
 _MAX_FLOAT = 1e38
-"""What float32 can hold."""
+"""Approximately the largest value of float32."""
 
 
 class OptionsMeta(StructMeta):
-    """The kind of all classes of options: an unknown keyword is the same error as an unknown key of a file."""
+    """Metaclass of all options: an unknown keyword argument raises the same error as an unknown key in a file."""
 
-    if not TYPE_CHECKING:  # for which the fields say what a class is called with
+    if not TYPE_CHECKING:  # type checkers derive the signature from the fields
 
         def __call__(self, *args: Any, **given: Any) -> Any:
             if given.keys() <= set(self.__struct_fields__):
@@ -62,21 +62,21 @@ class OptionsMeta(StructMeta):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Options(Struct, metaclass=OptionsMeta, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="name"):
-    """What one component can be told.
+    """Base class of the options of one component.
 
-    One of several of its kind has a tag, the name that users write to choose it; the only one of its kind: tag=False.
-    Constructed in Python, options are checked like those of a file: a ConfigError names every field that is wrong.
+    If there are several kinds, each has a tag, the name by which users choose it; a single kind has tag=False.
+    Options constructed in Python are checked like those of a file: a ConfigError names every invalid field.
     """
 
     part: ClassVar[Part | None] = None
-    """What it is a kind of, if users may name their own instead."""
+    """The part that it is a kind of, if users can define their own."""
     origin: ClassVar[Origin | None] = None
-    """Where it comes from, if it is not built in."""
+    """Its origin, if it is not built in."""
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         if own := cls.__dict__.get("__post_init__"):
-            setattr(cls, "__post_init__", _checked(own))  # noqa: B010 - types forbid to assign a method
+            setattr(cls, "__post_init__", _checked(own))  # noqa: B010 - type checkers forbid assigning a method
 
     def __post_init__(self) -> None:
         problems: list[str] = []
@@ -88,7 +88,7 @@ class Options(Struct, metaclass=OptionsMeta, kw_only=True, frozen=True, forbid_u
 
 
 def _checked(own: Callable[[Any], None]) -> Callable[[Any], None]:
-    """What a kind checks itself, which may rely on fields that are valid one by one; a ConfigError, too."""
+    """Wrap a kind's own `__post_init__`: fields are checked first, and its ValueError becomes a ConfigError."""
 
     def post_init(self: Any) -> None:
         Options.__post_init__(self)
@@ -104,12 +104,12 @@ def _checked(own: Callable[[Any], None]) -> Callable[[Any], None]:
 
 @lru_cache
 def _fields(kind: type[Struct]) -> list[tuple[str, str, object, object]]:
-    """Attribute, name in a file, type and default of each field."""
+    """Return the attribute, name in a file, type and default of each field."""
     return [(field.name, field.encode_name, field.type, field.default) for field in msgspec.structs.fields(kind)]
 
 
 def _check(value: object, kind: object, path: str, problems: list[str]) -> None:
-    """Collect what is wrong with a field of options; options inside of it were checked when they were made."""
+    """Collect the problems of a field; nested options were already checked when they were constructed."""
     candidates = structs(kind)
     if isinstance(value, list) and structs(item(kind)):
         for i, each in enumerate(value):
@@ -122,23 +122,23 @@ def _check(value: object, kind: object, path: str, problems: list[str]) -> None:
 
 
 def _is_like(kind: type, candidate: type) -> bool:
-    """Whether it is the candidate, or has a kind of options in common with it, as an algorithm of a user's own has."""
+    """Whether a class is the candidate or shares a base class of options with it, as user-defined algorithms do."""
     shared = set(kind.__mro__) & set(candidate.__mro__)
     return bool(shared - {Options, Struct, *Struct.__mro__})
 
 
 def _plain_part(kind: object) -> object:
-    """The type of the values of a field that are no options; None if there are none."""
+    """Return the type of a field without its structs; None if nothing else is allowed."""
     if not structs(kind):
         return kind
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     plain = [part for part in get_args(kind) if not structs(part)]
-    return Union[tuple(plain)] if plain else None  # noqa: UP007 - the parts are known only here
+    return Union[tuple(plain)] if plain else None  # noqa: UP007 - members are known only at runtime
 
 
 def read(raw: object, kind: type[T], path: str = "") -> T:
-    """A typed value of a plain one; a ConfigError with all problems and their paths."""
+    """Return a typed value from a plain one; raises ConfigError with all problems and their paths."""
     problems: list[str] = []
     try:
         value = _read(raw, kind, path, problems)
@@ -150,14 +150,14 @@ def read(raw: object, kind: type[T], path: str = "") -> T:
 
 
 def tag(kind: type[Struct]) -> str | None:
-    """The name that users write to choose this kind; None if it calls a function of the user's own."""
+    """Return the name by which users choose this kind; None if it calls a user-defined function."""
     return cast("str | None", kind.__struct_config__.tag) or None
 
 
 def choose(name: str, kinds: Iterable[type[Struct]], what: str, known: Iterable[str] | None = None) -> type[Struct]:
-    """The kind of that name: a built-in one, else one of the user's own or of an installed package.
+    """Return the kind of that name: built-in, user-defined or from an installed package.
 
-    With `known` the built-in ones are no kinds, and have these names.
+    With `known`, built-in names are these and are not kinds. Raises ConfigError if the name is unknown.
     """
     kinds = list(kinds)
     by_tag = {tag(kind): kind for kind in kinds} if known is None else {}
@@ -170,7 +170,7 @@ def choose(name: str, kinds: Iterable[type[Struct]], what: str, known: Iterable[
 
 
 def unknown_key(key: str, path: str, fields: Mapping[str, object]) -> str:
-    """The problem with a key of the table at a path, whose keys have these types; with what was probably meant."""
+    """Return the message about an unknown key of the table at `path` with these fields, including a suggestion."""
     below = {name: [inner for one in structs(kind) for inner in one.__struct_fields__] for name, kind in fields.items()}
     known = None if advice.is_misspelt(key, fields) else advice.meant(key, path, below)
     close = nearest(key, fields) if known is None else f", did you mean {known!r}?"
@@ -179,7 +179,7 @@ def unknown_key(key: str, path: str, fields: Mapping[str, object]) -> str:
 
 
 def structs(kind: object) -> list[type[Struct]]:
-    """The struct types of a field: one, those of a union, or none."""
+    """Return the struct types of a field: one, those of a union, or none."""
     if get_origin(kind) is Annotated:
         return structs(get_args(kind)[0])
     if get_origin(kind) in (Union, types.UnionType):
@@ -188,19 +188,19 @@ def structs(kind: object) -> list[type[Struct]]:
 
 
 def item(kind: object) -> object:
-    """What a field that holds a list holds; None for other fields."""
+    """Return the item type of a list field; None for other fields."""
     if get_origin(kind) is Annotated:
         return item(get_args(kind)[0])
     return get_args(kind)[0] if get_origin(kind) is list else None
 
 
 def show(value: object) -> str:
-    """The value as Python writes it, shortened where it is long or nested deep: for error messages."""
+    """Return the repr of a value for error messages, shortened if it is long or deeply nested."""
     return _SHORT.repr(value)
 
 
 def without_none(value: Any) -> Any:
-    """A plain value as TOML can write it: it has no word for nothing, so what is not set is left out."""
+    """Return a plain value without entries that are None, which TOML cannot express."""
     if isinstance(value, Mapping):
         return {key: without_none(inner) for key, inner in value.items() if inner is not None}
     return [without_none(inner) for inner in value] if isinstance(value, list) else value
@@ -248,14 +248,14 @@ def _read(raw: object, kind: object, path: str, problems: list[str], default: ob
 
 
 def _owners(key: str, kinds: Sequence[type[Struct]]) -> dict[str, str]:
-    """By field, what to write for the kind that has it; for the first, if several have."""
+    """Return, for each field, what to write to choose the first kind that has it."""
     return {field: f'{key} = "{tag(kind)}"' for kind in reversed(kinds) for field in kind.__struct_fields__}
 
 
 def _struct(
     raw: object, kind: type[Struct], path: str, problems: list[str], elsewhere: Mapping[str, str] | None = None
 ) -> object:
-    """A table of this kind; `elsewhere` says which keys would be known if the table named another kind."""
+    """Read a table as this kind; `elsewhere` maps keys of other kinds to what to write to choose that kind."""
     if not isinstance(raw, Mapping):
         keys = [f"{path}.{field.name}" for field in msgspec.structs.fields(kind) if raw in advice.words(field.type)]
         keys = keys or [f"{path}.{name}" for name in kind.__struct_fields__]
@@ -285,12 +285,12 @@ def _struct(
 
 
 def _is_unset(value: object, field: msgspec.structs.FieldInfo) -> bool:
-    """Whether null stands for the default: it is no value of the option itself."""
+    """Whether null means the default, because the option itself cannot be null."""
     return value is None and not field.required and not advice.takes(field.type, NoneType)
 
 
 def _plain(raw: object, kind: object, path: str, problems: list[str], exact: bool = False) -> Any:
-    """A value of a type without structs; unless it must be of that type already, 1e3 is an integer too."""
+    """Read a value of a type without structs; unless `exact`, whole floats such as 1e3 count as integers."""
     if raw is UNSET:
         return raw
     if (expected := _unusable(raw)) is not None:
@@ -308,7 +308,7 @@ def _plain(raw: object, kind: object, path: str, problems: list[str], exact: boo
 
 
 def _unusable(value: object) -> str | None:
-    """What is expected in place of a value that no option can take, whatever it declares; of lists, the first such."""
+    """Return what is expected in place of a value that no option can hold, or of the first one in a list; else None."""
     if isinstance(value, (list, tuple)):
         return next(filter(None, map(_unusable, value)), None)
     if isinstance(value, float) and not isfinite(value):

@@ -1,4 +1,4 @@
-"""What the server of a run has. No sample and no private state of any client is among it."""
+"""The server's side of a run. It holds no samples and no private state of any client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OnBad = Literal["stop", "reject"]
 
 
 class Limits(NamedTuple):
-    """What the gate allows, and what becomes of an answer that it does not let through."""
+    """What the gate allows, and what happens to an answer that it rejects."""
 
     max_norm: float | None = None  # L2 norm of the change of each vector; None: any
     on_bad: OnBad = "stop"
@@ -29,33 +29,33 @@ _NO_LIMITS = Limits()
 
 @dataclass
 class ServerSide:
-    """An algorithm for a model, the clients as they registered, and what their work costs.
+    """An algorithm for a model, the registered clients, and the cost of their work.
 
-    On a network more clients register between rounds; nothing else of it changes.
+    On a network, clients may register between rounds; everything else stays the same.
     """
 
     algorithm: Algorithm
     layout: Layout
-    variables: Tree  # of the model at the start: x and stats
+    variables: Tree  # of the initial model: x and stats
     clients: RegisteredClients
     batch_size: int
     flops_per_sample: int
-    drop_single: bool = False  # clients drop a last batch of one sample, as models with BatchNorm need it
+    drop_single: bool = False  # clients drop a last batch of one sample, as BatchNorm requires
     compare_updates: bool = False  # measure the cosine distance between a cohort's updates
     limits: Limits = _NO_LIMITS
     metrics: MetricSet = NO_METRICS
-    rehearsals: dict[str, Rehearsed] = field(default_factory=dict, compare=False)  # of each work, made when needed
+    rehearsals: dict[str, Rehearsed] = field(default_factory=dict, compare=False)  # per work, created on demand
 
     def present(self, exchange: Exchange) -> list[int]:
-        """Return the cohort in client order, without clients that have no sample: they weigh nothing."""
+        """Return the cohort in client order, without clients that have no samples: their weight is zero."""
         return [client for client in sorted(exchange.cohort) if self.clients.sizes[client] > 0]
 
     def send(self, exchange: Exchange, info: Info) -> Request:
-        """Return an exchange as it travels to its cohort."""
+        """Return the request for an exchange, encoded for its cohort."""
         return send(exchange, info, self.algorithm.works[exchange.work])
 
     def rehearse(self, exchange: Exchange, info: Info) -> Rehearsed:
-        """Return what the exchange's work makes, as shapes without values."""
+        """Return the result of rehearsing the exchange's work, as shapes without values."""
         name = exchange.work
         if name not in self.rehearsals:
             try:

@@ -1,4 +1,4 @@
-"""Writing so that a crash or a full disk costs nothing that was saved before."""
+"""Atomic writing: a crash or a full disk never damages what was saved before."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _REMEDIES = {
     errno.EDQUOT: "free space within your quota",
     errno.EFBIG: "raise the limit on file sizes (`ulimit -f`)",
     errno.EROFS: "make that disk writable",
-    errno.EACCES: "make it writable for you",
-    errno.EPERM: "make it writable for you",
-    errno.ENOTDIR: "move away the file that stands in place of a folder",
-    errno.EEXIST: "move away the file that stands in place of a folder",
+    errno.EACCES: "grant yourself write permission",
+    errno.EPERM: "grant yourself write permission",
+    errno.ENOTDIR: "move the file that is in place of a folder",
+    errno.EEXIST: "move the file that is in place of a folder",
 }
 
 
 @contextmanager
 def writing(path: Path, then: str) -> Iterator[None]:
-    """Turns an OSError into a StorageError that says what to do about `path`, and what to do then."""
+    """Turn an OSError into a StorageError with a remedy for `path` and, in `then`, the next step."""
     try:
         yield
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "put that right")
+        remedy = _REMEDIES.get(error.errno or 0, "fix this")
         raise StorageError(f"cannot write {path}: {_reason(error)}; {remedy}, then {then}") from error
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns an OSError into a StorageError about `path`."""
+    """Turn an OSError into a StorageError about `path`."""
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {_reason(error)}; make it readable for you and try again") from error
+        raise StorageError(f"cannot read {path}: {_reason(error)}; grant yourself read permission and retry") from error
 
 
 def write_all(file: int, data: bytes | memoryview) -> None:
-    """Write to a file descriptor: in one call, unless the system takes only a part."""
+    """Write all data to a file descriptor, in one call unless the system accepts only a part."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
@@ -51,16 +51,16 @@ def write_all(file: int, data: bytes | memoryview) -> None:
 def write_atomic(
     path: Path, data: bytes | Iterable[bytes | memoryview], secret: bool = False, durable: bool = True
 ) -> None:
-    """Put a file in place, given whole or in pieces: after a crash it is as it was before, or as it is now.
+    """Write a file atomically, given whole or in pieces: after a crash it has either the old or the new content.
 
-    A secret one can be read by its owner alone (mode 0600), whatever the umask is. Unless it is `durable`, the promise
-    holds for a crash of the process only, and the call does not wait for the disk.
+    A `secret` file is readable only by its owner (mode 0600), regardless of the umask. Unless `durable`, the guarantee
+    covers only a crash of the process, and the call does not wait for the disk.
     """
     part = path.with_name(f"{path.name}.part")
     try:
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600 if secret else 0o666)
         try:
-            if secret:  # a part that a crash has left may have another mode
+            if secret:  # a partial file left by a crash may have another mode
                 os.fchmod(file, 0o600)
             for piece in (data,) if isinstance(data, bytes) else data:
                 write_all(file, piece)
@@ -70,7 +70,7 @@ def write_atomic(
             os.close(file)
         os.replace(part, path)
     except BaseException:
-        with suppress(OSError):  # what was to be said is the first error; the part only takes space
+        with suppress(OSError):  # report the first error; the partial file only takes space
             part.unlink()
         raise
     if durable:
@@ -78,7 +78,7 @@ def write_atomic(
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable: syncing a file does not do that."""
+    """Make the names in a folder durable, which syncing a file does not."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -1,7 +1,7 @@
-"""Functions and classes that users write in their own files and name as `path/to/file.py:name`.
+"""Loading of functions and classes from users' files, named as `path/to/file.py:name`.
 
-A file may import others from its folder, as if it were run by Python. Neither they nor the folder become visible to
-anyone else: modules get names of their own, and `sys.path` stays as it is.
+A file may import other files from its folder, as if it were run by Python. Neither they nor the folder become visible
+to other code: modules get unique names, and `sys.path` does not change.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 
 from fedge.core.errors import ConfigError, nearest
 
-_PREFIX = "fedge_user_"  # of the names of users' files as modules
+_PREFIX = "fedge_user_"  # of the module names of users' files
 
 _sources: ContextVar[dict[str, bytes] | None] = ContextVar("_sources", default=None)
 
 
 def load_function(reference: str, where: str) -> Callable[..., Any]:
-    """The function of that name; `where` is the configuration path that a problem is reported under."""
+    """Return the function of that name; raises ConfigError, with the configuration path `where`, if it is not one."""
     function, module = load_object(reference, where)
     if not callable(function):
         name = reference.rpartition(":")[2]
@@ -38,7 +38,7 @@ def load_function(reference: str, where: str) -> Callable[..., Any]:
 
 
 def load_object(reference: str, where: str) -> tuple[object, ModuleType]:
-    """What `path/to/file.py:name` names, and the module of the file; a ConfigError if there is none."""
+    """Return the object that `path/to/file.py:name` refers to and its module; raises ConfigError if there is none."""
     path, name = _parse(reference, where)
     module = _load_file(path, where)
     if not hasattr(module, name):
@@ -48,7 +48,7 @@ def load_object(reference: str, where: str) -> tuple[object, ModuleType]:
 
 
 def _load_file(path: Path, where: str) -> ModuleType:
-    """Return the module of a file, run once for each content of it and of the files that it imports."""
+    """Return the module of a file; it runs again only if the file, or one that it imports, has changed."""
     if not path.is_file():
         raise ConfigError(f"{where}: there is no file {path}; give the path of an existing Python file")
     folder = _folder_of(sys.modules.get(_name(path, path)))
@@ -64,13 +64,13 @@ def _load_file(path: Path, where: str) -> ModuleType:
 
 
 def sources_of(module: ModuleType) -> Mapping[str, bytes]:
-    """Return the content, by path, of a user's file and of all that it imports from its folder when it is loaded."""
+    """Return the content, by path, of a user's file and of all files that it imports from its folder on loading."""
     folder = _folder_of(module)
     return folder.needs(folder.root) if folder else {}
 
 
 def loaded_files() -> list[tuple[str, dict[str, bytes]]]:
-    """Return the users' files of this process, each with all that was read for it: what `adopt` takes elsewhere."""
+    """Return the users' files loaded in this process, each with its sources, for `adopt` in another process."""
     found = [(module, _folder_of(module)) for module in list(sys.modules.values())]
     return [
         (str(folder.root), dict(folder.sources))
@@ -80,14 +80,14 @@ def loaded_files() -> list[tuple[str, dict[str, bytes]]]:
 
 
 def adopt(files: Sequence[tuple[str, Mapping[str, bytes]]]) -> None:
-    """Load files of another process, under the names that they have there; they need not exist on this machine."""
+    """Load files of another process under the same module names; they need not exist on this machine."""
     for file, sources in files:
         _Folder(Path(file), sources).load(Path(file))
 
 
 @contextmanager
 def noting_sources() -> Iterator[Mapping[str, bytes]]:
-    """The content, by path, of all users' files that are read meanwhile, with what they import from their folders."""
+    """Collect the content, by path, of all users' files read inside the block, including their imports."""
     noted: dict[str, bytes] = {}
     token = _sources.set(noted)
     try:
@@ -97,7 +97,7 @@ def noting_sources() -> Iterator[Mapping[str, bytes]]:
 
 
 def describe(error: BaseException, reference: str, source: bool = True) -> str:
-    """What a user's code raised, and in which line of their file; with the text of that line if `source`."""
+    """Return a message with the exception that a user's code raised and its line; with the line's text if `source`."""
     path = str(_path(reference.rpartition(":")[0]))
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == path]
     line = f": {frames[-1].line}" if frames and source else ""
@@ -118,7 +118,7 @@ def _parse(reference: str, where: str) -> tuple[Path, str]:
 
 
 def _listed(path: Path) -> str:
-    """The classes and functions of a file in words; the file is not run for that."""
+    """Return a list of the classes and functions of a file, as text, without running it."""
     try:
         body = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
@@ -133,7 +133,7 @@ def _path(file: str) -> Path:
 
 
 def _name(root: Path, path: Path) -> str:
-    """The name of a module. It has the hash of both paths: files of one name must not replace each other."""
+    """Return a module name with a hash of both paths, so that files of the same name do not replace each other."""
     digest = blake2b(f"{root}\0{path}".encode(), digest_size=8).hexdigest()
     return f"{_PREFIX}{path.stem}_{digest}"
 
@@ -145,44 +145,44 @@ def _folder_of(module: ModuleType | None) -> _Folder | None:
 
 
 class _Folder:
-    """The modules of a folder, as one file of it, the root, sees them; each is read once."""
+    """The modules of a folder as seen from one of its files, the root; each is read once."""
 
     def __init__(self, root: Path, given: Mapping[str, bytes] | None = None) -> None:
-        """`given` has the content of the files instead of the disk."""
+        """With `given`, files are read from this mapping and not from the disk."""
         self.root = root
         self.sources: dict[str, bytes] = {}
         self._given = given
         self._modules: dict[Path, ModuleType] = {}
-        self._needs: dict[Path, set[str]] = {}  # by module, the files that were read while it was loaded, or before
-        self._loading: list[set[str]] = []  # like it, for modules that are being loaded, from the outside in
+        self._needs: dict[Path, set[str]] = {}  # files that each loaded module depends on
+        self._loading: list[set[str]] = []  # the same for modules being loaded, outermost first
 
     @property
     def is_current(self) -> bool:
-        """Whether all files that were read are as they were."""
+        """Whether no file has changed since it was read."""
         try:
             return all(Path(path).read_bytes() == content for path, content in self.sources.items())
         except OSError:
             return False
 
     def load(self, path: Path) -> ModuleType:
-        """Return the module in a file, or in a package by its `__init__.py`."""
+        """Return the module of a file, or of a package by its `__init__.py`."""
         if path not in self._modules:
             self._loading.append(set())
             try:
                 self._run(path)
             finally:
                 self._needs[path] = self._loading.pop()
-        self._note(self._needs.get(path, ()))  # nothing yet of one that is being loaded
+        self._note(self._needs.get(path, ()))  # empty while the module is being loaded
         return self._modules[path]
 
     def needs(self, path: Path) -> dict[str, bytes]:
-        """Return the content of a module's file and of those that it imports when it is loaded."""
+        """Return the content of a module's file and of the files that it imports on loading."""
         return {file: self.sources[file] for file in self._needs[path]}
 
     def _run(self, path: Path) -> None:
         name = _name(self.root, path)
         for old in [known for known in sys.modules if known.startswith(f"{name}.")]:
-            del sys.modules[old]  # parts of the package as it was when it was last read
+            del sys.modules[old]  # outdated submodules of the package
         spec = spec_from_file_location(
             name,
             path,
@@ -195,7 +195,7 @@ class _Folder:
         spec.loader.exec_module(module)  # dataclasses and pickle look a class's module up in sys.modules
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file, and note it."""
+        """Return the content of a file and record that it was read."""
         content = self.sources[path] = Path(path).read_bytes() if self._given is None else self._given[path]
         self._note([path])
         return content
@@ -217,7 +217,7 @@ class _Folder:
         fromlist: Sequence[str] = (),
         level: int = 0,
     ) -> ModuleType:
-        """Do what an import statement of a file in this folder does: what lies in the folder comes first."""
+        """Import a module for a file in this folder; modules in the folder take precedence."""
         top, dot, rest = name.partition(".")
         if level == 0 and (path := self._find(top)) is not None:
             name = self.load(path).__name__ + dot + rest
@@ -229,7 +229,7 @@ class _Folder:
 
 
 class _Loader(SourceFileLoader):
-    """Runs a file as it is now, never from a cache, with the imports of its folder."""
+    """Runs the current content of a file, never a cached version, with the imports of its folder."""
 
     def __init__(self, name: str, path: str, folder: _Folder) -> None:
         super().__init__(name, path)
@@ -244,7 +244,7 @@ class _Loader(SourceFileLoader):
 
 
 class _PartsOfPackages(MetaPathFinder):
-    """Finds the modules inside of users' packages, and nothing else."""
+    """Finds modules inside users' packages, and nothing else."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

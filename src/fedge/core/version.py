@@ -1,4 +1,4 @@
-"""Names of a client's private state on a network: after which exchange of which round it was written."""
+"""Versions of a client's private state on a network: the round and exchange after which it was written."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Version(NamedTuple):
-    """The private state that a client wrote in one attempt at an exchange. A run's first state has no version.
+    """Identifies the private state that a client wrote in one attempt at an exchange. The initial state has no version.
 
-    An exchange that a restarted server repeats is another attempt, and writes another version.
+    An exchange repeated by a restarted server is a new attempt and writes a new version.
     """
 
     round: int

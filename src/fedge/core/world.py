@@ -1,4 +1,4 @@
-"""The world outside of an algorithm, as a protocol: who is asked, who answers in time, and how long a round takes.
+"""The world outside an algorithm, as a protocol: which clients are asked, which answer in time, how long rounds take.
 
 The simulated world computes the seconds of an exchange from its costs; a real network measures them.
 """
@@ -16,23 +16,23 @@ from fedge.core.layout import Tree
 
 
 class Cohort(NamedTuple):
-    """The clients that are asked in a cell."""
+    """The clients asked in one cell."""
 
     cell: int
     asked: tuple[int, ...]
-    present: tuple[int, ...]  # those that did not drop out
+    present: tuple[int, ...]  # the clients that did not drop out
 
 
 class Timeline(NamedTuple):
-    """One exchange of a cell: how long it took each client that worked on it, accepted or not, in client order."""
+    """Durations of one exchange in a cell for each client that worked on it, accepted or not, in client order."""
 
     ids: np.ndarray
     phases: Phases
-    late: np.ndarray  # truth values
+    late: np.ndarray  # booleans
 
     @staticmethod
     def measured(reply: Reply) -> Timeline:
-        """Return the timeline of the seconds that an engine measured; a ValueError if it measured none."""
+        """Return the timeline of the seconds that an engine measured; raises ValueError if it measured none."""
         ids, costs = workers(reply)
         if costs.measured is None:
             raise ValueError("expected costs with measured seconds, got none; use an engine that measures them")
@@ -40,71 +40,71 @@ class Timeline(NamedTuple):
 
 
 Timelines = Mapping[tuple[int, int], Timeline]
-"""All exchanges of a round by (cell, number); exchanges that nobody answered have no timeline and no number."""
+"""All exchanges of a round by (cell, number); exchanges without any answer have no timeline and no number."""
 
 
 class Spent(NamedTuple):
-    """What a round took: means over clients, which with the wait add up to the total."""
+    """Duration and energy of a round. Phases are means over clients; with the wait they add up to the total."""
 
     total: float = 0.0
     down: float = 0.0
     compute: float = 0.0
     up: float = 0.0
     ids: np.ndarray = np.zeros(0, np.int64)
-    joules: np.ndarray = np.zeros(0)  # of each of these clients
+    joules: np.ndarray = np.zeros(0)  # of each client in `ids`
     bytes_backhaul: int = 0
 
     @property
     def wait(self) -> float:
-        """Return the mean time that a client waited for others."""
+        """Mean time that a client waited for others."""
         return max(0.0, self.total - self.down - self.compute - self.up)  # rounding must not make it negative
 
 
 class World(Protocol):
-    """Cells, clients and time of one run. A world without cells has one, number 0.
+    """Cells, clients and time of one run. A world without cells has a single cell, number 0.
 
     For each round the order of calls is `gather`, `admit`, `spend`, `describe` (on request), `move`.
     """
 
     clock: Literal["simulated", "measured"]
-    """What the seconds of this world are."""
+    """Whether the seconds of this world are simulated or measured."""
 
     @property
     def seconds(self) -> float:
         """Seconds since the start of the run."""
 
     def gather(self, round: int, everyone: bool = False) -> list[Cohort]:
-        """Return the clients to ask, cell by cell, without cells in which nobody is asked.
+        """Return the clients to ask, per cell, omitting cells in which no client is asked.
 
-        `everyone`: all that are available, in place of a selection.
+        `everyone`: ask all available clients and not a selection.
 
-        After `move` it is also called for the round to come, perhaps never run, whose cohort is evaluated first: a call
-        has no side effect.
+        It is also called after `move` for the next round, which may never run, to evaluate its cohort. Calls have no
+        side effects.
         """
 
     def admit(self, round: int, cells: Sequence[int]) -> Admission | None:
-        """Return the function that tells an engine who is in time, for states of these cells.
+        """Return the function that tells an engine which clients are in time, for states of these cells.
 
         None if all answers that an engine returns are in time.
         """
 
     def spend(self, round: int, cells: Sequence[int], replies: Sequence[Sequence[Reply]], state_bytes: int) -> Spent:
-        """Let the time of a round pass, in which these cells had these replies.
+        """Advance time by a round in which these cells had these replies; return what the round took.
 
-        `state_bytes`: the size of a server state, which travels to the centre and back if cells merge now.
+        `state_bytes`: size of a server state, which travels to the centre and back if cells merge in this round.
         """
 
     def describe(self, class_counts: np.ndarray | None) -> dict[str, Any]:
-        """Return the last round client by client, with the clients where they were in it.
+        """Return a description of the last round per client, with client positions as of that round.
 
-        `class_counts`: how many training samples of each class each client has, `[num_clients, num_classes]`.
+        `class_counts`: training samples per client and class, `[num_clients, num_classes]`.
         """
 
     def move(self, round: int) -> None:
-        """Let clients move after a round."""
+        """Move clients after a round."""
 
     def state(self) -> Tree:
-        """Return all that changes from round to round, for a checkpoint."""
+        """Return everything that changes from round to round, for a checkpoint."""
 
     def restore(self, state: Tree) -> None: ...
 
@@ -132,7 +132,7 @@ def late_of(reply: Reply, ids: np.ndarray) -> np.ndarray:
 
 
 def mean_seconds(timelines: Timelines) -> tuple[float, float, float]:
-    """Return the seconds of download, compute and upload: of each exchange the mean over those in time, added up."""
+    """Return the seconds of download, compute and upload: means over clients in time, summed over exchanges."""
     found = np.zeros(3)
     for number in {number for _, number in timelines}:
         same = [timeline for (_, own), timeline in timelines.items() if own == number]
@@ -143,5 +143,5 @@ def mean_seconds(timelines: Timelines) -> tuple[float, float, float]:
 
 
 def _ordered(parts: Sequence[tuple[np.ndarray, ...]], order: np.ndarray) -> list[np.ndarray]:
-    """Join the arrays of all parts, field by field, and put them into this order."""
+    """Concatenate the arrays of all parts, field by field, and reorder them."""
     return [np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fedge.core.codecs.chain import Chain, expected_bits
-from fedge.core.codecs.golomb import bits_per_place
+from fedge.core.codecs.golomb import bits_per_index
 from fedge.core.codecs.quantise import ExpQ, UniQ
 from fedge.core.layout import Layout
 
@@ -32,7 +32,7 @@ def ratios(layout: Layout) -> Iterator[Ratio]:
         whole = (1 + _NUM_MOMENTS) * dense
         yield Ratio(
             sparsity,
-            bits_per_place(sparsity),
+            bits_per_index(sparsity),
             dense / expected_bits(chain, layout),
             whole / expected_bits(chain, layout, moments, _NUM_MOMENTS),
         )

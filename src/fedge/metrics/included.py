@@ -1,4 +1,4 @@
-"""The metrics that are included, each as the sums that it needs and the number that they make."""
+"""The built-in metrics, each defined by its sums and the value computed from them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fedge.core.errors import ConfigError
 from fedge.core.metric import WHERE, Better, Metric
 from fedge.core.registered import Task
 
-_LOG_ODDS = 20.0  # beyond them, scores are as good as certain and share a bin
+_LOG_ODDS = 20.0  # scores beyond this are practically certain and share a bin
 
 
 class F1(Metric, tag="f1"):
-    """F1, macro: the mean over classes of 2 TP/(2 TP + FP + FN).
+    """Macro F1: the mean over classes of 2 TP/(2 TP + FP + FN).
 
-    Of classes, the likeliest is predicted; of labels, each that is likelier than not. Classes that are neither
-    predicted nor true are left out.
+    For classes, the most likely one is predicted; for labels, each with a probability above 1/2. Classes that are
+    neither predicted nor true are left out.
     """
 
     low: ClassVar[float] = 0.0
@@ -46,14 +46,14 @@ class F1(Metric, tag="f1"):
 
 
 class Auc(Metric, tag="auc"):
-    """Area under the ROC curve: how often a positive sample scores higher than a negative one; ties count half.
+    """Area under the ROC curve: the probability that a positive sample scores higher than a negative one.
 
-    With two classes, of the second against the first; with more, and with labels, the mean over each one against the
-    rest, without those that have no positive or no negative sample. Scores are log-odds, counted in a histogram: the
-    error is at most half the share of pairs whose two samples are in one bin.
+    Ties count half. With two classes, the second is positive. With more classes, and with labels, it is the mean of
+    one-vs-rest over those that have positive and negative samples. Scores are log-odds, counted in a histogram: the
+    error is at most half the share of pairs whose samples fall into the same bin.
     """
 
-    bins: Annotated[int, Meta(ge=2, le=100_000, description="of the histogram, from log-odds -20 to 20")] = 500
+    bins: Annotated[int, Meta(ge=2, le=100_000, description="bins of the histogram, from log-odds -20 to 20")] = 500
 
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = 1.0
@@ -83,9 +83,9 @@ class Auc(Metric, tag="auc"):
 
 
 class TopK(Metric, tag="top"):
-    """Top-k accuracy: how often the true class is among the k likeliest; recorded as `top3` for k = 3."""
+    """Top-k accuracy: how often the true class is among the k most likely; recorded as `top3` for k = 3."""
 
-    k: Annotated[int, Meta(ge=1, description="classes that are looked at")]
+    k: Annotated[int, Meta(ge=1, description="number of most likely classes to consider")]
 
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = 1.0
@@ -101,13 +101,13 @@ class TopK(Metric, tag="top"):
         super().check(task, num_outputs)
         if self.k >= num_outputs:
             raise ConfigError(
-                f"{WHERE}: {self.recorded_as} looks at {self.k} of {num_outputs} classes, so it is always 1; expected "
+                f"{WHERE}: {self.recorded_as} considers {self.k} of {num_outputs} classes, so it is always 1; expected "
                 f'fewer than {num_outputs}: {{ name = "top", k = {max(1, num_outputs // 2)} }}'
             )
 
     def count(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         own, places = outputs.gather(-1, targets[:, None]), torch.arange(outputs.shape[-1], device=outputs.device)
-        ahead = (outputs > own) | ((outputs == own) & (places < targets[:, None]))  # of equals the first is ahead
+        ahead = (outputs > own) | ((outputs == own) & (places < targets[:, None]))  # ties go to the first
         return {"hits": _number((ahead.sum(-1) < self.k).sum()), "samples": _number(len(targets))}
 
     def value(self, sums: Mapping[str, Tensor]) -> float:
@@ -115,13 +115,13 @@ class TopK(Metric, tag="top"):
 
 
 class Top5(TopK, tag="top5"):
-    """Top-5 accuracy: how often the true class is among the 5 likeliest."""
+    """Top-5 accuracy: how often the true class is among the 5 most likely."""
 
-    k: Annotated[int, Meta(ge=5, le=5, description="classes that are looked at")] = 5
+    k: Annotated[int, Meta(ge=5, le=5, description="number of most likely classes to consider")] = 5
 
 
 class Rmse(Metric, tag="rmse"):
-    """Root of the mean squared error over all predicted values."""
+    """Root mean squared error over all predicted values."""
 
     better: ClassVar[Better] = "lower"
     low: ClassVar[float] = 0.0
@@ -137,7 +137,7 @@ class Rmse(Metric, tag="rmse"):
 
 
 class Perplexity(Metric, tag="perplexity"):
-    """Perplexity: e to the mean cross-entropy, the number of equally likely classes that is as hard to guess from."""
+    """Perplexity: exp of the mean cross-entropy, the equivalent number of equally likely classes."""
 
     better: ClassVar[Better] = "lower"
     low: ClassVar[float] = 1.0
@@ -152,11 +152,11 @@ class Perplexity(Metric, tag="perplexity"):
 
     def value(self, sums: Mapping[str, Tensor]) -> float:
         mean = _mean(sums, "loss")
-        return exp(mean) if mean < 700 else nan  # e to more is no float64
+        return exp(mean) if mean < 700 else nan  # beyond this, exp overflows float64
 
 
 def _as_labels(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return which outputs are true of each sample, also for classes."""
+    """Return which outputs are true for each sample, one-hot for classes."""
     return targets > 0.5 if targets.dim() == 2 else one_hot(targets, outputs.shape[-1]).bool()
 
 
@@ -175,6 +175,6 @@ def _number(value: Tensor | int) -> Tensor:
 
 
 def _mean(sums: Mapping[str, Tensor], name: str) -> float:
-    """Return a sum per sample; NaN without any."""
+    """Return a sum divided by the number of samples; NaN if there are none."""
     samples = float(sums["samples"])
     return float(sums[name]) / samples if samples > 0 else nan

@@ -1,4 +1,4 @@
-"""A metric that a user's own function returns."""
+"""A metric returned by a user-defined function."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fedge.core.parts import explain, origin_of
 
 
 class UserMetric(Metric, tag=False, kw_only=True):
-    """A metric of one's own: a class derived from `fedge.metrics.Metric`, or a function that returns such a metric.
+    """A user-defined metric: a class derived from `fedge.metrics.Metric`, or a function that returns such a metric.
 
-    It is recorded under its name in snake case. Only a function has `options`; a class has those that it declares.
+    It is recorded under its name in snake case. Only a function has `options`; a class declares its own.
     """
 
     function: ClassVar[Callable[..., Any]]
-    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
+    options: Annotated[dict[str, Any], Meta(description="Keyword arguments of the function.")] = field(
         default_factory=dict
     )
 
     def load(self) -> Metric:
-        """Return the metric that the function returns; a ConfigError if it returns none."""
+        """Return the metric that the function returns; raises ConfigError if it does not return one."""
         try:
             metric = self.function(**self.options)
-        except Exception as error:  # whatever a user's own code may raise
+        except Exception as error:  # a user's code may raise anything
             raise ConfigError(f"{WHERE}: {explain(error, self)}") from error
         if not isinstance(metric, Metric):
             raise ConfigError(

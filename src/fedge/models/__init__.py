@@ -31,6 +31,6 @@ ModelOptions = (
     | PythonModel
 )
 MODELS: tuple[type[Options], ...] = tuple(kind for kind in get_args(ModelOptions) if kind is not PythonModel)
-"""The kinds of model that a file can name; a user's own is chosen by the path of its function."""
+"""The kinds of model that a file can name; a user-defined one is chosen by the path of its function."""
 
 __all__ = ["MODELS", "ModelOptions"]

@@ -1,4 +1,4 @@
-"""Convolutional networks of the documents."""
+"""Convolutional networks of the publications that the recipes reproduce."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rate = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class MnistCnn(Model, tag="mnist_cnn"):
-    """MNIST-CNN: 5x5 convolutions of 32 and 64 channels with margins, each pooled, and 512 hidden units."""
+    """MNIST-CNN: padded 5x5 convolutions of 32 and 64 channels, each pooled, and 512 hidden units."""
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
         channels, *sides = check_image(shape, 4, "mnist_cnn")
@@ -38,7 +38,7 @@ class CifarCnn(Model, tag="cifar_cnn"):
 
     dropout: Annotated[
         list[Rate],
-        Meta(min_length=3, max_length=3, description="Share of the units dropped after each two convolutions."),
+        Meta(min_length=3, max_length=3, description="Dropout rate after each pair of convolutions."),
     ] = field(default_factory=lambda: [0.2, 0.3, 0.4])
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
@@ -55,9 +55,9 @@ class CifarCnn(Model, tag="cifar_cnn"):
 class MtflCnn(Model, tag="mtfl_cnn"):
     """The CNN of MTFL: 3x3 convolutions of 32 and 64 channels, batch normalised, and 512 hidden units."""
 
-    dense_norm: Annotated[bool, Meta(description="Batch normalise the hidden units too, as MTFL's article does.")] = (
-        False
-    )
+    dense_norm: Annotated[
+        bool, Meta(description="Also batch normalise the hidden units, as in Mills, Hu & Min (2020).")
+    ] = False
 
     norm: NormPlace = "before"
 
@@ -80,7 +80,7 @@ class Cifar100Cnn(Model, tag="cifar100_cnn"):
 
 
 class HflCnn(Model, tag="hfl_cnn"):
-    """The CNN of hierarchical learning: 5x5 convolutions of 10 and 30 channels, each pooled, and 100 hidden units."""
+    """The CNN of Serena (2020): 5x5 convolutions of 10 and 30 channels, each pooled, and 100 hidden units."""
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
         channels, *sides = check_image(shape, 16, "hfl_cnn")
@@ -99,9 +99,9 @@ class HflCnn(Model, tag="hfl_cnn"):
 
 
 class DynavgCnn(Model, tag="dynavg_cnn"):
-    """The CNN of dynamic averaging: a 3x3 convolution of 32 channels, pooled, and 128 hidden units with dropout."""
+    """The CNN of Reddy (2020): a 3x3 convolution of 32 channels, pooled, and 128 hidden units with dropout."""
 
-    dropout: Annotated[float, Meta(ge=0, lt=1, description="Share of the hidden units that are dropped.")] = 0.5
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="Dropout rate of the hidden units.")] = 0.5
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
         channels, *sides = check_image(shape, 4, "dynavg_cnn")
@@ -120,7 +120,7 @@ class DynavgCnn(Model, tag="dynavg_cnn"):
 def _two_convolutions(
     shape: tuple[int, ...], num_outputs: int, name: str, norm: NormPlace | None = None, dense_norm: bool = False
 ) -> nn.Sequential:
-    """Batch normalised where `norm` says; after a nonlinearity means after its pooling, as in MTFL's published code."""
+    """Batch normalise before or after nonlinearities; "after" means after pooling, as in MTFL's published code."""
     channels, *sides = check_image(shape, 10, name)
 
     def normed(layer: nn.Module, *nonlinear: nn.Module) -> list[nn.Module]:
@@ -139,7 +139,7 @@ def _two_convolutions(
 
 
 def check_image(shape: tuple[int, ...], min_side: int, name: str) -> tuple[int, ...]:
-    """The shape, if it is that of images which are large enough for the convolutions."""
+    """Return the shape; raises ModelError unless it is that of images large enough for the convolutions."""
     if len(shape) != 3 or shape[0] < 1 or min(shape[1:]) < min_side:
         raise ModelError(
             f"model.name: {name} takes images (channels, height, width) of at least {min_side}x{min_side} pixels, "
@@ -149,5 +149,5 @@ def check_image(shape: tuple[int, ...], min_side: int, name: str) -> tuple[int, 
 
 
 def _shrink(side: int, kernel: int = 3) -> int:
-    """After a convolution without margins and 2x2 pooling."""
+    """Return the side length after an unpadded convolution and 2x2 pooling."""
     return (side - kernel + 1) // 2

@@ -1,4 +1,4 @@
-"""Fully connected networks. All take inputs of any shape, flattened."""
+"""Fully connected networks. All accept inputs of any shape and flatten them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Logistic(Model, tag="logistic"):
 class Nn(Model, tag="nn"):
     """One hidden layer of 128 units."""
 
-    activation: Annotated[Literal["relu", "sigmoid"], Meta(description="Of the hidden units.")] = "relu"
+    activation: Annotated[Literal["relu", "sigmoid"], Meta(description="Activation of the hidden units.")] = "relu"
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
         return nn.Sequential(
@@ -55,11 +55,11 @@ class Mnist2nn(Model, tag="mnist_2nn"):
 
 
 class FemnistDnn(Mnist2nn, tag="femnist_dnn"):
-    """FEMNIST-DNN: two hidden layers of 200 units, for 62 classes the same as MNIST-2NN."""
+    """FEMNIST-DNN: two hidden layers of 200 units, the same as MNIST-2NN."""
 
 
 class BagOfWords(Logistic, tag="bag_of_words"):
-    """A linear map of bags of words: to classes (Sent140), or to tags of which a text may have several."""
+    """A linear map from bags of words to classes (Sent140) or to tags, of which a text may have several."""
 
 
 class Mtfl2nn(Model, tag="mtfl_2nn"):
@@ -80,7 +80,7 @@ class Mtfl2nn(Model, tag="mtfl_2nn"):
 
 
 def count_features(shape: tuple[int, ...]) -> int:
-    """How many numbers an input of this shape has."""
+    """Return the number of values in an input of this shape; raises ModelError if it is empty."""
     if not shape or min(shape) < 1:
         raise ModelError(
             f"model.name: expected inputs of at least one number, such as (784,) or (1, 28, 28), got {shape}"

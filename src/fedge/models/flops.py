@@ -1,4 +1,4 @@
-"""What a gradient costs."""
+"""FLOPs of a gradient."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedge.models.probe import probe
 
 
 def count_flops(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """FLOPs of a forward and a backward pass for one sample: three times the forward multiply-accumulates.
+    """Return the FLOPs of a forward and backward pass for one sample: three times the forward multiply-accumulates.
 
-    Counted are linear layers, without their bias, convolutions, whose bias is one more for each output, and
-    GRU layers, 3h(i+h) + 13h a step for input i and width h. Normalisation, pooling, activations, embeddings and
-    what is no layer of the module count nothing.
+    The count includes linear layers without their bias, convolutions, whose bias adds one per output, and GRU layers,
+    3h(i+h) + 13h per step for input i and width h. Normalisation, pooling, activations, embeddings and operations
+    outside of layers count as zero.
     """
     total = 0
 
@@ -36,7 +36,7 @@ def count_flops(module: nn.Module, shape: tuple[int, ...]) -> int:
 
 
 def _per_output(layer: nn.Module) -> int:
-    """Multiply-accumulates for one number of the layer's output."""
+    """Return the multiply-accumulates per value of the layer's output."""
     if isinstance(layer, nn.Linear):
         return layer.in_features
     if isinstance(layer, nn.Conv2d):
@@ -45,7 +45,7 @@ def _per_output(layer: nn.Module) -> int:
 
 
 def _per_step(gru: nn.GRU) -> int:
-    """Multiply-accumulates of all layers for one step of one sequence."""
+    """Return the multiply-accumulates of all layers for one step of one sequence."""
     h, directions = gru.hidden_size, 1 + gru.bidirectional
     inputs = [gru.input_size] + [h * directions] * (gru.num_layers - 1)
     return directions * sum(3 * h * (i + h) + 13 * h for i in inputs)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from fedge.models.convolutional import check_image
 from fedge.models.model import Model
 
-# Expansion, channels, blocks, stride of the first. The article, for images of 224x224, has a stride of 2 in the second
-# line and in the first convolution; images of 32x32 would have nothing left to look at.
+# Expansion, channels, blocks, stride of the first. For images of 224x224, Sandler et al. use a stride of 2 in the
+# second line and in the first convolution; with images of 32x32, too little resolution would remain.
 _STAGES = (
     (1, 16, 1, 1),
     (6, 24, 2, 1),
@@ -26,12 +26,12 @@ _STEM, _TOP, _IMAGENET = 32, 1280, 1000
 
 
 class MobilenetV2(Model, tag="mobilenet_v2"):
-    """MobileNetV2 for images of about 32x32, with ImageNet's 1,000 outputs and one more layer on top of them.
+    """MobileNetV2 for images of about 32x32, with ImageNet's 1,000 outputs and one more layer on top.
 
-    Its tensors have torchvision's names, so that weights trained on ImageNet can be given as `weights`.
+    Its tensors have torchvision's names, so that `weights` can be a file of weights trained on ImageNet.
     """
 
-    dropout: Annotated[float, Meta(ge=0, lt=1, description="Share of the last features that are dropped.")] = 0.2
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="Dropout rate of the last features.")] = 0.2
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
         channels, *_ = check_image(shape, 8, "mobilenet_v2")
@@ -54,7 +54,7 @@ class MobilenetV2(Model, tag="mobilenet_v2"):
 
 
 class InvertedResidual(nn.Module):
-    """Expand, convolve each channel by itself, and project back; added to the input where the shapes allow it."""
+    """Expansion, depthwise convolution and projection; added to the input if the shapes match."""
 
     def __init__(self, before: int, after: int, expansion: int, stride: int) -> None:
         super().__init__()

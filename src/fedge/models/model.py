@@ -1,4 +1,4 @@
-"""What every model can be told."""
+"""Options shared by all models, and loading of weights."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from fedge.core.schema import Options
 NormPlace = Annotated[
     Literal["before", "after"],
     Meta(
-        description="Where batch normalisation stands: before the nonlinearity, as in MTFL's article, or after it (and "
-        "its pooling), as in its published code."
+        description="Position of batch normalisation: before the nonlinearity, as in Mills, Hu & Min (2020), or after "
+        "it and its pooling, as in their published code."
     ),
 ]
 
 
 class Model(Options):
-    """A kind of network. `build` makes one, with weights from a file if there is one."""
+    """Base class of models. `build` returns a network, with weights from a file if one is given."""
 
     part = Part("model", "fedge.models")
     weights: Annotated[
         str | None,
-        Meta(description="A safetensors file with initial weights by name; what it lacks starts at random."),
+        Meta(description="A safetensors file of initial weights by name; tensors it lacks are initialised at random."),
     ] = None
 
     def build(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-        """A network for inputs of this shape, without the batch."""
+        """Return a network for inputs of this shape, excluding the batch dimension."""
         module = self.network(shape, num_outputs)
         if self.weights is not None:
             load_weights(module, Path(self.weights).expanduser())
         return module
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-        """The network with random weights, drawn from torch's own generator."""
-        raise TypeError(f"{type(self).__name__} does not say which network it is")
+        """Return the network with random weights, drawn from torch's global generator."""
+        raise TypeError(f"{type(self).__name__} must define network")
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
-    """Give a module the tensors of a file; each must have the name and the shape of one of its own."""
+    """Load the tensors of a file into a module; raises ModelError if one has no match by name and shape."""
     own = module.state_dict()
     found = _read(path)
     for name, tensor in found.items():
         if name not in own:
-            raise ModelError(f"model.weights: the model has no tensor {name!r}{nearest(name, own)}, which {path} gives")
+            raise ModelError(f"model.weights: the model has no tensor {name!r}{nearest(name, own)}, found in {path}")
         if tensor.shape != own[name].shape:
             shapes = f"{list(own[name].shape)}, got {list(tensor.shape)}"
             raise ModelError(f"model.weights: expected {name!r} in {path} to have the shape {shapes}")
@@ -57,12 +57,12 @@ def load_weights(module: nn.Module, path: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    safetensors: Any = import_module("safetensors.torch")  # only a model with weights waits for it
+    safetensors: Any = import_module("safetensors.torch")  # imported lazily: only models with weights need it
     try:
         found: dict[str, Tensor] = safetensors.load_file(path)
     except FileNotFoundError:
         raise ModelError(f"model.weights: there is no file {path}; give the path of a safetensors file") from None
-    except Exception as error:  # its own kind is not public
+    except Exception as error:  # the library's exception type is not public
         raise ModelError(f"model.weights: {path} cannot be read as a safetensors file: {error}") from error
     if not found:
         raise ModelError(f"model.weights: {path} has no tensors; save some with safetensors.torch.save_file")

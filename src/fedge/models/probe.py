@@ -1,4 +1,4 @@
-"""Looking at what a module does with a sample, without changing it."""
+"""Probes of a module with sample inputs, without side effects on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedge.core.errors import ModelError
 
 
 def probe(module: nn.Module, shape: tuple[int, ...], num_samples: int = 1) -> object:
-    """The module's answer to zeros, in eval mode without gradients; a ModelError if it has none."""
+    """Return the module's output for zeros, in eval mode without gradients; raises ModelError if it fails."""
     parameter = next(module.parameters(), torch.empty(0))
     dtype = torch.int64 if _takes_words(module) else parameter.dtype
     x = torch.zeros(num_samples, *shape, dtype=dtype, device=parameter.device)
@@ -22,19 +22,19 @@ def probe(module: nn.Module, shape: tuple[int, ...], num_samples: int = 1) -> ob
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise ModelError(
-                f"model.name: the model does not take inputs of shape {shape}, those of the data: {reason}; "
+                f"model.name: the model does not accept inputs of shape {shape}, those of the data: {reason}; "
                 "change its first layer, or flatten the inputs before it"
             ) from error
 
 
 def check_outputs(module: nn.Module, shape: tuple[int, ...], num_outputs: int) -> None:
-    """Raise a ModelError unless the module gives one number per output for each input."""
+    """Raise ModelError unless the module returns `num_outputs` values per input."""
     output = probe(module, shape, num_samples=2)
     got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if got != [2, num_outputs]:
         raise ModelError(
-            f"model.name: for two inputs of shape {shape} the model must give a tensor [2, {num_outputs}], got {got}; "
-            f"the data have {num_outputs} outputs: change the last layer"
+            f"model.name: for two inputs of shape {shape} the model must return a tensor [2, {num_outputs}], got "
+            f"{got}; the data has {num_outputs} outputs: change the last layer"
         )
 
 
@@ -44,7 +44,7 @@ def _takes_words(module: nn.Module) -> bool:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    # One by one: train() on the whole would also switch on parts that were in eval mode before.
+    # Module by module: train() on the root would also change modules that were in eval mode before.
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -1,4 +1,4 @@
-"""A model that a Python program hands over as an object: a module, a class or a function."""
+"""A model that a Python program passes as an object: a module, a class or a function."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fedge.models.model import Model
 from fedge.models.probe import check_outputs
 
 Make = Callable[[tuple[int, ...], int], nn.Module]
-"""Makes a network for inputs of a shape and a number of outputs."""
+"""(shape of an input, number of outputs) -> network."""
 ModelSource = nn.Module | Callable[..., nn.Module]
 
 
 class PythonModel(Model, tag=PYTHON, kw_only=True):
-    """A network that a Python program gave to `fedge.Experiment`. Files cannot name it: only that program has it."""
+    """A network that a Python program passed to `fedge.Experiment`. Files cannot name it: only that program has it."""
 
-    type: Annotated[str, Meta(description="The class or function, as the program calls it.")]
+    type: Annotated[str, Meta(description="The name of the class or function in the program.")]
     digest: Annotated[str, Meta(description="SHA-256 of its code, and of a module's structure and initial weights.")]
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
@@ -40,23 +40,23 @@ class PythonModel(Model, tag=PYTHON, kw_only=True):
 
 
 def hand_over(source: ModelSource) -> tuple[PythonModel, Make]:
-    """Return a model's settings, and what makes it.
+    """Return a model's settings and the function that builds it.
 
-    A module is copied now, and every network made is another copy, with the same weights. A class or a function is
-    called whenever a network is needed: without arguments where it can be, or else with the shape of an input and the
-    number of outputs.
+    A module is copied now, and every network built is another copy with the same weights. A class or function is called
+    whenever a network is needed: without arguments if possible, otherwise with the shape of an input and the number of
+    outputs. Raises ModelError if the source is none of these.
     """
     if isinstance(source, nn.Module):
         name = type(source).__name__
         try:
             module = deepcopy(source)
-        except Exception as error:  # whatever a module's own attributes may raise
+        except Exception as error:  # a module's attributes may raise anything
             reason = f"{type(error).__name__}: {error}"
-            raise ModelError(f"model: {name} cannot be copied ({reason}); pass a function that makes it") from error
+            raise ModelError(f"model: {name} cannot be copied ({reason}); pass a function that builds it") from error
         return PythonModel(type=name, digest=_digest_module(module)), lambda shape, num_outputs: deepcopy(module)
     if not callable(source):
         raise ModelError(
-            "model: expected a name such as 'mnist_2nn', an nn.Module, or a class or function that makes one; "
+            "model: expected a name such as 'mnist_2nn', an nn.Module, or a class or function that returns one; "
             f"got {type(source).__name__}"
         )
     name = getattr(source, "__name__", type(source).__name__)
@@ -82,13 +82,13 @@ def _call(source: Callable[..., Any], name: str, shape: tuple[int, ...], num_out
 def fitting_arguments(
     source: Callable[..., Any], shape: tuple[int, ...], num_outputs: int, options: Mapping[str, Any] | None = None
 ) -> tuple[Any, ...] | None:
-    """Return what a class or function is called with beside its options: nothing where it can be, else both.
+    """Return the positional arguments for a class or function: none if possible, otherwise shape and outputs.
 
-    None if it takes neither.
+    None if it accepts neither form.
     """
     try:
         signature = inspect.signature(source)
-    except (TypeError, ValueError):  # what is written in C has none
+    except (TypeError, ValueError):  # functions written in C have no signature
         return ()
     for given in ((), (shape, num_outputs)):
         try:
@@ -105,7 +105,7 @@ def _digest_module(module: nn.Module) -> str:
         found.update(digest_code(kind).encode())
     trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     for name, tensor in module.state_dict().items():
-        if not hasattr(tensor, "detach"):  # a module's extra state
+        if not hasattr(tensor, "detach"):  # extra state of a module
             found.update(f"{name} {tensor!r}".encode())
             continue
         found.update(f"{name} {name in trained} {tensor.dtype} {list(tensor.shape)}".encode())

@@ -1,4 +1,4 @@
-"""Networks that read text, character by character."""
+"""Recurrent networks for text, character by character."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from fedge.models.model import Model
 
 
 class ShakespeareGru(Model, tag="shakespeare_gru"):
-    """Predicts the next character: an embedding of 8 numbers, two GRU layers of 128 units, and a linear layer.
+    """Predicts the next character: an embedding of size 8, two GRU layers of 128 units, and a linear layer.
 
-    Inputs are sequences of character numbers; there are as many characters as outputs.
+    Inputs are sequences of character indices; the number of characters equals the number of outputs.
     """
 
-    units: Annotated[int, Meta(ge=1, description="Units of each GRU layer.")] = 128
-    embedding: Annotated[int, Meta(ge=1, description="Numbers that stand for a character.")] = 8
+    units: Annotated[int, Meta(ge=1, description="Units per GRU layer.")] = 128
+    embedding: Annotated[int, Meta(ge=1, description="Size of a character's embedding.")] = 8
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> CharacterGru:
         if len(shape) != 1 or shape[0] < 1:
             raise ModelError(
-                f"model.name: shakespeare_gru takes sequences of characters (length,), got inputs of shape {shape}; "
+                f"model.name: shakespeare_gru expects sequences of characters (length,), got inputs of shape {shape}; "
                 "use it with data such as shakespeare"
             )
         return CharacterGru(num_outputs, self.embedding, self.units)
 
 
 class CharacterGru(nn.Module):
-    """What two GRU layers make of a sequence decides after its last character."""
+    """Classifies a sequence by the output of two GRU layers after its last character."""
 
     def __init__(self, num_characters: int, embedding: int, units: int) -> None:
         super().__init__()

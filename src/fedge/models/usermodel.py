@@ -1,4 +1,4 @@
-"""A model that a user's own function builds."""
+"""A model built by a user-defined function."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedge.models.python_model import fitting_arguments
 
 
 class UserModel(Model, tag=False, kw_only=True):
-    """An nn.Module that a function in a file of one's own returns for (shape, num_outputs, **options).
+    """An nn.Module returned by a function in a user's file for (shape, num_outputs, **options).
 
-    Or a class of such modules: it is called with its options alone where it can be, else like a function.
+    It may also be a class of modules, which is called with its options alone if possible, otherwise like a function.
     """
 
     function: ClassVar[Callable[..., Any]]
-    options: Annotated[dict[str, Any], Meta(description="What the function is called with, by name.")] = field(
+    options: Annotated[dict[str, Any], Meta(description="Keyword arguments of the function.")] = field(
         default_factory=dict
     )
 

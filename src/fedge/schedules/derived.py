@@ -1,4 +1,4 @@
-"""Schedules from convergence theory, with its constants as options."""
+"""Schedules derived from convergence theory, with its constants as options."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ Positive = Annotated[float, Meta(gt=0)]
 
 
 class Hyperbolic(Rule, tag="hyperbolic"):
-    """K: K0/(b+r), server rate: a/(b+r) (theorem 2 of the K-decay paper).
+    """K = K0/(b+r), server rate = a/(b+r) (Mills, Hu & Min 2023, theorem 2).
 
-    a is the algorithm's server_learning_rate; with mu it is the theorem's 3/phi_mu(learning_rate, K), for which the
-    algorithm is fedsgd with pseudo = "gradient_sum".
+    a is the algorithm's server_learning_rate; with mu, it is the theorem's 3/phi_mu(learning_rate, K), which requires
+    fedsgd with pseudo = "gradient_sum".
     """
 
     quantities: ClassVar[tuple[Quantity, ...]] = ("local_steps", "server_learning_rate")
-    b: Annotated[float, Meta(ge=0, description="3*(L/mu)^2 in the theorem; a large one also makes the start small")]
+    b: Annotated[
+        float, Meta(ge=0, description="3*(L/mu)^2 in the theorem; a large b also makes the first values small")
+    ]
     mu: Annotated[
-        Positive | None, Meta(description="convexity: the least curvature of a client's loss; for the server rate")
+        Positive | None, Meta(description="convexity: the smallest curvature of a client's loss; for the server rate")
     ] = None
 
     def check(self, quantity: Quantity, base: Amounts) -> None:
@@ -33,7 +35,7 @@ class Hyperbolic(Rule, tag="hyperbolic"):
         if base.rate * self.mu >= 1:
             raise ConfigError(
                 f"schedule.{quantity}: hyperbolic expects algorithm.learning_rate below 1/mu = {1 / self.mu:g}, "
-                f"got {base.rate:g}; the theorem asks for at most ln(2)/(local_steps*mu)"
+                f"got {base.rate:g}; the theorem requires at most ln(2)/(local_steps*mu)"
             )
 
     def value(self, quantity: Quantity, amounts: Amounts, moment: Moment, state: State) -> float:
@@ -46,27 +48,27 @@ class Hyperbolic(Rule, tag="hyperbolic"):
 
 
 class Optimal(Rule, tag="optimal", kw_only=True):
-    """K*(W) or eta*(W): the best for the simulated seconds W so far (theorem 5.2 of the thesis); v0 at most.
+    """K*(W) or eta*(W): optimal for the simulated seconds W so far (Mills 2023, theorem 5.2), at most v0.
 
-    K* is for the algorithm's own learning_rate, eta* for the K of the round. Neither exists at W = 0, where v0 stands,
-    and eta* is at most 1/(4*smoothness). Losses and gradients are in the units of the loss, times in seconds.
+    K* assumes the algorithm's learning_rate, eta* the K of the round. Neither is defined at W = 0, where v0 is used,
+    and eta* is at most 1/(4*smoothness). Losses and gradients are in units of the loss, times in seconds.
     """
 
     quantities: ClassVar[tuple[Quantity, ...]] = ("local_steps", "learning_rate")
     smoothness: Annotated[float, Meta(gt=0, description="L: the largest curvature of a client's loss")]
-    convexity: Annotated[float, Meta(gt=0, description="mu: the least curvature of a client's loss")]
-    first_loss: Annotated[float, Meta(gt=0, description="F(x_0): training loss of the first model")]
+    convexity: Annotated[float, Meta(gt=0, description="mu: the smallest curvature of a client's loss")]
+    first_loss: Annotated[float, Meta(gt=0, description="F(x_0): training loss of the initial model")]
     least_loss: Annotated[float, Meta(ge=0, description="F*: training loss of the best model")] = 0.0
-    gradient_bound: Annotated[float, Meta(gt=0, description="G: bound of a minibatch gradient's norm")]
+    gradient_bound: Annotated[float, Meta(gt=0, description="G: bound on the norm of a minibatch gradient")]
     noise: Annotated[
         float,
         Meta(ge=0, description="sum over clients of (share of samples)^2 * variance of their gradients; for eta*"),
     ] = 0.0
     heterogeneity: Annotated[
-        float, Meta(ge=0, description="Gamma: F* less the mean of the clients' own least losses; for eta*")
+        float, Meta(ge=0, description="Gamma: F* minus the mean of the clients' own minimum losses; for eta*")
     ] = 0.0
-    communication_s: Annotated[float, Meta(gt=0, description="seconds to send the model to a client and back")]
-    seconds_per_step: Annotated[float, Meta(ge=0, description="beta: seconds for one minibatch; for eta*")] = 0.0
+    communication_s: Annotated[float, Meta(gt=0, description="seconds to send the model to a client and back again")]
+    seconds_per_step: Annotated[float, Meta(ge=0, description="beta: seconds per minibatch; for eta*")] = 0.0
 
     def __post_init__(self) -> None:
         if self.convexity > self.smoothness:

@@ -1,4 +1,4 @@
-"""Schedules that follow what training has achieved: the loss, or a metric that no longer improves."""
+"""Schedules that follow training progress: the loss, or a metric that no longer improves."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from msgspec import Meta
 from fedge.schedules.rule import Amounts, Moment, Plateau, Quantity, Rule, Seen, State
 from fedge.schedules.timed import ROOT
 
-_LEAST = 1e-12  # of the first loss: a rate of 0 is one that SCAFFOLD and FedGBO divide by
+_LEAST = 1e-12  # smallest ratio to the first loss: SCAFFOLD and FedGBO divide by the rate, which must not be 0
 
 
 class ErrorRule(Rule, tag="error"):
-    """K: K0 * (F_r/F_0)^(1/3), rate: eta0 * (F_r/F_0)^(1/2): falls with the training loss (K-error and eta-error).
+    """K = K0 * (F_r/F_0)^(1/3), rate = eta0 * (F_r/F_0)^(1/2): decays with the training loss (K-error, eta-error).
 
-    F_r is the mean of the clients' first-step losses over the last `window` rounds, F_0 that over the first. Until the
-    window is full it is v0. K is never above K0.
+    F_r is the mean of the clients' first-step losses over the last `window` rounds, F_0 over the first ones. Until the
+    window is full, the value is v0. K never exceeds K0.
     """
 
     quantities: ClassVar[tuple[Quantity, ...]] = ("local_steps", "learning_rate")
-    window: Annotated[int, Meta(ge=1, description="rounds that F_r is the mean of")] = 100
+    window: Annotated[int, Meta(ge=1, description="rounds over which F_r is averaged")] = 100
 
     def init(self) -> State:
         return {"losses": [], "first": None}
@@ -45,11 +45,11 @@ class ErrorRule(Rule, tag="error"):
 
 
 class StepRule(Rule, tag="step"):
-    """v0, and v0/factor once the validation metric no longer improves (K-step and eta-step); one drop only."""
+    """v0, then v0/factor once the validation metric no longer improves (K-step, eta-step); drops only once."""
 
-    factor: Annotated[float, Meta(ge=1, description="what the value is divided by")] = 10.0
-    patience: Annotated[int, Meta(ge=1, description="evaluations in a row without a better one")] = 10
-    tol: Annotated[float, Meta(ge=0, description="better means better by more than this")] = 0.0
+    factor: Annotated[float, Meta(ge=1, description="divisor of the value")] = 10.0
+    patience: Annotated[int, Meta(ge=1, description="consecutive evaluations without an improvement")] = 10
+    tol: Annotated[float, Meta(ge=0, description="minimum improvement that counts")] = 0.0
 
     @property
     def needs_metric(self) -> bool:
@@ -64,7 +64,7 @@ class StepRule(Rule, tag="step"):
 
     def observe(self, state: State, seen: Seen) -> State:
         plateau = Plateau(**state)
-        # what has dropped stays down
+        # once dropped, the value stays down
         return state if plateau.waited >= self.patience else plateau.after(seen, self.tol)._asdict()
 
 

@@ -1,4 +1,4 @@
-"""The schedules of an experiment: which quantity follows which."""
+"""The schedules of an experiment, one per quantity."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SCHEDULES: tuple[type[Rule], ...] = get_args(ScheduleRule)
 
 
 class SchedulePlan(Options, tag=False):
-    """How much a round does, where that changes from round to round; what is not said stays as the algorithm has it."""
+    """Quantities that change from round to round; those without a schedule keep the algorithm's value."""
 
     local_steps: Annotated[
-        ScheduleRule | None, Meta(description="of local_steps or local_epochs, rounded up, 1 at least")
+        ScheduleRule | None, Meta(description="schedule of local_steps or local_epochs, rounded up, at least 1")
     ] = None
-    learning_rate: Annotated[ScheduleRule | None, Meta(description="of the clients' learning_rate")] = None
-    server_learning_rate: Annotated[ScheduleRule | None, Meta(description="of server_learning_rate")] = None
+    learning_rate: Annotated[ScheduleRule | None, Meta(description="schedule of the clients' learning_rate")] = None
+    server_learning_rate: Annotated[ScheduleRule | None, Meta(description="schedule of server_learning_rate")] = None
 
     def __post_init__(self) -> None:
         for quantity, rule in self._rules():
@@ -32,33 +32,33 @@ class SchedulePlan(Options, tag=False):
 
     @property
     def needs_metric(self) -> bool:
-        """Whether a schedule looks at the validation metric."""
+        """Whether a schedule uses the validation metric."""
         return any(rule.needs_metric for _, rule in self._rules())
 
     @property
     def timed(self) -> list[Quantity]:
-        """The quantities whose schedules look at simulated seconds."""
+        """The quantities whose schedules use simulated seconds."""
         return [quantity for quantity, rule in self._rules() if rule.needs_seconds]
 
     def check(self, base: Amounts) -> None:
-        """A ConfigError if what the algorithm was given cannot be scheduled so."""
+        """Raise ConfigError if the algorithm's settings cannot be scheduled this way."""
         for quantity, rule in self._rules():
             base.of(quantity)
             rule.check(quantity, base)
 
     def init(self) -> State:
-        """What schedules remember before the first round: plain numbers and lists."""
+        """Return the initial state of all schedules: plain numbers and lists."""
         return {quantity: rule.init() for quantity, rule in self._rules()}
 
     def amounts(self, base: Amounts, moment: Moment, state: State) -> Amounts:
-        """What a round does, of what the algorithm was given: first the steps, then the rates."""
+        """Return the amounts of a round from the algorithm's own: first the steps, then the rates."""
         found = base
         for quantity, rule in self._rules():
             found = found.having(quantity, rule.value(quantity, found, moment, state[quantity]))
         return found
 
     def observe(self, state: State, seen: Seen) -> State:
-        """What schedules remember after a round."""
+        """Return the state of all schedules after a round."""
         return {quantity: rule.observe(state[quantity], seen) for quantity, rule in self._rules()}
 
     def _rules(self) -> Iterator[tuple[Quantity, Rule]]:

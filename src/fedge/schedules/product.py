@@ -1,4 +1,4 @@
-"""Several schedules on one quantity."""
+"""The product of several schedules on one quantity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SingleRule = Fixed | Exp | RoundsRule | ErrorRule | StepRule | Hyperbolic | Opti
 
 
 class Product(Rule, tag="product"):
-    """v0 times the factors of several schedules, each of which is its own value divided by v0."""
+    """v0 times the factors of several schedules; the factor of a schedule is its value divided by v0."""
 
     rules: Annotated[list[SingleRule], Meta(description="the schedules, each a name or a table")]
 
@@ -53,5 +53,5 @@ class Product(Rule, tag="product"):
         return {name: rule.observe(state[name], seen) for name, rule in self._named()}
 
     def _named(self) -> Iterator[tuple[str, Rule]]:
-        """Each rule with the key of its state, by which a resumed run knows whether the rules are still the same."""
+        """Return each rule with its state key, by which a resumed run detects whether the rules have changed."""
         return ((f"{i} {short_name(str(tag(type(rule))))}", rule) for i, rule in enumerate(self.rules))

@@ -1,7 +1,7 @@
-"""What a schedule is: a value that says how much of something a round does.
+"""The schedule contract: a value that determines a quantity in each round.
 
-What a schedule remembers from round to round is a state of plain numbers and lists, which goes into the checkpoint as
-JSON; the schedule itself never changes.
+A schedule's memory between rounds is a state of plain numbers and lists, stored in the checkpoint as JSON; the
+schedule itself never changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedge.core.schema import Options
 
 Quantity = Literal["local_steps", "learning_rate", "server_learning_rate"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
-"""What can be scheduled, in the order in which it is decided."""
+"""The quantities that can be scheduled, in the order in which they are determined."""
 
 State = dict[str, Any]
 
@@ -23,11 +23,11 @@ _ROUNDING = 1e-9  # so that 60*27^(-1/3) is 20, not 21
 
 
 class Amounts(NamedTuple):
-    """How much a round does."""
+    """The scheduled quantities of a round."""
 
     work: int  # local steps, or local epochs
     rate: float  # of the clients
-    server_rate: float | None = None  # None: the algorithm has none
+    server_rate: float | None = None  # None: the algorithm has no server rate
     epochs: bool = False  # whether work counts epochs
 
     @property
@@ -39,7 +39,7 @@ class Amounts(NamedTuple):
         return self.work if self.epochs else None
 
     def of(self, quantity: Quantity) -> float:
-        """One of them; a ConfigError if there is none to schedule."""
+        """Return one quantity; raises ConfigError if the algorithm does not have it."""
         if quantity == "local_steps":
             return self.work
         if quantity == "learning_rate":
@@ -47,12 +47,12 @@ class Amounts(NamedTuple):
         if self.server_rate is None:
             raise ConfigError(
                 "schedule.server_learning_rate: the algorithm has no server_learning_rate to schedule; "
-                "leave it out, or choose an algorithm that has one, such as fedsgd"
+                "drop the schedule, or choose an algorithm that has one, such as fedsgd"
             )
         return self.server_rate
 
     def having(self, quantity: Quantity, value: float) -> Amounts:
-        """The same with another value of one of them; work is rounded up, and never below 1."""
+        """Return the amounts with one quantity replaced; work is rounded up and at least 1."""
         if quantity == "local_steps":
             return self._replace(work=max(1, ceil(value - _ROUNDING)))
         if quantity == "learning_rate":
@@ -61,17 +61,17 @@ class Amounts(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What is known when a round begins."""
+    """What is known at the start of a round."""
 
     round: int  # from 1
-    fraction: float  # share of all clients that a round asks
-    cohort: int  # how many these are
+    fraction: float  # share of all clients asked in a round
+    cohort: int  # number of clients asked
     batch_size: int
-    sim_seconds: float = 0.0  # simulated, of all rounds before
+    sim_seconds: float = 0.0  # simulated seconds of all earlier rounds
 
 
 class Seen(NamedTuple):
-    """What is known when a round has ended; None: not measured."""
+    """What is known at the end of a round; None: not measured."""
 
     loss: float | None = None  # mean first-step loss of the cohort
     metric: float | None = None  # on the validation split
@@ -79,13 +79,13 @@ class Seen(NamedTuple):
 
 
 class Plateau(NamedTuple):
-    """How long the validation metric has not improved."""
+    """Tracks how long the validation metric has not improved."""
 
     best: float | None = None
-    waited: int = 0  # evaluations in a row without a better one
+    waited: int = 0  # consecutive evaluations without an improvement
 
     def after(self, seen: Seen, tol: float = 0.0) -> Plateau:
-        """Return the same after another round; better means better by more than `tol`."""
+        """Return the plateau after another round; only improvements of more than `tol` count."""
         if seen.metric is None:
             return self
         gain = 0.0 if self.best is None else (seen.metric - self.best) * (1 if seen.higher_is_better else -1)
@@ -93,49 +93,49 @@ class Plateau(NamedTuple):
 
 
 class Rule(Options):
-    """One schedule; its options, and what it makes of a round."""
+    """Base class of schedules: options, and the value in each round."""
 
     part = Part("schedule", "fedge.schedules")
     quantities: ClassVar[tuple[Quantity, ...]] = QUANTITIES
-    """What it is defined for."""
+    """The quantities that it is defined for."""
 
     @property
     def needs_metric(self) -> bool:
-        """Whether it looks at the validation metric."""
+        """Whether it uses the validation metric."""
         return False
 
     @property
     def needs_seconds(self) -> bool:
-        """Whether it looks at the simulated seconds so far."""
+        """Whether it uses the simulated seconds so far."""
         return False
 
     def unfit(self, quantity: Quantity) -> Rule | None:
-        """The rule, of those that it is made of, that is not defined for a quantity; None if all are."""
+        """Return the rule, among those it consists of, that is not defined for a quantity; None if all are."""
         return None if quantity in self.quantities else self
 
     def check(self, quantity: Quantity, base: Amounts) -> None:
-        """A ConfigError if it cannot schedule what the algorithm was given."""
+        """Raise ConfigError if it cannot schedule the algorithm's settings."""
 
     def init(self) -> State:
-        """What it remembers before the first round."""
+        """Return the initial state."""
         return {}
 
     def value(self, quantity: Quantity, amounts: Amounts, moment: Moment, state: State) -> float:
-        """The quantity in a round, not rounded.
+        """Return the unrounded quantity in a round.
 
-        `amounts` are the algorithm's own, but for quantities that are already decided for this round.
+        `amounts` are the algorithm's own, except quantities already determined for this round.
         """
-        raise TypeError(f"{type(self).__name__} does not say what it does")
+        raise TypeError(f"{type(self).__name__} must define value")
 
     def observe(self, state: State, seen: Seen) -> State:
-        """What it remembers after a round."""
+        """Return the state after a round."""
         return state
 
 
 def refuse_epochs(quantity: Quantity, base: Amounts, name: str) -> None:
-    """A ConfigError where a formula counts minibatch steps and the algorithm epochs."""
+    """Raise ConfigError if a formula counts minibatch steps but the algorithm epochs."""
     if base.epochs:
         raise ConfigError(
-            f"schedule.{quantity}: {name} counts minibatch steps, but the algorithm was given epochs; "
+            f"schedule.{quantity}: {name} counts minibatch steps, but the algorithm trains by epochs; "
             "set algorithm.local_steps instead of local_epochs"
         )

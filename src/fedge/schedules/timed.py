@@ -1,4 +1,4 @@
-"""Schedules that follow the number of the round, or nothing at all."""
+"""Schedules that depend only on the round number, or on nothing."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from msgspec import Meta
 
 from fedge.schedules.rule import Amounts, Moment, Quantity, Rule, State
 
-_USUAL_BATCH = 32  # that learning rates are given for
+_USUAL_BATCH = 32  # the batch size that learning rates refer to
 
 
 class Fixed(Rule, tag="fixed"):
-    """Always v0, what the algorithm was given."""
+    """Always v0, the algorithm's own value."""
 
     def value(self, quantity: Quantity, amounts: Amounts, moment: Moment, state: State) -> float:
         return amounts.of(quantity)
 
 
 class Exp(Rule, tag="exp"):
-    """v0 * decay^(r-1): falls by the same factor every round."""
+    """v0 * decay^(r-1): decays by the same factor every round."""
 
-    decay: Annotated[float, Meta(gt=0, le=1, description="factor from one round to the next")]
+    decay: Annotated[float, Meta(gt=0, le=1, description="factor per round")]
 
     def value(self, quantity: Quantity, amounts: Amounts, moment: Moment, state: State) -> float:
         return float(amounts.of(quantity) * self.decay ** (moment.round - 1))
 
 
 class RoundsRule(Rule, tag="rounds"):
-    """K: K0 * r^(-1/3), rate: eta0 * r^(-1/2): falls with the number of rounds (K-rounds and eta-rounds)."""
+    """K = K0 * r^(-1/3), rate = eta0 * r^(-1/2): decays with the round number (K-rounds, eta-rounds)."""
 
     quantities: ClassVar[tuple[Quantity, ...]] = ("local_steps", "learning_rate")
 
@@ -37,7 +37,7 @@ class RoundsRule(Rule, tag="rounds"):
 
 
 class Warmup(Rule, tag="warmup"):
-    """From v0/10 evenly up to v0 over the first epochs, then v0."""
+    """Increases linearly from v0/10 to v0 over the first epochs, then stays at v0."""
 
     quantities: ClassVar[tuple[Quantity, ...]] = ("learning_rate", "server_learning_rate")
     epochs: Annotated[
@@ -51,7 +51,7 @@ class Warmup(Rule, tag="warmup"):
 
 
 class PostLocal(Rule, tag="post_local"):
-    """One local step or epoch for the first epochs, then all of them (post-local SGD)."""
+    """One local step or epoch during the first epochs, then v0 (post-local SGD)."""
 
     quantities: ClassVar[tuple[Quantity, ...]] = ("local_steps",)
     delay: Annotated[float, Meta(ge=0, description="epochs with one step each; they take round(delay/fraction) rounds")]
@@ -61,7 +61,7 @@ class PostLocal(Rule, tag="post_local"):
 
 
 class BatchScaled(Rule, tag="batch_scaled"):
-    """eta0 * batch_size/32: the rate is given for batches of 32 and grows with them."""
+    """eta0 * batch_size/32: scales a rate given for batches of 32 linearly with the batch size."""
 
     quantities: ClassVar[tuple[Quantity, ...]] = ("learning_rate",)
 
@@ -70,4 +70,4 @@ class BatchScaled(Rule, tag="batch_scaled"):
 
 
 ROOT: dict[Quantity, float] = {"local_steps": 1 / 3, "learning_rate": 1 / 2}
-"""Chapter 5 of the thesis: with time, the best K falls as a third root and the best rate as a square root."""
+"""Mills (2023), chapter 5: over time, the optimal K decays as a cube root and the optimal rate as a square root."""

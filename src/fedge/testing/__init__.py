@@ -1,4 +1,4 @@
-"""For tests of one's own algorithms: tiny federations, and the contract that every algorithm keeps.
+"""Tools for testing algorithms: tiny federations, and the contract that every algorithm must satisfy.
 
 from fedge.testing import Federation, check_contract, points, slope
 check_contract(Mine())

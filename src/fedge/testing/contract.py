@@ -1,6 +1,6 @@
-"""What every algorithm promises in every engine, as checks that raise an AssertionError.
+"""The contract of every algorithm in every engine, as checks that raise AssertionError.
 
-Each takes a build: the function that makes the algorithm for a layout, such as `FedAvg().build`.
+Each check takes a build: the function that returns the algorithm for a layout, such as `FedAvg().build`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _FUNCTIONS = ("init", "final", "affine", "step", "gradient")  # of the client ha
 
 
 def check_contract(algorithm: TrainingOptions | Build) -> None:
-    """Check all that is in `CONTRACT` for an algorithm, given by its options or its build."""
+    """Run all checks of `CONTRACT` for an algorithm, given by its options or its build."""
     build = trained(algorithm) if isinstance(algorithm, TrainingOptions) else algorithm
     for check in CONTRACT.values():
         check(build)
 
 
 def check_engines_agree(build: Build, codes: bool = False, **amount: int) -> None:
-    """Three rounds in float64: `wire` equals `loop` bit for bit, `block` to rounding.
+    """Check that after three rounds in float64 `wire` equals `loop` bit for bit, and `block` equals it to rounding.
 
-    With `codes`, uploads are compressed, and a code may turn on rounding noise: `block` is not compared. `amount` is
+    With `codes`, uploads are compressed, and codes may differ because of rounding: `block` is not compared. `amount` is
     `steps=3` or `epochs=1`.
     """
     loop, wire, block = (Federation(build, mixed(), engine, **amount).rounds(3).everything() for engine in ENGINES)
@@ -42,7 +42,7 @@ def check_engines_agree(build: Build, codes: bool = False, **amount: int) -> Non
 
 
 def check_float32(build: Build) -> None:
-    """One round in float32: `block` is near `loop`."""
+    """Check that after one round in float32 `block` is close to `loop`."""
     loop, block = (
         Federation(build, mixed(), engine, dtype=torch.float32).rounds(1).everything() for engine in ("loop", "block")
     )
@@ -50,7 +50,7 @@ def check_float32(build: Build) -> None:
 
 
 def check_inputs_unchanged(build: Build, engine: str = "loop") -> None:
-    """No function changes what it is given."""
+    """Check that no function modifies its arguments."""
     federation = Federation(_guarded(build), mixed(), engine)
     state = federation.state
     before = _copy(state)
@@ -59,7 +59,7 @@ def check_inputs_unchanged(build: Build, engine: str = "loop") -> None:
 
 
 def check_empty_client(build: Build, engine: str = "loop") -> None:
-    """A client without samples is ignored: a round with it and a round without it end alike."""
+    """Check that a client without samples is ignored: a round has the same result with and without it."""
     full, without = (Federation(build, mixed((7, 12, 0, 12)), engine) for _ in range(2))
     outcome = full.round((0, 1, 2, 3))
     without.round((0, 1, 3))
@@ -68,7 +68,7 @@ def check_empty_client(build: Build, engine: str = "loop") -> None:
 
 
 def check_order(build: Build, engine: str = "loop") -> None:
-    """The order of a cohort does not matter."""
+    """Check that the order of a cohort does not matter."""
     one, other = (Federation(build, mixed(), engine) for _ in range(2))
     for cohort in ((0, 1, 3), (1, 2, 3)):
         one.round(cohort)
@@ -77,7 +77,7 @@ def check_order(build: Build, engine: str = "loop") -> None:
 
 
 def check_checkpoint(build: Build) -> None:
-    """State survives a checkpoint: two rounds, a save, a round that is forgotten, and a third round from the file."""
+    """Check that state survives a checkpoint: two rounds, a save, a discarded round, a third round from the file."""
     undisturbed = Federation(build, mixed()).rounds(3)
     first = Federation(build, mixed())
     template = first.clients.algorithm.keep(first.clients.network.variables)
@@ -100,7 +100,7 @@ def check_checkpoint(build: Build) -> None:
 
 
 def check_joining(build: Build, codes: bool = False) -> None:
-    """Engines agree when clients join: two rounds of three clients, then one with two more."""
+    """Check that engines agree when clients join: two rounds of three clients, then one round with two more."""
     federations = [Federation(build, mixed((6, 9, 9, 1, 5)), engine, num_clients=3) for engine in ENGINES]
     for federation in federations:
         outcome = federation.rounds(2).grow(5).round()
@@ -113,7 +113,7 @@ def check_joining(build: Build, codes: bool = False) -> None:
 
 
 def check_growth(build: Build) -> None:
-    """Growing in two steps is growing at once, and leaves the state that it is given alone."""
+    """Check that growing in two steps equals growing at once, and that `grow` does not modify its argument."""
     federation = Federation(build, mixed((6, 9, 9)))
     grow, fresh = federation.clients.algorithm.grow, federation.state
     for state in (fresh, federation.rounds(2).state):
@@ -135,18 +135,18 @@ CONTRACT: dict[str, Callable[[Build], None]] = {
     "engines agree when clients join": check_joining,
     "growing in steps is growing at once": check_growth,
 }
-"""Every promise with its check, for an algorithm whose uploads are not compressed."""
+"""All checks by name, for an algorithm whose uploads are not compressed."""
 
 
 def assert_same(one: Tree, other: Tree) -> None:
-    """Raise an AssertionError if two trees differ in a name or a bit."""
+    """Raise AssertionError if two trees differ in a name or a bit."""
     _require(one.keys() == other.keys(), f"expected {sorted(one)}, got {sorted(other)}")
     for key, value in one.items():
         _require(torch.equal(value, other[key]), f"{key} differs: {value} and {other[key]}")
 
 
 def assert_close(one: Tree, other: Tree, rtol: float, atol: float) -> None:
-    """Raise an AssertionError if two trees differ in a name or by more than rounding."""
+    """Raise AssertionError if two trees differ in a name or by more than the tolerances."""
     _require(one.keys() == other.keys(), f"expected {sorted(one)}, got {sorted(other)}")
     for key, value in one.items():
 
@@ -157,7 +157,7 @@ def assert_close(one: Tree, other: Tree, rtol: float, atol: float) -> None:
 
 
 def _require(holds: bool, text: str) -> None:
-    if not holds:  # not an assert statement, which Python may leave out
+    if not holds:  # not an assert statement, which `python -O` removes
         raise AssertionError(text)
 
 
@@ -166,13 +166,13 @@ def _copy(tree: Tree) -> Tree:
 
 
 def _use(federation: Federation, kept: Kept) -> None:
-    """Let clients keep their private state elsewhere."""
+    """Make clients keep their private state in this storage."""
     federation.sides = federation.sides._replace(clients=federation.clients._replace(kept=kept))
     federation.engine = type(federation.engine)(federation.sides)  # type: ignore[call-arg]
 
 
 def _guarded(build: Build) -> Build:
-    """The same algorithm, which raises if one of its functions changes what it was given."""
+    """Return the same algorithm with functions that raise if they modify their arguments."""
 
     def guard(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
         def guarded(*args: Any) -> Any:

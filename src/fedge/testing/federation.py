@@ -1,4 +1,4 @@
-"""Tiny federations: data by hand, a model of a few weights, every engine that needs no other process."""
+"""Tiny federations: handmade data, a model of a few weights, and every engine that runs in one process."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fedge.engines.wire import Wire
 from fedge.runs.kept import KeptStore
 
 ENGINES = ("loop", "wire", "block")
-"""One client after the other; the same with bytes between server and client; clients as rows of a matrix."""
+"""One client after another; the same with encoded messages; clients as rows of a matrix."""
 
 
 class Handmade:
-    """Clients whose samples are given."""
+    """Clients with given samples."""
 
     def __init__(self, samples: Sequence[Samples], num_outputs: int, task: Task = "classes") -> None:
         self._samples = list(samples)
@@ -48,7 +48,7 @@ class Handmade:
     test = train
 
     def validation(self, client: int, round: int) -> Samples:
-        """None of them: all are for training."""
+        """Return an empty set: all samples are for training."""
         return Samples(*(side[:0] for side in self._samples[client]))
 
     def pooled_test(self) -> Samples:
@@ -56,13 +56,13 @@ class Handmade:
 
 
 def points(*targets: float) -> Handmade:
-    """One client for each target b, with one sample: under `slope` its loss is (w - b)^2/2 and its gradient w - b."""
+    """Return one client with one sample per target b: under `slope`, its loss is (w - b)^2/2, its gradient w - b."""
     one = torch.ones(1, 1)
     return Handmade([Samples(one, torch.tensor([[float(b)]])) for b in targets], 1, "values")
 
 
 def mixed(sizes: Sequence[int] = (6, 9, 9, 1), classes: int = 3, features: int = 8) -> Handmade:
-    """Clients of different sizes with random samples, one of them with a single one."""
+    """Return clients of different sizes with random samples; one of them has a single sample."""
     rng = np.random.default_rng(3)
     return Handmade(
         [
@@ -77,23 +77,23 @@ def mixed(sizes: Sequence[int] = (6, 9, 9, 1), classes: int = 3, features: int =
 
 
 def slope() -> nn.Module:
-    """One weight w, which starts at 1: the output is w * x."""
+    """Return a model with one weight w, initially 1, and output w * x."""
     layer = nn.Linear(1, 1, bias=False)
     nn.init.ones_(layer.weight)
     return nn.Sequential(layer)
 
 
 def normed() -> nn.Module:
-    """A small network with BatchNorm, all of whose layers have kernels.
+    """Return a small network with BatchNorm whose layers all have batched kernels.
 
-    There is no bias before BatchNorm: its true gradient is 0, and Adam that starts at v = 0 would amplify the
-    rounding noise, which differs from engine to engine, to steps of full size.
+    There is no bias before BatchNorm: its true gradient is 0, and Adam starting at v = 0 would amplify the rounding
+    noise, which differs between engines, to full-size steps.
     """
     return nn.Sequential(nn.Flatten(), nn.Linear(8, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
 
 
 def dense() -> nn.Module:
-    """A small network without BatchNorm."""
+    """Return a small network without BatchNorm."""
     return nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
 
 
@@ -106,7 +106,7 @@ def make_sides(
     metrics: MetricSet = NO_METRICS,
     **server: Any,
 ) -> BothSides:
-    """Server and clients; options of the server go by the names of its fields."""
+    """Return server and client sides; keyword arguments set fields of the server side."""
     network = Network(make, 1, clients.task, dtype)
     algorithm = build(network.layout)
     kept = KeptStore(algorithm.keep(network.variables), None)
@@ -129,7 +129,7 @@ def make_sides(
 
 
 def make_engine(name: str, sides: BothSides, make_anew: Callable[[], BothSides], num_rows: int = 2) -> Engine:
-    """With `wire` the clients have an algorithm and a model of their own, which are made anew."""
+    """Return an engine by name. With `wire`, clients get their own algorithm and model from `make_anew`."""
     if name == "loop":
         return Loop(sides)
     if name == "wire":
@@ -139,14 +139,14 @@ def make_engine(name: str, sides: BothSides, make_anew: Callable[[], BothSides],
 
 
 def batched_of(sides: BothSides) -> Batched:
-    """The model for blocks of clients, which it must have."""
+    """Return the batched model of the clients, which must exist."""
     batched = assemble(sides.clients.network, sides.clients.probe())
     assert not isinstance(batched, str), batched
     return batched
 
 
 class Federation:
-    """An algorithm on clients in an engine, round by round. Of the clients the first `num_clients` are registered."""
+    """Runs an algorithm in an engine, round by round. Only the first `num_clients` clients are registered."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Federation:
         epochs: int | None = None,
         **options: Any,
     ) -> None:
-        """Steps count unless epochs are given; further options are those of `make_sides`."""
+        """`steps` is used unless `epochs` is given; further arguments are those of `make_sides`."""
         self.sides = make_sides(build, clients, **options)
         self.engine = make_engine(engine, self.sides, lambda: make_sides(build, clients, **options))
         self.state = self.clients.algorithm.init(self.clients.network.variables)
@@ -181,7 +181,7 @@ class Federation:
         return self.sides.clients
 
     def round(self, cohort: Sequence[int] | None = None) -> Outcome:
-        """Train one round of all clients, or of these."""
+        """Run one round with all clients, or with this cohort."""
         self.info = self.info._replace(round=self.info.round + 1)
         info = self.info if cohort is None else self.info._replace(cohort=tuple(cohort))
         (outcome,) = drive(self.engine, self.clients.algorithm, [self.state], [info])
@@ -189,24 +189,24 @@ class Federation:
         return outcome
 
     def rounds(self, number: int) -> Federation:
-        """Train rounds of all clients."""
+        """Run several rounds with all clients."""
         for _ in range(number):
             self.round()
         return self
 
     def grow(self, num_clients: int) -> Federation:
-        """Register more clients, all of which take part from the next round on."""
+        """Register more clients, which take part from the next round on."""
         self.state = self.clients.algorithm.grow(self.state, self.info.num_clients, num_clients)
         self.info = self.info._replace(num_clients=num_clients, cohort=tuple(range(num_clients)))
         return self
 
     def everything(self) -> Tree:
-        """Server state and all kept state, by name."""
+        """Return the server state and all kept state, by name."""
         found = dict(self.state)
         for client in range(len(self.clients.data.sizes)):
             found |= {f"{client}/{name}": value for name, value in self.clients.kept.read(client).items()}
         return found
 
     def weight(self) -> float:
-        """The global model's only weight, for the federations made of `points` and `slope`."""
+        """The only weight of the global model, for federations made of `points` and `slope`."""
         return float(self.clients.algorithm.model(self.state, self.clients.network.variables)["x"])

@@ -1,4 +1,4 @@
-"""Compression of what travels: from trees to streams and back."""
+"""Codecs: encode trees as compressed streams and decode them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Codec(Protocol):
-    """Turns a whole tree into what travels and back; `down` is what the client had been sent."""
+    """Encodes a tree for transmission and decodes it; `down` is the tree that the client had received."""
 
     def encode(self, upload: Tree, down: Tree, rng: np.random.Generator) -> Tree: ...
     def decode(self, wire: Tree, down: Tree) -> Tree: ...
@@ -32,11 +32,11 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class ChainCodec:
-    """The parameters of a tree go through chains into one stream; anything else travels beside it, as it is.
+    """Encodes the parameters of a tree through chains into one stream; other entries travel unchanged beside it.
 
-    The chain `up` takes the change of each vector against its anchor. Moments go at the places of the first vector
-    that has an anchor (else, of the first), by a chain of their own. What a stream does not carry decodes to what
-    was sent down. An entry `residual.y` is added to the change of y, and does not travel.
+    The chain `up` encodes the change of each vector relative to its anchor. Moments use the chain `moments` and the
+    indices of the first vector that has an anchor (or of the first vector if none has). Values that a stream drops
+    decode to those sent down. An entry `residual.y` is added to the change of y and does not travel.
     """
 
     layout: Layout
@@ -61,7 +61,8 @@ class ChainCodec:
         keys = [name for name in wire if name.startswith(f"{STREAM}:")]
         passed = {name: value for name, value in wire.items() if name not in keys}
         if lost := [name for group in self._groups(passed) for name in group.names]:
-            raise StreamError(f"expected {', '.join(lost)} in a stream, got it as it is; both ends need one codec")
+            names = ", ".join(lost)
+            raise StreamError(f"expected {names} in a stream, got it uncompressed; use the same codec on both ends")
         if not keys:
             return passed
         if len(keys) > 1:
@@ -80,20 +81,23 @@ class ChainCodec:
         return {**passed, **vectors}
 
     def change(self, name: str, value: Tensor, down: Tree, residual: Tensor | None) -> Tensor:
-        """What is to be sent of a vector, or of the rows of a block."""
+        """Return the change to send for a vector, or for the rows of a block."""
         anchor = self.slots[name].anchor
         change = value.detach() if anchor is None else value.detach() - down[anchor]
         change = change.to(torch.float32)
         return change if residual is None else change + residual
 
     def lost(self, change: Tensor) -> Tensor:
-        """What a stream by `up` does not carry of a change. What is not finite will be refused by `encode`."""
+        """Return the part of a change that a stream encoded by `up` drops; zeros if it is not finite.
+
+        `encode` rejects changes that are not finite.
+        """
         if self.up is None or not np.isfinite(change.numpy()).all():
             return torch.zeros_like(change)
         return change - torch.from_numpy(stream.carried(self.layout, self.up, change.numpy()))
 
     def leads(self, names: Iterable[str]) -> list[str]:
-        """Those that go through `up`, in the order of the slots."""
+        """Return the names encoded by `up`, in slot order."""
         return self._params(names, moment=False) if self.up else []
 
     def _params(self, names: Iterable[str], moment: bool) -> list[str]:
@@ -113,29 +117,29 @@ class ChainCodec:
         return groups
 
     def _announced(self, key: str) -> tuple[list[Group], torch.dtype]:
-        """The groups and the type of the vectors that a stream's name tells."""
+        """Return the groups and the dtype of the vectors that a stream's key names."""
         _, dtype, names = key.split(":") if key.count(":") == 2 else ("", "", "")
         groups = self._groups(names.split(","))
         if dtype not in _DTYPES or [name for group in groups for name in group.names] != names.split(","):
-            raise StreamError(f"{key!r} names no stream of this codec; give both ends the same configuration")
+            raise StreamError(f"{key!r} is not a stream of this codec; give both ends the same configuration")
         return groups, _DTYPES[dtype]
 
     def _check(self, name: str, change: NDArray[np.float32]) -> None:
         if change.shape != (self.layout.num_params,):
             expected = f"one client's vector of {self.layout.num_params} values"
-            raise ModelError(f"{name!r}: expected {expected}, got the shape {change.shape}")
+            raise ModelError(f"{name!r}: expected {expected}, got shape {change.shape}")
         if not np.isfinite(change).all():
             raise TrainingError(
                 f"the change of {name!r} is not finite in float32; lower the learning rate or clip gradients"
             )
 
     def _start(self, name: str, down: Tree, dtype: torch.dtype) -> Tensor:
-        """What a change is added to."""
+        """Return the vector that a change is added to."""
         anchor = self.slots[name].anchor
         if anchor is None:
             return torch.zeros(self.layout.num_params, dtype=dtype)
         if anchor not in down:
-            raise StreamError(f"a stream has the change of {anchor!r}, which was not sent in this exchange")
+            raise StreamError(f"the stream holds the change of {anchor!r}, which was not sent in this exchange")
         return down[anchor].detach().clone()
 
 

@@ -1,7 +1,7 @@
-"""Golomb coding of places: sorted indexes become the gaps between them, in nearly the fewest bits possible.
+"""Golomb coding of sorted indices: the gaps between them are encoded in nearly the fewest bits possible.
 
-A gap is split at bit b*: what lies above goes in unary (that many zeros, then a one), what lies below as it
-is. All unary parts come first and all low bits after them, so that both directions run on whole arrays.
+A gap is split at bit b*. The high part is written in unary (that many zeros, then a one), the low part in binary.
+All unary parts come first and all low bits after them, so that encoding and decoding work on whole arrays.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from numpy.typing import NDArray
 from fedge.core.errors import StreamError
 
 Bytes = NDArray[np.uint8]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 GOLDEN_RATIO = (1 + sqrt(5)) / 2
 
 
 def width(sparsity: float) -> int:
-    """b*, the number of low bits of a gap, for places of which this fraction is absent."""
+    """Return b*, the number of low bits of a gap, if this fraction of the indices is absent."""
     if not 0 < sparsity < 1:
         return 0
     return max(0, 1 + floor(log2(log(GOLDEN_RATIO - 1) / log(sparsity))))
 
 
-def bits_per_place(sparsity: float) -> float:
-    """g_s, the mean number of bits of a place when each is absent with this probability, in [0, 1)."""
+def bits_per_index(sparsity: float) -> float:
+    """Return g_s, the mean number of bits per index if each is absent with this probability, in [0, 1)."""
     b = width(sparsity)
     return b + 1 / (1 - pow(sparsity, 2**b))
 
 
-def encode_places(places: Places, size: int) -> tuple[int, Bytes]:
-    """(b*, bits) of increasing places in a tensor of `size` values."""
-    count = len(places)
+def encode_indices(indices: Indices, size: int) -> tuple[int, Bytes]:
+    """Return (b*, code) of increasing indices into a tensor of `size` values."""
+    count = len(indices)
     b = width(1 - count / size) if size else 0
-    gaps = np.diff(places, prepend=-1) - 1
+    gaps = np.diff(indices, prepend=-1) - 1
     ends = np.cumsum((gaps >> b) + 1)
     num_unary = int(ends[-1]) if count else 0
     bits = np.zeros(num_unary + count * b, np.uint8)
@@ -47,23 +47,26 @@ def encode_places(places: Places, size: int) -> tuple[int, Bytes]:
     return b, np.packbits(bits)
 
 
-def decode_places(data: Bytes, b: int, count: int, size: int) -> tuple[Places, int]:
-    """The places that `data` starts with and how many bytes they took; a StreamError if there are none."""
-    longest = count + (size >> b)  # the unary parts' length if the gaps fill the whole tensor
-    unary = np.unpackbits(data[: longest // 8 + 1]).view(np.bool_)  # booleans are searched much faster
+def decode_indices(data: Bytes, b: int, count: int, size: int) -> tuple[Indices, int]:
+    """Return the `count` indices at the start of `data` and the number of bytes they take.
+
+    Raises StreamError if the data is not a valid code.
+    """
+    longest = count + (size >> b)  # length of the unary parts if the gaps span the whole tensor
+    unary = np.unpackbits(data[: longest // 8 + 1]).view(np.bool_)  # searching booleans is much faster
     ends = np.flatnonzero(unary)[:count] + 1
     if len(ends) < count:
-        raise StreamError(f"expected {count} places among {size}, found {len(ends)}; the stream is corrupt")
+        raise StreamError(f"expected {count} indices among {size}, found {len(ends)}; the stream is corrupt")
     num_unary = int(ends[-1]) if count else 0
     num_bits = num_unary + count * b
     num_bytes = (num_bits + 7) // 8
     if num_bytes > len(data):
-        raise StreamError(f"expected {num_bytes} bytes of places, {len(data)} are left; the stream is cut short")
+        raise StreamError(f"expected {num_bytes} bytes of indices, {len(data)} are left; the stream is cut short")
     gaps = np.diff(ends, prepend=0) - 1
     low_bits = np.unpackbits(data[:num_bytes], count=num_bits)[num_unary:].reshape(count, b)
     for column in range(b):
         gaps = gaps << 1 | low_bits[:, column]
-    places = np.cumsum(gaps + 1) - 1
-    if count and places[-1] >= size:
-        raise StreamError(f"expected places below {size}, found {places[-1]}; the stream is corrupt")
-    return places, num_bytes
+    indices = np.cumsum(gaps + 1) - 1
+    if count and indices[-1] >= size:
+        raise StreamError(f"expected indices below {size}, found {indices[-1]}; the stream is corrupt")
+    return indices, num_bytes

@@ -1,7 +1,7 @@
-"""Fewer bits for a float: quantisers and their inverses.
+"""Quantisers, which encode floats in fewer bits, and their inverses.
 
-Each turns the float32 values of a tensor into bytes and a few float32 bounds that decoding needs. Where a code has
-eight bits or fewer, decoding looks its value up in a table. Names are those of experiment files.
+Each encodes the float32 values of a tensor as bytes and a few float32 bounds that decoding needs. Codes of eight bits
+or fewer are decoded through a lookup table. Names are those used in experiment files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Values = NDArray[np.floating[Any]]
 Float = np.dtype[Any]
 
 SMALLEST = float(np.finfo(np.float32).smallest_normal)
-"""Below it float32 loses precision, on some machines the value too: such magnitudes count as zero in ExpQ."""
+"""Smaller float32 magnitudes are subnormal, and some machines flush them to zero; ExpQ treats them as zero."""
 
 
 class Quantiser(Protocol):
-    """A way to write the values of a tensor: `num_bounds` numbers for all of them and `bits` for each."""
+    """An encoding of a tensor's values: `num_bounds` numbers per tensor and `bits` bits per value."""
 
     @property
     def name(self) -> str: ...
@@ -41,12 +41,12 @@ class Quantiser(Protocol):
         """Codes and bounds of finite values."""
 
     def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
-        """The values; a StreamError if these codes and bounds are no encoder's."""
+        """Return the values; raises StreamError if no encoder could have written these codes and bounds."""
 
 
 @dataclass(frozen=True)
 class Float32:
-    """The values as they are: a chain without a quantiser."""
+    """Unquantised values: a chain without a quantiser."""
 
     name: ClassVar[str] = "float32"
     bits: ClassVar[int] = 32
@@ -58,7 +58,7 @@ class Float32:
     def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
         values = _aligned(codes, "<f4")
         if not np.isfinite(values).all():
-            raise StreamError("values of float32: found one that is not finite; the stream is corrupt")
+            raise StreamError("float32 values: found a value that is not finite; the stream is corrupt")
         return values.astype(dtype)
 
 
@@ -67,10 +67,10 @@ FLOAT32 = Float32()
 
 @dataclass(frozen=True)
 class Fp16:
-    """Half precision, scaled by a power of two such that the largest magnitude lies between 2^14 and 2^15.
+    """Half precision, scaled by a power of two so that the largest magnitude lies between 2^14 and 2^15.
 
-    So no value overflows, and only magnitudes 2^28 times smaller than the largest lose precision. The bound is the
-    unit: what a half of 1 stands for.
+    No value overflows, and only magnitudes 2^28 times smaller than the largest lose precision. The bound is the
+    unit: the value that a half of 1 represents.
     """
 
     name: ClassVar[str] = "fp16"
@@ -85,23 +85,23 @@ class Fp16:
     def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
         unit = float(bounds[0])
         if not (SMALLEST <= unit < np.inf and frexp(unit)[0] == 0.5):
-            raise StreamError(f"unit of fp16: expected a power of two that is at least 2^-126, got {unit}")
+            raise StreamError(f"fp16 unit: expected a power of two of at least 2^-126, got {unit}")
         halves = torch.from_numpy(_aligned(codes, "<f2").astype(np.float16, copy=False))
         values: Values = halves.to(torch.float32).numpy().astype(dtype, copy=False)
         with np.errstate(over="ignore"):
             values *= unit
         if not np.isfinite(values).all():
-            raise StreamError("values of fp16: found one that is not finite; the stream is corrupt")
+            raise StreamError("fp16 values: found a value that is not finite; the stream is corrupt")
         return values
 
 
 @dataclass(frozen=True)
 class UniQ:
-    """Equal steps between the least and the greatest value of each sign (Algorithm 3 of CE-FedAvg).
+    """Equal steps between the smallest and the largest value of each sign (Mills 2023, algorithm 3).
 
-    Codes 0..127 are the negative values and 128..255 the others; the error is at most half a step, and what sits on
-    a bound comes back exactly. The bounds are min and max of the negative values, then of the others; zeros where
-    there are none.
+    Codes 0..127 are the negative values and 128..255 the others. The error is at most half a step, and values equal to
+    a bound are restored exactly. The bounds are min and max of the negative values, then of the others; zeros if there
+    are none.
     """
 
     name: ClassVar[str] = "uniq"
@@ -112,9 +112,9 @@ class UniQ:
         bounds = np.zeros(4, np.float32)
         if not len(values):
             return np.zeros(0, np.uint8), bounds
-        values = values + np.float32(0)  # there is no -0 from here on
+        values = values + np.float32(0)  # turns -0 into 0
         least, greatest = values.min(), values.max()
-        # As integers, floats of one sign are ordered by magnitude: the least is next to zero.
+        # Interpreted as integers, floats of one sign are ordered by magnitude, the smallest next to zero.
         if least < 0:
             bounds[:2] = least, values.view(np.int32).min().view(np.float32)
         if greatest >= 0:
@@ -132,18 +132,18 @@ class UniQ:
     def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
         least, below, above, greatest = map(float, bounds)
         if not -np.inf < least <= below <= 0 <= above <= greatest < np.inf:
-            raise StreamError(f"bounds of UniQ: expected min <= max <= 0 <= min <= max, got {bounds.tolist()}")
+            raise StreamError(f"UniQ bounds: expected min <= max <= 0 <= min <= max, got {bounds.tolist()}")
         table = np.concatenate([np.linspace(least, below, 128), np.linspace(above, greatest, 128)])
         return table.astype(dtype).take(codes)
 
 
 @dataclass(frozen=True)
 class ExpQ:
-    """Equal ratios between the least and the greatest magnitude (Algorithm 4 of CE-FedAvg).
+    """Equal ratios between the smallest and the largest magnitude (Mills 2023, algorithm 4).
 
-    Code 0 is zero, 1..127 are negative and 129..255 positive values, from the greatest magnitude down by the
-    factor base = (min/max)^(-1/126) a code; a magnitude is off by at most half a step, the factor sqrt(base).
-    The bounds are min and max of the magnitudes other than zero; zeros where there are none.
+    Code 0 is zero, 1..127 are negative and 129..255 positive values. Magnitudes decrease from the largest by the
+    factor base = (min/max)^(-1/126) per code, so the error is at most half a step, the factor sqrt(base).
+    The bounds are min and max of the non-zero magnitudes; zeros if there are none.
     """
 
     name: ClassVar[str] = "expq"
@@ -155,7 +155,7 @@ class ExpQ:
         present = magnitudes >= np.float32(SMALLEST)
         if not present.any():
             return np.zeros(len(values), np.uint8), np.zeros(2, np.float32)
-        # Positive floats are ordered as integers are; what lies below SMALLEST wraps around to the far end.
+        # Positive floats sort like their bits as integers; values below SMALLEST wrap around to the far end.
         first = np.float32(SMALLEST).view(np.uint32)
         low = float(((magnitudes.view(np.uint32) - first).min() + first).view(np.float32))
         high = float(magnitudes.max())
@@ -170,9 +170,9 @@ class ExpQ:
     def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
         low, high = map(float, bounds)
         if not (0 < low <= high < np.inf or low == high == 0):
-            raise StreamError(f"bounds of ExpQ: expected 0 < min <= max, or twice 0, got {bounds.tolist()}")
+            raise StreamError(f"ExpQ bounds: expected 0 < min <= max, or two zeros, got {bounds.tolist()}")
         if (codes == 128).any():
-            raise StreamError("codes of ExpQ: found 128, which stands for no value; the stream is corrupt")
+            raise StreamError("ExpQ codes: found 128, which is not assigned; the stream is corrupt")
         magnitudes = np.geomspace(high, low, 127) if high else np.zeros(127)
         table = np.concatenate([[0.0], -magnitudes, [0.0], magnitudes])
         return table.astype(dtype).take(codes)
@@ -180,9 +180,9 @@ class ExpQ:
 
 @dataclass(frozen=True)
 class Qsgd:
-    """Equal steps between -max and max, rounded up or down at random such that the mean is the value.
+    """Equal steps between -max and max, rounded up or down at random without bias.
 
-    QSGD (Alistarh et al. 2017) with the largest magnitude of a tensor for its norm. With b bits there are
+    QSGD (Alistarh et al. 2017) with the largest magnitude of a tensor as its norm. With b bits there are
     2^(b-1) - 1 steps on either side of zero; code 0 is -max. The bound is max. Zero stays zero.
     """
 
@@ -192,7 +192,7 @@ class Qsgd:
 
     def __post_init__(self) -> None:
         if self.bits not in (2, 4, 8):
-            raise ConfigError(f"qsgd takes 2, 4 or 8 bits a value, got {self.bits}")
+            raise ConfigError(f"qsgd expects 2, 4 or 8 bits per value, got {self.bits}")
 
     @property
     def name(self) -> str:
@@ -215,19 +215,19 @@ class Qsgd:
     def restore(self, codes: Bytes, bounds: Bounds, count: int, dtype: Float) -> Values:
         largest = float(bounds[0])
         if not 0 <= largest < np.inf:
-            raise StreamError(f"bound of qsgd: expected a finite number that is at least 0, got {largest}")
+            raise StreamError(f"qsgd bound: expected a finite number of at least 0, got {largest}")
         codes = _unpack(codes, self.bits)[:count]
         if (codes > 2 * self.num_steps).any():
-            raise StreamError(f"codes of qsgd: found one above {2 * self.num_steps}; the stream is corrupt")
+            raise StreamError(f"qsgd codes: found a code above {2 * self.num_steps}; the stream is corrupt")
         table = np.arange(-self.num_steps, self.num_steps + 1) / self.num_steps * largest  # exact at -max, 0 and max
         return table.astype(dtype).take(codes)
 
 
 class QuantiserStage(Options):
-    """A quantiser of one's own: its options, how many bits a value takes, and how values become codes and back.
+    """Base class of user-defined quantisers: options, bits per value, and the encoder and decoder.
 
     `encode` returns the codes, packed into (bits * count + 7) // 8 bytes, and `num_bounds` numbers that `decode` needs.
-    Uploads are untrusted: what `decode` raises, or makes of them, is checked.
+    Uploads are untrusted, so exceptions and results of `decode` are checked.
     """
 
     part = Part("codec", "fedge.codecs")
@@ -237,17 +237,17 @@ class QuantiserStage(Options):
 
     @property
     def name(self) -> str:
-        """What both ends of a stream compare."""
+        """The name and options, which both ends of a stream compare."""
         values = [f"{field}={getattr(self, field)}" for field in self.__struct_fields__]
         return f"{type(self).__name__}({','.join(values)})"
 
     def encode(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
         """Codes and bounds of finite values."""
-        raise TypeError(f"{type(self).__name__} does not say how it encodes")
+        raise TypeError(f"{type(self).__name__} must define encode")
 
     def decode(self, codes: Bytes, bounds: Bounds, count: int) -> Values:
-        """The values that the codes stand for."""
-        raise TypeError(f"{type(self).__name__} does not say how it decodes")
+        """Return the values that the codes represent."""
+        raise TypeError(f"{type(self).__name__} must define decode")
 
     def quantise(self, values: NDArray[np.float32], rng: np.random.Generator) -> tuple[Bytes, Bounds]:
         codes, bounds = self.encode(values, rng)
@@ -274,12 +274,12 @@ def _largest(values: NDArray[np.float32]) -> float:
 
 
 def _aligned(codes: Bytes, dtype: str) -> Values:
-    """The bytes as floats; in a stream they may start anywhere."""
+    """Return bytes, which may be unaligned in a stream, as aligned values."""
     return codes.copy().view(dtype)
 
 
 def _pack(codes: Bytes, bits: int) -> Bytes:
-    """Codes side by side in bytes, the first one highest; zeros fill the last byte."""
+    """Pack codes into bytes, most significant bits first; zeros fill the last byte."""
     per_byte = 8 // bits
     codes = np.concatenate([codes, np.zeros(-len(codes) % per_byte, np.uint8)])
     packed = np.zeros(len(codes) // per_byte, np.uint8)

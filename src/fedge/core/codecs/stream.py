@@ -1,4 +1,4 @@
-"""The bytes of compressed vectors. docs/stream.md describes them."""
+"""Reading and writing streams of compressed vectors. docs/stream.md describes the format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedge.core.codecs.chain import Chain, kept
-from fedge.core.codecs.golomb import Places, decode_places, encode_places
+from fedge.core.codecs.golomb import Indices, decode_indices, encode_indices
 from fedge.core.codecs.quantise import Bytes, ExpQ, Quantiser, UniQ, Values
 from fedge.core.errors import ModelError, StreamError
 from fedge.core.layout import Entry, Layout
@@ -19,21 +19,21 @@ from fedge.core.layout import Entry, Layout
 MAGIC = b"FDS1"
 _FRAME = 12  # magic, signature, checksum
 _COUNT_BITS = 27  # of the word that holds b* and the number of kept values
-_UNUSED = np.random.default_rng(0)  # for quantisers that draw nothing
+_UNUSED = np.random.default_rng(0)  # for quantisers that draw no random numbers
 
 Changes = Mapping[str, NDArray[np.float32]]
 Vectors = Mapping[str, NDArray[Any]]
 
 
 class Group(NamedTuple):
-    """Vectors that share their places: where the first, the lead, has its largest values, or everywhere."""
+    """Vectors that share their indices: those of the largest values of the first vector, the lead, or all."""
 
     names: tuple[str, ...]
     quantisers: tuple[Quantiser, ...]
-    chain: Chain  # of the lead: how places are chosen and written
+    chain: Chain  # of the lead: how indices are chosen and written
 
     def describe(self) -> str:
-        """What a decoder must know, short where it is as in CE-FedAvg."""
+        """Return what a decoder must know as text, abbreviated for the chains of CE-FedAvg."""
         usual = [UniQ(), *[ExpQ()] * (len(self.names) - 1)]
         words = [
             name if quantiser == plain else f"{name}:{quantiser.name}"
@@ -45,7 +45,7 @@ class Group(NamedTuple):
 
 
 def write(layout: Layout, groups: Sequence[Group], changes: Changes, rng: np.random.Generator) -> bytearray:
-    """The stream of all groups, one after another, tensor by tensor."""
+    """Return the stream of all groups, one after another, tensor by tensor."""
     pieces: list[bytes | memoryview] = [MAGIC, _signature(layout, groups)]
     for group in groups:
         for entry in layout.params:
@@ -56,9 +56,9 @@ def write(layout: Layout, groups: Sequence[Group], changes: Changes, rng: np.ran
     return stream
 
 
-@np.errstate(over="ignore")  # a sum that is not finite is for the receiver to judge
+@np.errstate(over="ignore")  # the receiver checks for sums that are not finite
 def read(layout: Layout, groups: Sequence[Group], data: Bytes, vectors: Vectors) -> None:
-    """Add what a stream holds to the vectors, in place; a StreamError if it is not whole or not of these groups."""
+    """Add the contents of a stream to the vectors in place; raises StreamError if it is corrupt or of other groups."""
     cursor = _Cursor(_open(layout, groups, data))
     for group in groups:
         targets = [vectors[name] for name in group.names]
@@ -72,43 +72,46 @@ def read(layout: Layout, groups: Sequence[Group], data: Bytes, vectors: Vectors)
 
 
 def carried(layout: Layout, chain: Chain, change: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What a stream would carry of a vector under a chain that draws no random numbers."""
+    """Return a vector as decoded from its stream, for a chain that draws no random numbers."""
     found = np.zeros_like(change)
     for entry in layout.params:
         part, target = change[entry.start : entry.stop], found[entry.start : entry.stop]
-        places = _choose(chain, entry, part)
-        values = part if places is None else part.take(places)
+        indices = _choose(chain, entry, part)
+        values = part if indices is None else part.take(indices)
         codes, bounds = chain.quantiser.quantise(values, _UNUSED)
-        target[slice(None) if places is None else places] = chain.quantiser.restore(
+        target[slice(None) if indices is None else indices] = chain.quantiser.restore(
             codes, bounds, len(values), change.dtype
         )
     return found
 
 
-def largest(values: Values, sparsity: float) -> Places:
-    """The places of the n - int(n * sparsity) largest magnitudes, at least 1, ties to the lower; no zeros."""
+def largest(values: Values, sparsity: float) -> Indices:
+    """Return the indices of the n - int(n * sparsity) largest magnitudes, at least 1, without zeros.
+
+    Of equal magnitudes, those with lower indices come first.
+    """
     num_kept = kept(len(values), sparsity)
-    places = np.flatnonzero(values != 0)  # booleans are searched much faster
-    if num_kept >= len(places):
-        return places
-    magnitudes = np.abs(values.take(places))  # zeros are many where inputs are, and partitioning ties is slow
-    smallest = np.partition(magnitudes, len(places) - num_kept)[len(places) - num_kept]
+    indices = np.flatnonzero(values != 0)  # searching booleans is much faster
+    if num_kept >= len(indices):
+        return indices
+    magnitudes = np.abs(values.take(indices))  # without zeros, which are often many: partitioning ties is slow
+    smallest = np.partition(magnitudes, len(indices) - num_kept)[len(indices) - num_kept]
     found = np.flatnonzero(magnitudes >= smallest)
     num_surplus = len(found) - num_kept
     if num_surplus:
         ties = np.flatnonzero(magnitudes.take(found) == smallest)
         found = np.delete(found, ties[-num_surplus:])
-    return places.take(found)
+    return indices.take(found)
 
 
-def _choose(chain: Chain, entry: Entry, lead: NDArray[np.float32]) -> Places | None:
+def _choose(chain: Chain, entry: Entry, lead: NDArray[np.float32]) -> Indices | None:
     sparsity = chain.sparsity_of(entry)
     if sparsity is None:
         return None
     if len(lead) >> _COUNT_BITS:
         raise ModelError(
-            f"{entry.name} has {len(lead)} values, a sparse tensor of a stream has fewer than {1 << _COUNT_BITS}; "
-            "leave out sparsify"
+            f"{entry.name} has {len(lead)} values, but a sparse tensor must have fewer than {1 << _COUNT_BITS}; "
+            "drop sparsify"
         )
     return largest(lead, sparsity)
 
@@ -116,15 +119,15 @@ def _choose(chain: Chain, entry: Entry, lead: NDArray[np.float32]) -> Places | N
 def _write_tensor(
     group: Group, entry: Entry, parts: Sequence[NDArray[np.float32]], rng: np.random.Generator
 ) -> Iterator[bytes | memoryview]:
-    places = _choose(group.chain, entry, parts[0])
+    indices = _choose(group.chain, entry, parts[0])
     b, written = 0, np.zeros(0, np.uint8)
-    if places is not None:
-        parts = [part.take(places) for part in parts]
+    if indices is not None:
+        parts = [part.take(indices) for part in parts]
         if group.chain.golomb:
-            b, written = encode_places(places, entry.stop - entry.start)
+            b, written = encode_indices(indices, entry.stop - entry.start)
         else:
-            written = places.astype("<u4").view(np.uint8)
-        yield struct.pack("<I", b << _COUNT_BITS | len(places))
+            written = indices.astype("<u4").view(np.uint8)
+        yield struct.pack("<I", b << _COUNT_BITS | len(indices))
     coded = [q.quantise(part, rng) for q, part in zip(group.quantisers, parts, strict=True)]
     yield from (bounds.astype("<f4").tobytes() for _, bounds in coded)
     yield written.data
@@ -141,32 +144,32 @@ def _read_tensor(cursor: _Cursor, group: Group, targets: Sequence[NDArray[Any]])
         if count > size:
             raise StreamError(f"expected at most {size} values, got {count}; the stream is corrupt")
     bounds = [np.frombuffer(cursor.take(4 * q.num_bounds).tobytes(), "<f4") for q in group.quantisers]
-    places = _read_places(cursor, group.chain, b, count, size)
+    indices = _read_indices(cursor, group.chain, b, count, size)
     for quantiser, ends, target in zip(group.quantisers, bounds, targets, strict=True):
         codes = cursor.take((quantiser.bits * count + 7) // 8)
         values = quantiser.restore(codes, ends, count, target.dtype)
-        if places is None:
+        if indices is None:
             target += values
         else:
-            values += target.take(places)
-            target[places] = values
+            values += target.take(indices)
+            target[indices] = values
 
 
-def _read_places(cursor: _Cursor, chain: Chain, b: int, count: int, size: int) -> Places | None:
+def _read_indices(cursor: _Cursor, chain: Chain, b: int, count: int, size: int) -> Indices | None:
     if chain.sparsity is None:
         return None
     if chain.golomb:
-        places, num_bytes = decode_places(cursor.rest, b, count, size)
+        indices, num_bytes = decode_indices(cursor.rest, b, count, size)
         cursor.take(num_bytes)
-        return places
-    places = np.frombuffer(cursor.take(4 * count).tobytes(), "<u4").astype(np.int64)
-    if count and (places[-1] >= size or (np.diff(places) <= 0).any()):
-        raise StreamError(f"expected increasing places below {size}; the stream is corrupt")
-    return places
+        return indices
+    indices = np.frombuffer(cursor.take(4 * count).tobytes(), "<u4").astype(np.int64)
+    if count and (indices[-1] >= size or (np.diff(indices) <= 0).any()):
+        raise StreamError(f"expected increasing indices below {size}; the stream is corrupt")
+    return indices
 
 
 class _Cursor:
-    """Bytes that are read from front to back."""
+    """Reads bytes from front to back."""
 
     def __init__(self, data: Bytes) -> None:
         self.rest = data
@@ -177,26 +180,26 @@ class _Cursor:
 
     def take(self, num_bytes: int) -> Bytes:
         if num_bytes > len(self.rest):
-            raise StreamError(f"expected {num_bytes} bytes more, {len(self.rest)} are left; the stream is cut short")
+            raise StreamError(f"expected {num_bytes} more bytes, {len(self.rest)} are left; the stream is cut short")
         taken, self.rest = self.rest[:num_bytes], self.rest[num_bytes:]
         return taken
 
 
 def _open(layout: Layout, groups: Sequence[Group], data: Bytes) -> Bytes:
-    """The tensors' part of a stream that is whole and of these groups."""
+    """Return the tensor bytes of a stream after checking its frame, checksum and groups."""
     if len(data) < _FRAME:
         raise StreamError(f"expected a stream of at least {_FRAME} bytes, got {len(data)}")
     if (magic := data[:4].tobytes()) != MAGIC:
-        raise StreamError(f"expected a stream that starts with {MAGIC!r}, got {magic!r}; both ends need one version")
+        raise StreamError(f"expected a stream that starts with {MAGIC!r}, got {magic!r}; use one version on both ends")
     if zlib.crc32(data[:-4].data) != int.from_bytes(data[-4:].tobytes(), "little"):
         raise StreamError(f"stream of {len(data)} bytes is truncated or corrupt: its checksum does not match")
     if data[4:8].tobytes() != _signature(layout, groups):
-        raise StreamError("the stream is of another model or another codec; give both ends the same configuration")
+        raise StreamError("the stream belongs to another model or codec; give both ends the same configuration")
     return data[8:-4]
 
 
 def _signature(layout: Layout, groups: Sequence[Group]) -> bytes:
-    """What encoder and decoder must agree on, in four bytes."""
+    """Return a four-byte hash of everything that encoder and decoder must agree on."""
     lines = [group.describe() for group in groups]
     lines += [f"{entry.name} {'x'.join(map(str, entry.shape))}" for entry in layout.params]
     return struct.pack("<I", zlib.crc32("\n".join(lines).encode()))

@@ -26,7 +26,7 @@ def towards(*degrees: float) -> np.ndarray:
 
 
 def collected(*uploads: dict[str, float]) -> Reply:
-    """A reply with one row for each client, of which client i has i + 1 samples."""
+    """Return a reply with one row per client; client i has i + 1 samples."""
     value = {name: torch.tensor([[upload[name]] for upload in uploads]) for name in uploads[0]}
     ids = tuple(range(len(uploads)))
     return Reply(value, ids, np.arange(1, len(ids) + 1), (), FREE, NOTHING, communicated=True)
@@ -54,8 +54,8 @@ def test_opposite_updates_are_furthest_apart() -> None:
     assert divide(np.array([[1.0], [-2.0], [0.5], [-0.1]]), 2).tolist() == [0, 1, 0, 1]
 
 
-def test_a_client_that_did_not_move_is_halfway_to_everyone() -> None:
-    # distance 1 to each: to the first that asks, since the other two are 2 apart
+def test_a_zero_update_has_distance_one_to_all_others() -> None:
+    # distance 1 to each: it joins the first, because the other two are 2 apart
     assert divide(np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), 2).tolist() == [0, 0, 1]
     assert divide(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.1]]), 2).tolist() == [0, 1, 1]
     assert divide(np.zeros((3, 2)), 2).tolist() == [0, 0, 1]
@@ -87,7 +87,7 @@ def test_more_clusters_than_clients() -> None:
 def test_only_directions_count(rows: np.ndarray, powers: list[int], count: int) -> None:
     count = min(count, len(rows))
     found = divide(rows, count)
-    assert list(dict.fromkeys(found.tolist())) == list(range(count))  # numbered as they come
+    assert list(dict.fromkeys(found.tolist())) == list(range(count))  # numbered in order of appearance
     scaled = rows * np.exp2(powers[: len(rows)])[:, None]
     assert divide(scaled, count).tolist() == found.tolist()
 
@@ -102,15 +102,15 @@ def test_an_update_is_the_change_of_the_model() -> None:
     assert updates(algorithm, exchange, reply).tolist() == [[2], [-5]]  # y - x, though m comes first
 
 
-def test_without_a_model_there_is_nothing_to_compare() -> None:
+def test_updates_need_an_uploaded_model() -> None:
     algorithm = Independent().build(LAYOUT)
     reply = Reply({}, (0,), np.ones(1), (), FREE, NOTHING, communicated=False)
-    with pytest.raises(ConfigError, match="this algorithm uploads no model"):
+    with pytest.raises(ConfigError, match="this algorithm uploads none"):
         updates(algorithm, Exchange("train", {}, (0,)), reply)
 
 
 @pytest.mark.parametrize(("reduce", "y"), [(Mean, (2 * 4 + 3 * 14) / 5), (Median, 9)])
-def test_members_are_reduced_as_the_exchange_says(reduce: type[Mean], y: float) -> None:
+def test_members_are_reduced_by_the_reducer_of_the_exchange(reduce: type[Mean], y: float) -> None:
     algorithm = Mfl(weighting="samples").build(LAYOUT)
     reply = collected({"y": 100.0}, {"y": 4.0}, {"y": 14.0})
     found = members_only(algorithm, Exchange("train", {}, (0, 1, 2), reduce), reply, np.array([1, 2]))
@@ -119,7 +119,7 @@ def test_members_are_reduced_as_the_exchange_says(reduce: type[Mean], y: float) 
     assert found.samples.tolist() == [2, 3]
 
 
-def test_beside_what_the_work_keeps() -> None:
+def test_beside_hides_its_entry_from_the_work() -> None:
     work = Work(
         init=lambda down, kept, ctx: {"seen": kept["own"]},
         final=lambda down, local, kept, ctx: (local, {"own": kept["own"] + 1}),
