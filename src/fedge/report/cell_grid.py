@@ -23,7 +23,7 @@ _SHORT = ".3~s"  # 12, 999, 1.23k: what fits a small cell
 _HEAD, _EDGE, _FOOT = 0.3, 0.06, 0.13  # parts of a cell: above its bars, around them, and below them with labels
 _LABEL = 7  # pixels of the type of class labels
 _LETTER = 0.58  # of that size, the width of a letter
-_MOST_LETTERS = 200  # of a list of classes in the title; of a longer one the ends are shown
+_MOST_LETTERS = 120  # of a list of classes in the title; of a longer one the ends are shown
 _TINTS = ("#ffffff", "#d5d5d5")  # light enough for bars and numbers on them
 
 

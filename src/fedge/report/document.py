@@ -98,7 +98,7 @@ def describe_runs(
 def describe_source(paths: Sequence[Path], made: datetime) -> str:
     """Return when a report was made, by which version of Fedge, and of which folders."""
     folders = ", ".join(str(path) for path in paths)
-    return f"Made on {made:%d %B %Y, %H:%M %Z} by Fedge {version('fedge')} from {folders}".replace(" 0", " ")
+    return f"Made on {made.day} {made:%B %Y, %H:%M %Z} by Fedge {version('fedge')} from {folders}"
 
 
 def _counted(runs: Sequence[Run], groups: Sequence[RunGroup]) -> str:

@@ -24,6 +24,7 @@ __all__ = ["COLOURS", "curves", "save", "side_by_side"]
 _MAX_COLUMNS = {"single": 3, "double": 5}  # of small multiples
 _GAP = 14  # between panels
 _SMALL = 90  # height of a panel
+_FEW = 4  # bands that are told apart where they overlap; more of them are fainter
 _LETTER = 5  # pixels of a letter in its header
 
 
@@ -60,13 +61,15 @@ def curves(
     for axis, key in (("x", "x"), ("y", "mean")):
         options.check_log(axis, [row[key] for row in rows if key in row])
     layers = _layers(alt, axes, labels, options, any(len(line.x) == 1 for line in lines))
-    for goal in dict.fromkeys(group.target for group, _ in kept):
-        if goal and goal.metric == y:
-            layers += _goal(alt, goal.value / axes.y_unit.size, goal.written)
-    caption = options.caption(_seeds_note(lines, any(group.mixed for group, _ in kept)), left_out)
+    small = places[0].panel is not None
+    goals = [goal for goal in dict.fromkeys(group.target for group, _ in kept) if goal and goal.metric == y]
+    for goal in goals:
+        layers += _goal(alt, goal.value / axes.y_unit.size, "" if small else f"target {goal.written}")
+    target = f"dashed: target {', '.join(goal.written for goal in goals)}" if small and goals else ""
+    caption = options.caption(_seeds_note(lines, any(group.mixed for group, _ in kept)), target, left_out)
     style = options.style(labels, "top-right" if up.better == "lower" else "bottom-right")
     data = alt.Data(values=rows)
-    if places[0].panel is None:
+    if not small:
         return alt.layer(*layers, data=data, title=caption, config=style, **options.size)
     return _small_multiples(alt, layers, data, places, options).properties(title=caption, config=style)
 
@@ -153,7 +156,9 @@ def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions,
     # the colour comes with the data: a second scale without a legend would take that of the lines along
     fill = alt.Fill("colour:N", scale=None)
     layers = [
-        mean.mark_area(opacity=0.18).encode(at, alt.Y("low:Q"), alt.Y2("high:Q"), alt.Detail("label:N"), fill=fill),
+        mean.mark_area(opacity=0.18 if len(labels) <= _FEW else 0.1).encode(
+            at, alt.Y("low:Q"), alt.Y2("high:Q"), alt.Detail("label:N"), fill=fill
+        ),
         mean.mark_line().encode(at, value, **looks),
     ]
     if options.seeds:
@@ -184,11 +189,12 @@ def _rows(line: Series, place: _Place, colour: str, axes: _Axes, options: ChartO
                 yield own | {"seed": seed, "x": x / x_unit.size, "value": value / y_unit.size}
 
 
-def _goal(alt: Any, value: float, written: str) -> list[Any]:
-    """Return a thin rule with its label at the left end, where curves have not come near it."""
+def _goal(alt: Any, value: float, text: str) -> list[Any]:
+    """Return a thin rule, with its text at the left end, where curves have not come near it."""
     once = alt.Chart().transform_aggregate(rows="count()", groupby=["panel"]).encode(y=alt.YDatum(value))
-    label = once.mark_text(text=f"target {written}", align="left", baseline="bottom", dx=3, fontSize=9, color=FAINT)
-    return [once.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT), label.encode(x=alt.value(0))]
+    rule = once.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT)
+    label = once.mark_text(text=text, align="left", baseline="bottom", dx=3, fontSize=9, color=FAINT)
+    return [rule, label.encode(x=alt.value(0))] if text else [rule]
 
 
 def _labels(chart: Any) -> list[str]:

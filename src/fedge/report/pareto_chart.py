@@ -16,7 +16,7 @@ from fedge.report.style import COLOURS, FAINT, need
 if TYPE_CHECKING:
     import altair
 
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right", "wedge")
 _SYMBOLS = {"symbolType": "circle", "symbolSize": 45, "symbolStrokeWidth": 1.5, "rowPadding": 2}
 OTHERS = "others"
 """The legend entry of all groups that have none of their own."""
@@ -30,7 +30,7 @@ def pareto(
 ) -> altair.LayerChart:
     """Return two results of each group, and the line through those that no other beats in both.
 
-    Of more than `options.top` groups the legend names those on the front, and the others are grey.
+    Of more than `options.top` groups the legend names those on the front, and the others are grey crosses.
     """
     alt = need("altair")
     xs, ys = group_results(groups, x), group_results(groups, y)
@@ -96,6 +96,8 @@ def pareto(
 
 def _layers(alt: Any, at: Sequence[Any], legend: Sequence[str], colours: Sequence[str]) -> list[Any]:
     shapes = list(islice(cycle(SHAPES), len(legend)))
+    if legend[-1] == OTHERS:
+        shapes[-1] = "cross"
     looks = {
         "stroke": alt.Stroke("label:N", scale=alt.Scale(domain=list(legend), range=list(colours))),
         "shape": alt.Shape("label:N", scale=alt.Scale(domain=list(legend), range=shapes)),
