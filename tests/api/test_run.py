@@ -33,7 +33,7 @@ def test_repeats_are_no_run(tmp_path: Path) -> None:
     assert [each.path for each in fedge.find_runs(tmp_path)] == [each.path for each in runs]
     assert len(fedge.load([runs[0], tmp_path / "run" / "seed-2"], what="summary")) == 2
     assert len(fedge.load(runs)) == 2
-    assert fedge.plot([tmp_path], by="algorithm.name").to_dict()["title"].startswith("mean of 2 seeds")
+    assert fedge.plot([tmp_path], by="algorithm.name").to_dict()["title"]["text"][0].startswith("mean of 2 seeds")
 
 
 def test_the_trained_model(run: fedge.Run) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from textwrap import wrap
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
 from fedge.core.chart_kinds import MAX_CURVES, ChartWidth, LegendPlace, LogAxes
 from fedge.core.errors import ConfigError
@@ -117,6 +117,8 @@ class ChartOptions:
 
 PLAIN = ChartOptions()
 
+Item = TypeVar("Item")
+
 
 def number_axis(alt: Any, declared: Field, unit: Unit, log: bool = False) -> Any:
     """Return the axis of a field: counts have ticks at integers only."""
@@ -127,7 +129,7 @@ def number_axis(alt: Any, declared: Field, unit: Unit, log: bool = False) -> Any
     return alt.Axis()
 
 
-def keep_best(items: Sequence[tuple[Any, float]], top: int, by: str, ranked: bool = True) -> tuple[list[Any], str]:
+def keep_best(items: Sequence[tuple[Item, float]], top: int, by: str, ranked: bool = True) -> tuple[list[Item], str]:
     """Return the `top` items with the smallest ranks, in their order, and a note on how many were left out.
 
     Without `ranked`, as for a field of which neither direction is better, these are the first ones.

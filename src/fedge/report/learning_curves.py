@@ -33,45 +33,51 @@ def curves(
     x: str = "round",
     y: str = "accuracy",
     options: ChartOptions = PLAIN,
-) -> altair.TopLevelMixin:
+    note: str = "",
+) -> Any:
     """Return the mean of y over seeds with a band, one line a group; x is one of `AXES`, summed so far.
 
     More groups than `options.top` are reduced to the best, which a note states. More than `MAX_CURVES` are drawn as
-    small multiples.
+    small multiples. `note` is added to the caption.
     """
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     alt = need("altair")
     across, up = describe(x), describe_in(groups, y)
-    traced = [(group, trace(group, x, y)) for group in groups]
-    ranked = [((group, line), up.rank(float(line.mean[-1]))) for group, line in traced]
-    kept, left_out = keep_best(ranked, options.top, f"last {up.title}", up.better != "neither")
-    lines = [line for _, line in kept]
+    kept, left_out = best_groups(groups, x, y, options.top)
+    lines = [trace(group, x, y) for group in kept]
     axes = _Axes(
         across,
         up,
         fitting(across.units, max(float(line.x[-1]) for line in lines)),
         fitting(up.units, max(float(line.mean.max()) for line in lines)),
     )
-    places = _panels([group for group, _ in kept])
+    places = _panels(kept)
     labels = list(dict.fromkeys(place.label for place in places))
     colours = dict(zip(labels, cycle(COLOURS), strict=False))
     placed = zip(lines, places, strict=True)
     rows = [row for line, place in placed for row in _rows(line, place, colours[place.label], axes, options)]
-    for axis, key in (("x", "x"), ("y", "mean")):
-        options.check_log(axis, [row[key] for row in rows if key in row])
+    options.check_log("x", [row["x"] for row in rows])
+    options.check_log("y", [row["mean"] for row in rows if "mean" in row])
     layers = _layers(alt, axes, labels, options, any(len(line.x) == 1 for line in lines))
     small = places[0].panel is not None
-    goals = [goal for goal in dict.fromkeys(group.target for group, _ in kept) if goal and goal.metric == y]
+    goals = [goal for goal in dict.fromkeys(group.target for group in kept) if goal and goal.metric == y]
     for goal in goals:
         layers += _goal(alt, goal.value / axes.y_unit.size, "" if small else f"target {goal.written}")
     target = f"dashed: target {', '.join(goal.written for goal in goals)}" if small and goals else ""
-    caption = options.caption(_seeds_note(lines, any(group.mixed for group, _ in kept)), target, left_out)
+    caption = options.caption(_seeds_note(lines, any(group.mixed for group in kept)), target, left_out, note)
     style = options.style(labels, "top-right" if up.better == "lower" else "bottom-right")
     data = alt.Data(values=rows)
     if not small:
         return alt.layer(*layers, data=data, title=caption, config=style, **options.size)
     return _small_multiples(alt, layers, data, places, options).properties(title=caption, config=style)
+
+
+def best_groups(groups: Sequence[RunGroup], x: str, y: str, top: int = MAX_CURVES) -> tuple[list[RunGroup], str]:
+    """Return the groups whose curves of y over x end best, in their order, and a note if others were left out."""
+    declared = describe_in(groups, y)
+    ranked = [(group, declared.rank(float(trace(group, x, y).mean[-1]))) for group in groups]
+    return keep_best(ranked, top, f"last {declared.title}", declared.better != "neither")
 
 
 def side_by_side(charts: Sequence[altair.LayerChart], options: ChartOptions = PLAIN) -> altair.ConcatChart:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import altair
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right", "wedge")
-_SYMBOLS = {"symbolType": "circle", "symbolSize": 45, "symbolStrokeWidth": 1.5, "rowPadding": 2}
+_SYMBOLS: dict[str, Any] = {"symbolType": "circle", "symbolSize": 45, "symbolStrokeWidth": 1.5, "rowPadding": 2}
 OTHERS = "others"
 """The legend entry of all groups that have none of their own."""
 
@@ -64,8 +64,8 @@ def pareto(
         }
         for i, (label, a, b) in enumerate(known)
     ]
-    for axis in ("x", "y"):
-        options.check_log(axis, [row[axis] for row in rows])
+    options.check_log("x", [a for _, a, _ in known])
+    options.check_log("y", [b for _, _, b in known])
     words = options.words
     at = [
         alt.X(

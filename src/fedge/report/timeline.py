@@ -67,7 +67,7 @@ def timeline(line: EdgeRound, names: DataNames = NO_NAMES, options: ChartOptions
         *_cells(alt, line, shown, places, y, max(map(len, labels))),
         *_deadline(alt, span),
     ]
-    symbols = {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
+    symbols: dict[str, Any] = {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
     chart: altair.LayerChart = alt.layer(
         *layers,
         width=width,
