@@ -9,13 +9,13 @@ from fedge.core.fields import OwnFields, Unit, describe, fitting, is_to_target, 
 from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, RunView, describe_in, own_fields
 from fedge.report.importance import Importance, measure_importance
-from fedge.report.labels import Labels
+from fedge.report.labels import DisplayNames
 from fedge.report.pairs import Baseline, Pairing, find_baseline, pair_all
 from fedge.report.run_results import outcome
 from fedge.report.statistics import LEVEL, Reached
 from fedge.report.tables import TableCells, best_of, write
 
-_WORDS = Labels()
+_WORDS = DisplayNames()
 
 
 def paired_table(groups: Sequence[RunGroup], name: str, baseline: str | None = None) -> TableCells | str:

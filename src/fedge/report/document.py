@@ -15,7 +15,7 @@ from fedge.report.analysis_tables import importance_table, paired_table, relatio
 from fedge.report.bars import bars
 from fedge.report.groups import RunGroup, group_runs, has, own_fields, varied
 from fedge.report.heatmap import heatmap
-from fedge.report.labels import Labels, sorted_values
+from fedge.report.labels import DisplayNames, sorted_values
 from fedge.report.learning_curves import curves
 from fedge.report.pairs import find_baseline
 from fedge.report.pareto_chart import pareto
@@ -148,7 +148,9 @@ def _configuration(runs: Sequence[Run]) -> list[TableCells | Figure | Listing | 
     ]
     differing = varied(runs)
     if differing:
-        rows = [[key, "; ".join(Labels().values(key, sorted_values(values)))] for key, values in differing.items()]
+        rows = [
+            [key, "; ".join(DisplayNames().values(key, sorted_values(values)))] for key, values in differing.items()
+        ]
         found.append(TableCells("Settings that differ", ["setting", "values"], rows))
     return found
 
