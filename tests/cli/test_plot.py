@@ -152,7 +152,7 @@ def test_a_slider_is_for_one_place_on_a_page(edges, rounds, stepped, sliders):
 def test_a_round_that_was_not_recorded(fedge, edges, tmp_path):
     result = fedge("plot", edges, "--kind", "timeline", "--round", "3", "-o", tmp_path / "fig.svg")
     assert result.exit_code == 2
-    assert "--round 3: expected one of the rounds that are recorded, 1 to 2" in result.stderr
+    assert "--round 3: expected one of the recorded rounds, 1 to 2" in result.stderr
 
 
 def test_edge_records_that_cannot_be_read_are_an_error(fedge, edges, tmp_path):

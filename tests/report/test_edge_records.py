@@ -70,5 +70,5 @@ def test_find_round() -> None:
     rounds = msgspec.convert([edge_line(number) for number in (3, 4, 5)], list[EdgeRound])
     assert find_round(rounds, None).round == 5
     assert find_round(rounds, 3).round == 3
-    with pytest.raises(ConfigError, match="--round 6: expected one of the rounds that are recorded, 3 to 5"):
+    with pytest.raises(ConfigError, match="--round 6: expected one of the recorded rounds, 3 to 5"):
         find_round(rounds, 6)
