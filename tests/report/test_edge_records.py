@@ -62,7 +62,7 @@ def test_the_only_run_that_recorded() -> None:
     assert ([line.round for line in rounds], found) == ([4], names)
     with pytest.raises(ConfigError, match=r"no run has edge\.jsonl.*--set edge\.record=true"):
         read_one([silent])
-    with pytest.raises(ConfigError, match="of one run, got 2 with a recorded edge; give the path of one"):
+    with pytest.raises(ConfigError, match="shows one run, got 2 with edge records; give the path of one"):
         read_one([recorded, silent, recorded])
 
 

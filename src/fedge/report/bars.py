@@ -61,7 +61,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
 
 
 def _axis_end(rows: Sequence[Mapping[str, Any]], room: float) -> float:
-    """Return where an axis of so many pixels must end for the text at each bar's end to fit."""
+    """Return where an axis of `room` pixels must end for the text at each bar's end to fit."""
     known = [row for row in rows if row["mean"] is not None]
     texts = {row["label"]: _SMALL_LETTER * len(row["text"]) + 8 for row in known}
     return max((row["high"] * room / max(room - texts[row["label"]], _LEAST) for row in known), default=1.0) or 1.0

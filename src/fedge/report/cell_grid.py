@@ -92,7 +92,7 @@ class _Scales:
 
 def _panel(alt: Any, rounds: Sequence[EdgeRound], scales: _Scales, which: str = "true") -> Any:
     """The cells of the round for which the expression holds."""
-    cells = alt.Chart().transform_filter(which)  # without data of its own, so that the layers share what they are given
+    cells = alt.Chart().transform_filter(which)  # without data, so that the layers share those of the whole
     heads = alt.Chart(alt.Data(values=[{"round": line.round, "said": _heading(line)} for line in rounds]))
     x, y = (alt.X("col:Q", scale=scales.x, axis=None), alt.Y("row:Q", scale=scales.y, axis=None))
     corner = {"fontSize": 10, "baseline": "top", "dy": 4}

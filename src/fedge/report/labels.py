@@ -198,15 +198,18 @@ def _label(rows: Sequence[Mapping[str, Any]], in_name: Sequence[list[str]], labe
 
 def _settings_in_name(row: Mapping[str, Any]) -> list[str]:
     """Return the settings that the parts of a sweep's name stand for; none if the name says anything else."""
-    ends = {key: path for path in row for key in (path, _key(path))}
     kinds = {short_name(str(value)): path for path, value in row.items() if path.endswith(".name")}
     *parts, last = str(row.get("name", "")).split("+")
     if not parts or not re.fullmatch(r"[0-9]+|[0-9a-f]{8}", last):  # the end of names that are long or not unique
         parts.append(last)
     found = []
     for part in parts:
-        key, dash, _ = part.partition("-")
-        path = kinds.get(part) or kinds.get(part.partition(".")[0]) or (ends.get(key) if dash else None)
+        key, _, value = part.partition("-")
+        named = [path for path, own in row.items() if own is not None and key in (path, _key(path)) and value]
+        named.sort(
+            key=lambda path: f"{row[path]:.4g}" != value if isinstance(row[path], float) else str(row[path]) != value
+        )
+        path = kinds.get(part) or kinds.get(part.partition(".")[0]) or next(iter(named), None)
         if path is None:
             return []
         found.append(path)

@@ -157,7 +157,7 @@ def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions,
     at = alt.X("x:Q", title=words.axis("x", axes.x, axes.x_unit), scale=x_scale, axis=x_axis)
     value = alt.Y("mean:Q", title=words.axis("y", axes.y, axes.y_unit), scale=y_scale, axis=y_axis)
     looks = line_looks(alt, labels) if labels != [""] else {"stroke": alt.value(COLOURS[0])}
-    chart = alt.Chart()  # without data of its own, so that the layers share what they are given
+    chart = alt.Chart()  # without data, so that the layers share those of the whole
     mean = chart.transform_filter("isValid(datum.mean)") if options.seeds else chart
     # the colour comes with the data: a second scale without a legend would take that of the lines along
     fill = alt.Fill("colour:N", scale=None)
