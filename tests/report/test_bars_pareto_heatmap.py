@@ -167,7 +167,7 @@ def test_texts_at_the_ends_of_bars_fit(groups) -> None:
     """The axis ends where the text beside the longest bars ends: 336 pixels less the labels."""
     spec = bars(groups).to_dict()
     domain = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
-    room = 336 - 22 - 5.2 * len("rate = 2, steps = 9")
+    room = 336 - 22 - 4.8 * len("rate = 2, steps = 9")
     assert domain == [0, pytest.approx(20 * room / (room - 4.8 * len("20 (1/2 reached)") - 8))]
     assert spec["layer"][0]["encoding"]["x"]["axis"] == {"tickMinStep": 1, "format": ",d"}
 
@@ -175,7 +175,9 @@ def test_texts_at_the_ends_of_bars_fit(groups) -> None:
 def test_long_labels_of_bars_have_two_lines(make_run) -> None:
     group = RunGroup("a label that is longer than half of a column", [make_run(summary={"accuracy": 0.5})])
     spec = bars([group], "accuracy").to_dict()
-    assert spec["data"]["values"][0]["label"] == "a label that is longer than half  of a column"
+    long = RunGroup("SCAFFOLD, η = 0.02, B = 10, C = 0.1, K = 20", group.runs)
+    assert rows(bars([long], "accuracy"))[0]["label"] == "SCAFFOLD, η = 0.02, B = 10, C = 0.1,  K = 20"
+    assert spec["data"]["values"][0]["label"] == "a label that is longer than half of  a column"
     assert spec["layer"][0]["encoding"]["y"]["axis"]["labelExpr"] == "split(datum.label, '  ')"
 
 

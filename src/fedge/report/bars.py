@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     import altair
 
 _BAR, _TALL_BAR = 20, 26  # pixels a bar takes with its gap; where labels have two lines
-_LETTER, _SMALL_LETTER = 5.2, 4.8  # pixels of a letter in labels, and in the text at the end of a bar
-_LABELS = 0.5  # part of the width that labels may take in one line
+_LETTER, _SMALL_LETTER = 4.8, 4.8  # pixels of a letter in labels, and in the text at the end of a bar
+_LABELS = 0.52  # part of the width that labels may take in one line
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _LINE = "  "  # between the lines of a label: controls such as line ends are not printed
 _LEAST = 40  # pixels of the longest bar, however long the texts are
 
@@ -36,7 +37,8 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
     letters = int(options.canvas * _LABELS / _LETTER)
     tall = any(len(row["label"]) > letters for row in rows)
     for row in rows:
-        row["label"] = _LINE.join(wrap(row["label"], letters))
+        kept = row["label"].replace(" = ", _EQUALS)
+        row["label"] = _LINE.join(wrap(kept, letters)).replace(_EQUALS, " = ")
     axis = alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6, labelExpr=f"split(datum.label, '{_LINE}')")
     at = alt.Y("label:N", title=None, sort=None, axis=axis)
     room = options.canvas - 22 - _LETTER * max(len(line) for row in rows for line in row["label"].split(_LINE))
