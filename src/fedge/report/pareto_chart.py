@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import Field, Unit
 from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
 from fedge.report.group_results import group_results, target_note, unit_of
 from fedge.report.groups import RunGroup, describe_in
@@ -66,20 +67,9 @@ def pareto(
     ]
     options.check_log("x", [a for _, a, _ in known])
     options.check_log("y", [b for _, _, b in known])
-    words = options.words
     at = [
-        alt.X(
-            "x:Q",
-            title=words.axis("x", across, x_unit),
-            scale=options.scale(alt, "x", zero=False, padding=12),
-            axis=number_axis(alt, across, x_unit, options.is_log("x")),
-        ),
-        alt.Y(
-            "y:Q",
-            title=words.axis("y", up, y_unit),
-            scale=options.scale(alt, "y", zero=False, padding=12),
-            axis=number_axis(alt, up, y_unit, options.is_log("y")),
-        ),
+        alt.X("x:Q", **_axis(alt, "x", across, x_unit, options)),
+        alt.Y("y:Q", **_axis(alt, "y", up, y_unit, options)),
     ]
     missing = f"{len(groups) - len(known)} not shown: target not reached" if len(known) < len(groups) else ""
     made: altair.LayerChart = alt.layer(
@@ -92,6 +82,14 @@ def pareto(
         **options.size,
     )
     return made
+
+
+def _axis(alt: Any, which: Literal["x", "y"], declared: Field, unit: Unit, options: ChartOptions) -> dict[str, Any]:
+    return {
+        "title": options.words.axis(which, declared, unit),
+        "scale": options.scale(alt, which, zero=False, padding=12),
+        "axis": number_axis(alt, declared, unit, options.is_log(which)),
+    }
 
 
 def _layers(alt: Any, at: Sequence[Any], legend: Sequence[str], colours: Sequence[str]) -> list[Any]:
