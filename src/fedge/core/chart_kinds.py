@@ -1,5 +1,11 @@
-"""The kinds of charts, in a module that the command line can import without the charting code."""
+"""The choices of a chart, in a module that the command line can import without the charting code."""
 
 from typing import Literal
 
 ChartKind = Literal["curves", "bars", "pareto", "heatmap", "users", "grid", "timeline", "latency"]
+ChartWidth = Literal["single", "double"]
+LogAxes = Literal["x", "y", "both"]
+LegendPlace = Literal["bottom", "right", "inside", "none"]
+
+MAX_CURVES = 8
+"""More lines than this cannot be told apart in one panel."""

@@ -1,4 +1,4 @@
-"""What is seen of a run while it trains: a bar on a terminal or in a notebook, now and then a line elsewhere."""
+"""The progress of a run while it trains: a bar on a terminal or in a notebook, regular lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.text import Text
 
 from fedge.core.printable import printable
 from fedge.report.clean_text import Clean
-from fedge.report.tally import Tally
+from fedge.report.run_totals import RunTotals
 from fedge.runs import Run
 
 
@@ -31,7 +31,7 @@ class Screen(Protocol):
     def show(self, picture: RunPicture) -> None: ...
     def notice(self, text: str) -> None: ...
     def close(self) -> None:
-        """The last picture shown stays; the next one is of another run."""
+        """Keep the last picture; the next one is of another run."""
 
 
 class RunPicture(NamedTuple):
@@ -45,7 +45,7 @@ class RunPicture(NamedTuple):
 
 
 class Bar:
-    """Two lines for each run, drawn over and over."""
+    """Two lines for each run, redrawn in place."""
 
     interval_s = 0.1
 
@@ -66,7 +66,7 @@ class Bar:
 
     def _update(self, drawn: RenderableType) -> None:
         if self._live is None:
-            # Drawn when told to: a thread of its own would be in the way of engines that fork.
+            # Drawn on request: a refreshing thread would interfere with engines that fork.
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
         self._live.update(Clean(drawn), refresh=True)
@@ -131,46 +131,46 @@ class Nothing:
 
 
 class Watch:
-    """Passes on what a run tells, as often as the screen wants to hear it; knows which run is under way."""
+    """Passes the progress of a run to a screen, at most once per interval, and knows which run is unfinished."""
 
     def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
         self.unfinished: Path | None = None
         self._screen = screen
         self._clock = clock
-        self._tally = Tally(0, 0.0)
+        self._totals = RunTotals(0, 0.0)
         self._shown_s = 0.0
 
     def begin(self, title: str, first_round: int, num_rounds: int) -> None:
         self.unfinished = Path(title)
         self._shown_s = self._clock()
-        self._tally = Tally(num_rounds, self._shown_s)
+        self._totals = RunTotals(num_rounds, self._shown_s)
         if first_round > 1:  # a resumed run has costs already
             for record in Run(self.unfinished).rounds:
-                self._tally.add(record, timed=False)
+                self._totals.add(record, timed=False)
         self._show("")
 
     def round(self, record: Mapping[str, Any]) -> None:
-        self._tally.add(record)
+        self._totals.add(record)
         now = self._clock()
         if now - self._shown_s >= self._screen.interval_s:
             self._shown_s = now
-            self._show(self._tally.left(now))
+            self._show(self._totals.left(now))
 
     def notice(self, text: str) -> None:
         self._screen.notice(text)
 
     def end(self, summary: Mapping[str, Any]) -> None:
-        self._show(self._tally.took(self._clock()))
+        self._show(self._totals.took(self._clock()))
         self._screen.close()
         self.unfinished = None
 
     def _show(self, time: str) -> None:
-        tally = self._tally
-        self._screen.show(RunPicture(str(self.unfinished), tally.round, tally.num_rounds, time, tally.line()))
+        totals = self._totals
+        self._screen.show(RunPicture(str(self.unfinished), totals.round, totals.num_rounds, time, totals.line()))
 
 
 def choose_screen(quiet: bool) -> Screen:
-    """Return where runs are shown: in a notebook, on a terminal, or as lines of text; nowhere if `quiet`."""
+    """Return the screen for runs: a notebook, a terminal, or lines of text; none if `quiet`."""
     if quiet:
         return Nothing()
     if _in_notebook():

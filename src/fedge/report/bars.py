@@ -1,0 +1,90 @@
+"""A result of each group of runs as a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from fedge.core.fields import Unit, is_to_target
+from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
+from fedge.report.group_results import group_results, target_note, unit_of
+from fedge.report.groups import RunGroup, describe_in
+from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached
+from fedge.report.style import COLOURS, INK, need
+from fedge.report.tables import write
+
+if TYPE_CHECKING:
+    import altair
+
+_BAR, _TALL_BAR = 20, 26  # pixels a bar takes with its gap; where labels have two lines
+_LETTER, _SMALL_LETTER = 4.8, 4.8  # pixels of a letter in labels, and in the text at the end of a bar
+_LABELS = 0.52  # part of the width that labels may take in one line
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
+_LINE = "  "  # between the lines of a label: controls such as line ends are not printed
+_LEAST = 40  # pixels of the longest bar, however long the texts are
+
+
+def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: ChartOptions = PLAIN) -> altair.LayerChart:
+    """Return a result of each group with its interval, the best on top; "not reached" where the target was not."""
+    alt, results = need("altair"), group_results(groups, y)
+    declared = describe_in(groups, y)
+    unit = unit_of(declared.units, results)
+    rows = [_bar(group, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
+    # groups without a result come last
+    rows.sort(key=lambda row: float("inf") if row["mean"] is None else declared.rank(row["mean"]))
+    options.check_log("x", [row["low"] for row in rows if row["mean"] is not None])
+    letters = int(options.canvas * _LABELS / _LETTER)
+    tall = any(len(row["label"]) > letters for row in rows)
+    for row in rows:
+        kept = row["label"].replace(" = ", _EQUALS)
+        row["label"] = _LINE.join(wrap(kept, letters)).replace(_EQUALS, " = ")
+    axis = alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6, labelExpr=f"split(datum.label, '{_LINE}')")
+    at = alt.Y("label:N", title=None, sort=None, axis=axis)
+    room = options.canvas - 22 - _LETTER * max(len(line) for row in rows for line in row["label"].split(_LINE))
+    scale = options.scale(alt, "x", domain=[0, _axis_end(rows, room)], nice=False)
+    ticks = number_axis(alt, declared, unit, options.is_log("x"))
+    across = alt.X("mean:Q", title=options.words.axis("x", declared, unit), scale=scale, axis=ticks)
+    chart = alt.Chart()
+    layers = [
+        chart.mark_bar(color=COLOURS[0], opacity=0.75, height=11).encode(at, across),
+        chart.mark_rule(color=INK, strokeWidth=1).encode(at, alt.X("low:Q"), alt.X2("high:Q")),
+        chart.mark_text(align="left", dx=5, fontSize=9, color=INK).encode(at, alt.X("end:Q"), alt.Text("text:N")),
+    ]
+    mixed = "no line: mean over different settings" if any(group.mixed for group in groups) else ""
+    made: altair.LayerChart = alt.layer(
+        *layers,
+        data=alt.Data(values=rows),
+        title=options.caption(target_note(groups, y), _interval_note(results), mixed),
+        config=options.style(),
+        **options.size | {"height": (_TALL_BAR if tall else _BAR) * len(rows)},
+    )
+    return made
+
+
+def _axis_end(rows: Sequence[Mapping[str, Any]], room: float) -> float:
+    """Return where an axis of `room` pixels must end for the text at each bar's end to fit."""
+    known = [row for row in rows if row["mean"] is not None]
+    texts = {row["label"]: _SMALL_LETTER * len(row["text"]) + 8 for row in known}
+    return max((row["high"] * room / max(room - texts[row["label"]], _LEAST) for row in known), default=1.0) or 1.0
+
+
+def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dict[str, Any]:
+    estimate = result.estimate
+    if estimate is None:
+        missed = "not reached" if any(run.config.get("target") for run in group.runs) else "no target"
+        text = missed if to_a_target else "not measured"
+        return {"label": group.label, "mean": None, "end": 0.0, "text": text}
+    mean = estimate.mean / unit.size
+    low, high = ((end if end is not None else estimate.mean) / unit.size for end in (estimate.low, estimate.high))
+    partly = f" ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
+    ends = {"low": max(low, 0.0), "high": high, "end": high}
+    return {"label": group.label, "mean": mean, "text": write(estimate, unit).partition("\n")[0] + partly, **ends}
+
+
+def _interval_note(results: Sequence[Reached]) -> str:
+    """Return what the lines at the ends of bars are, where there are any."""
+    spread = [one.estimate for one in results if one.estimate and one.estimate.low != one.estimate.high]
+    words = {"interval": f"{LEVEL:.0%} confidence interval", "range": f"range of fewer than {MIN_SEEDS} seeds"}
+    found = [words[band] for band in words if any(one.band == band for one in spread)]
+    return f"lines: {', or '.join(found)}" if found else ""
