@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,17 @@ def test_close() -> None:
     rounds.close()
     assert is_free("runs/run")
     assert list(rounds) == []
+
+
+def test_a_script_that_still_holds_closed_rounds_exits_silently(folder: Path) -> None:
+    code = (
+        "import fedge\n"
+        "settings = dict(data='digits', clients=5, model='logistic', algorithm='fedavg', engine='loop')\n"
+        "rounds = fedge.Experiment(**settings).rounds(1)\n"
+        "with rounds:\n    next(rounds)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=True)
+    assert "Exception ignored" not in done.stderr
 
 
 def test_error_in_with_block_closes() -> None:

@@ -126,7 +126,7 @@ def test_chart_of_a_metric_that_was_not_measured(fedge, write_run, tmp_path):
     result = fedge("show", path, "--chart", tmp_path / "x.svg", "--y", "user_accuracy")
     assert result.exit_code == 2
     assert "user_accuracy" in result.stderr
-    assert "train_loss" in result.stderr  # what there is instead
+    assert "train_loss" in result.stderr  # a recorded metric, as a suggestion
 
 
 def test_chart_of_an_unknown_kind_is_refused_first(fedge, write_run, tmp_path):

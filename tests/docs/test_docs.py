@@ -48,7 +48,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def rows(text: str, head: str) -> dict[str, str]:
-    """Names in the first column of all tables with that head, and what is said of each."""
+    """Names in the first column of all tables with that head, and the rest of each row."""
     found: dict[str, str] = {}
     for table in re.findall(rf"^\| {head} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE):
         for line in table.splitlines():

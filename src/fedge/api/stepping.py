@@ -60,6 +60,7 @@ class Rounds(Iterator[Record]):
         self._precision, self._lent, self._callbacks = precision, lent, callbacks
         self._stack = ExitStack()
         self._stopping: bool | None = None
+        self._closed = False
         self._steps = steps(self._stack.enter_context(watched(progress)))
 
     def __next__(self) -> Record:
@@ -97,7 +98,10 @@ class Rounds(Iterator[Record]):
             next(self, None)
 
     def close(self) -> None:
-        """Save a checkpoint and release the run, if it has not ended."""
+        """Save a checkpoint and release the run, if it has not ended. Further calls do nothing."""
+        if self._closed:  # also when Python exits, where modules may be gone
+            return
+        self._closed = True
         with training(self._precision), lending(self._lent), self._stack:
             self._steps.close()
 
