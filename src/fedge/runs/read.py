@@ -72,19 +72,24 @@ class RunRecords:
         return self._config_and_mark[0]
 
     @property
+    def mark(self) -> files.RunMark:
+        """What config.json holds beside the settings."""
+        return self._config_and_mark[1]
+
+    @property
     def id(self) -> str | None:
         """16 random hex digits, made with the run; None if it was last written by a fedge that made none."""
-        return self._config_and_mark[1].id
+        return self.mark.id
 
     @property
     def code(self) -> dict[str, str]:
         """The SHA-256 of each of the user's own files that it was made with, by path; copies are in `code/`."""
-        return self._config_and_mark[1].code
+        return self.mark.code
 
     @cached_property
     def own_fields(self) -> OwnFields:
         """The fields of the metrics that it records beside those of every run, as it declares them."""
-        return declared_fields(self._config_and_mark[1].metrics)
+        return declared_fields(self.mark.metrics)
 
     @cached_property
     def effective(self) -> dict[str, Any]:
@@ -92,7 +97,7 @@ class RunRecords:
 
         Beside them it tells whether seconds are `simulated` or `measured`: the two share no mean.
         """
-        found = omit(self.config, self._config_and_mark[1].without_effect)
+        found = omit(self.config, self.mark.without_effect)
         return found | {"clock": "measured" if (self.path / files.REGISTRY).is_file() else "simulated"}
 
     @property
@@ -119,7 +124,7 @@ class RunRecords:
 
     def last(self, field: str) -> Any:
         """The value of a field when it was last measured; None if it never was. Reads all only if it must."""
-        found = _last(self._tail, field)
+        found = _last(self.tail, field)
         return _last(self.rounds, field) if found is None else found
 
     def round_lines(self) -> bytes:
@@ -168,7 +173,7 @@ class RunRecords:
         try:
             if files.holds_repeats(self.path, self.config):
                 return f"{self.path} holds repeats, not one run"
-            _ = self._tail, self.summary
+            _ = self.tail, self.summary
         except FedgeError as error:
             return str(error)
         return None
@@ -186,8 +191,8 @@ class RunRecords:
         return files.read_config(self.path)
 
     @cached_property
-    def _tail(self) -> list[dict[str, Any]]:
-        """The last rounds."""
+    def tail(self) -> list[dict[str, Any]]:
+        """The last rounds, as many as fit 8 KiB of the records."""
         file = self.path / files.ROUNDS
         with reading(file):
             try:
