@@ -1,8 +1,8 @@
 """Who may ask the server: checks of every request, and the headers of every answer.
 
-A browser runs pages of other sites beside ours, and other users of the machine can connect to its ports. So each request
-needs a token, `Host` must be a name that nobody else's DNS controls, and a request that changes something must come from
-our own page.
+A browser runs pages of other sites beside ours, and other users of the machine can connect to its ports. So each
+request needs a token, `Host` must be a name that nobody else's DNS controls, and a request that changes something must
+come from our own page.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        root = self._rules.root_path
+        if root and f"{scope['path']}/".startswith(f"{root}/"):  # proxies may pass the prefix on, or remove it
+            scope = {**scope, "path": scope["path"].removeprefix(root) or "/"}
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -106,7 +109,7 @@ class Guard:
         headers, rules = Headers(scope=scope), self._rules
         if problem := rules.host_problem(headers.get("host", "")):
             return _refused(400, problem)
-        if scope["path"].startswith(rules.root_path + PUBLIC) and scope["method"] in _SAFE_METHODS:
+        if scope["path"].startswith(PUBLIC) and scope["method"] in _SAFE_METHODS:
             return None
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == TOKEN]
@@ -124,7 +127,7 @@ class Guard:
 
     def _with_cookie(self, scope: Scope, query: list[tuple[str, str]]) -> Response:
         """Send the browser to the same address without the token: it must not stay in history or be shared."""
-        path = scope["path"].removeprefix(self._rules.root_path).lstrip("/")  # "//host" would lead elsewhere
+        path = scope["path"].lstrip("/")  # "//host" would lead elsewhere
         there = f"{self._rules.root_path}/{path}" + (f"?{urlencode(query)}" if query else "")
         answer = RedirectResponse(there, status_code=303)
         answer.set_cookie(

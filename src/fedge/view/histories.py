@@ -126,7 +126,9 @@ def _line_from(opened: Any, place: int) -> tuple[int, bytes]:
 
 def _read(entry: RunEntry, folder: Path) -> History:
     """Read one metric of all rounds; other fields are skipped, which is much faster."""
-    kind = msgspec.defstruct("_Point", [("round", float), ("value", float | None, None)], rename={"value": entry.metric})
+    kind = msgspec.defstruct(
+        "_Point", [("round", float), ("value", float | None, None)], rename={"value": entry.metric}
+    )
     try:
         data = files.read_bytes(folder / files.ROUNDS) or b""
         points = msgspec.json.Decoder(kind).decode_lines(data[: data.rfind(b"\n") + 1])

@@ -25,12 +25,24 @@ _SWEEP = "sweep.json"
 _MOST_DEEP = 40  # folders below each other
 
 
+Entries = Mapping[str, RunEntry]
+"""Runs by their keys."""
+
+
 class IndexChange(NamedTuple):
-    """What a scan found: keys of runs that are new, gone, or have changed."""
+    """Keys of runs that are new, gone, or have changed between two states of an index."""
 
     added: list[str]
     removed: list[str]
     changed: list[str]
+
+    @staticmethod
+    def between(before: Entries, now: Entries) -> IndexChange:
+        return IndexChange(
+            [key for key in now if key not in before],
+            [key for key in before if key not in now],
+            [key for key, entry in now.items() if key in before and before[key] is not entry],
+        )
 
 
 class RunIndex:
@@ -47,7 +59,7 @@ class RunIndex:
         self._loaded = False
 
     @property
-    def entries(self) -> Mapping[str, RunEntry]:
+    def entries(self) -> Entries:
         """The runs of the last scan by their keys, in the order of their paths. Never changed, only replaced."""
         return self._by_key
 
@@ -55,28 +67,23 @@ class RunIndex:
         """Return where a run lies."""
         return self.root / os.fsdecode(entry.folder)
 
-    def scan(self) -> IndexChange:
-        """Look for new, changed and removed runs."""
+    def scan(self) -> Entries:
+        """Look for new, changed and removed runs; return all."""
         with self._lock:
             if not self._loaded:
                 self._known, self._loaded = self._load(), True
             found = {entry.folder: entry for entry in self._walk()}
             fresh = [entry for folder, entry in found.items() if self._known.get(folder) is not entry]
             gone = [folder for folder in self._known if folder not in found]
-            before, self._known = self._by_key, found
+            self._known = found
             if fresh or gone:
                 self._store(fresh, gone)
             if fresh or gone or not self._by_key:
                 self._by_key = self._order(found)
-        now = self._by_key
-        return IndexChange(
-            [key for key in now if key not in before],
-            [key for key in before if key not in now],
-            [key for key, entry in now.items() if key in before and before[key] is not entry],
-        )
+            return self._by_key
 
     def _walk(self) -> Iterator[RunEntry]:
-        """Yield an entry for each run, and for each folder of repeats: those that are known and unchanged as they are."""
+        """Yield an entry for each run and each folder of repeats; unchanged ones are not read again."""
         waiting: list[tuple[bytes, bytes | None, int]] = [(b"", None, 0)]
         while waiting:
             relative, sweep, depth = waiting.pop()
@@ -124,7 +131,8 @@ class RunIndex:
     def _store(self, fresh: list[RunEntry], gone: list[bytes]) -> None:
         """Write changes. A page without a stored index works as well, so that a full disk is no error."""
         with suppress(sqlite3.Error, OSError), closing(self.connect()) as database, database:
-            database.executemany("DELETE FROM runs WHERE folder = ?", [(folder,) for folder in gone])
+            for table in ("runs", "histories"):
+                database.executemany(f"DELETE FROM {table} WHERE folder = ?", [(folder,) for folder in gone])
             database.executemany(
                 "INSERT OR REPLACE INTO runs VALUES (?, ?)", [(entry.folder, _ENCODER.encode(entry)) for entry in fresh]
             )

@@ -247,7 +247,9 @@ class _RowWriter:
         values: dict[str, Any] = {}
         for name in self._columns:
             found = self._table.estimate(group, name, self._wanted)
-            values[name] = self._mean(name, found) if isinstance(found, Reached) else {"value": found, "text": found or "–"}
+            values[name] = (
+                self._mean(name, found) if isinstance(found, Reached) else {"value": found, "text": found or "–"}
+            )
         return {
             "group": group.label,
             "keys": [entry.key for entry in group.entries],
