@@ -48,6 +48,8 @@ class Histories:
 
     def known(self, entry: RunEntry) -> History | None:
         """Return what was read of a run so far; None if nothing was. A running run may have recorded more since."""
+        if not self._loaded:
+            self._load()
         return self._found.get(entry.folder)
 
     def refresh(self, entries: Iterable[RunEntry]) -> Iterator[str]:

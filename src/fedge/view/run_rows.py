@@ -190,7 +190,9 @@ class RunTable:
 
     def _default_columns(self, entries: Sequence[RunEntry]) -> list[str]:
         choices = self.choices()
-        varied = [name for name in choices.settings if name not in ("name", "algorithm.name")][:_FEW]
+        varied = [name for name in choices.settings if name not in ("name", "algorithm.name", "rounds")]
+        varied.sort(key=lambda name: (name != "seed", not name.startswith("algorithm."), "." not in name))
+        varied = varied[:_FEW]
         metrics = dict.fromkeys(entry.metric for entry in entries if entry.problem is None) or {"accuracy": None}
         return [*varied, *list(metrics)[:2], *(name for name in _COSTS if name in choices.results)]
 

@@ -22,6 +22,7 @@ from fedge.view.watcher import Watcher
 MOST_COMPARED = 500
 """Runs whose records are read for one request. More are refused and not sampled."""
 _FRESH_S = 0.5
+_SHARE = 20  # a scan takes at most one part in this many of the time
 
 
 class Workspace:
@@ -38,14 +39,16 @@ class Workspace:
         self.news = News()
         self.watcher = Watcher(self.index, self.histories, self.news)
         self._lock = Lock()
-        self._scanned_s = -_FRESH_S
+        self._stale_s = 0.0
 
     def refresh(self) -> None:
-        """Bring the index up to date, unless that was done a moment ago."""
+        """Bring the index up to date, unless that was done a moment ago; a large folder is scanned less often."""
         with self._lock:
-            if time.monotonic() - self._scanned_s >= _FRESH_S:
+            began = time.monotonic()
+            if began >= self._stale_s:
                 self.index.scan()
-                self._scanned_s = time.monotonic()
+                now = time.monotonic()
+                self._stale_s = now + max(_FRESH_S, _SHARE * (now - began))
 
     def entry(self, key: str) -> RunEntry:
         """Return a run by its key. Raises RunError."""

@@ -24,7 +24,7 @@ function loadVega() {
 /** Colours of print, and what they are on a dark page. */
 const DARK = new Map([
   ["#222222", "#e6e9ed"], ["#777777", "#a3acb7"], ["#000000", "#ffffff"], ["black", "#ffffff"], ["white", "#14181d"],
-  ["#ffffff", "#14181d"], ["#d5d5d5", "#39424d"], ["#DDDDDD", "#59636f"], ["#0072B2", "#4aa8e0"],
+  ["#ffffff", "#14181d"], ["#d5d5d5", "#39424d"], ["#DDDDDD", "#59636f"], ["#0072B2", "#1f86d1"],
 ]);
 
 function isDark() {
