@@ -31,8 +31,8 @@ from fedge.config import Config, assignments, change, parse
 from fedge.core.schema import structs, tag
 from fedge.costs import Forecast
 from fedge.experiment.setup import Setup
-from fedge.report.charts import curves, save, side_by_side
 from fedge.report.groups import RunGroup
+from fedge.report.learning_curves import curves, save, side_by_side
 from fedge.report.style import need
 
 FOLDER = Path(__file__).parents[1] / "docs" / "algorithms"

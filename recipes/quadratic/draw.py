@@ -12,8 +12,8 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-
 from fedge.report.charts import DASHES
+
 from fedge.report.style import COLOURS, FAINT, INK, SIZE, legend_style, save
 from fedge.schedules import Amounts, Moment, Plan
 from fedge.schedules.timed import Exp

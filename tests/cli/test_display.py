@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedge.cli.watching import watching
 from fedge.report.run_display import Bar, RunLines, RunPicture, Watch
-from fedge.report.tally import Tally, duration
+from fedge.report.run_totals import RunTotals, duration
 
 RECORD = {
     "accuracy": 0.5,
@@ -55,33 +55,33 @@ def train(watch: Watch, clock: FakeClock, num_rounds: int, seconds: float) -> No
 
 
 def test_a_line_adds_up_costs_and_shows_the_last_metrics():
-    tally = Tally(num_rounds=10, started_s=0.0)
-    tally.add({"round": 1} | RECORD)
-    tally.add({"round": 2, "train_loss": 0.5, "bytes_up": 1_000_000, "sim_seconds": 1.0})
+    totals = RunTotals(num_rounds=10, started_s=0.0)
+    totals.add({"round": 1} | RECORD)
+    totals.add({"round": 2, "train_loss": 0.5, "bytes_up": 1_000_000, "sim_seconds": 1.0})
     # 1.5 + 1 MB; 9 + 1 s
-    assert tally.line() == "accuracy 50.00%, user 75.00%, train loss 0.5, 2.5 MB up, 10 s edge"
+    assert totals.line() == "accuracy 50.00%, user 75.00%, train loss 0.5, 2.5 MB up, 10 s edge"
 
 
 def test_time_left_is_that_of_the_rounds_so_far():
-    tally = Tally(num_rounds=10, started_s=100.0)
-    tally.add({"round": 1}, timed=False)  # before this process
-    tally.add({"round": 2})
-    tally.add({"round": 3})
+    totals = RunTotals(num_rounds=10, started_s=100.0)
+    totals.add({"round": 1}, timed=False)  # before this process
+    totals.add({"round": 2})
+    totals.add({"round": 3})
     # two rounds took 20 s, so seven take 70
-    assert tally.left(now_s=120.0) == "1:10 left"
-    assert tally.took(now_s=120.0) == "done in 0:20"
+    assert totals.left(now_s=120.0) == "1:10 left"
+    assert totals.took(now_s=120.0) == "done in 0:20"
 
 
 def test_units_grow_with_what_they_count():
-    tally = Tally(num_rounds=1, started_s=0.0)
-    tally.add({"round": 1, "bytes_up": 3_210_000_000, "sim_seconds": 9000.0})
-    assert tally.line() == "3.21 GB up, 2.5 h edge"
+    totals = RunTotals(num_rounds=1, started_s=0.0)
+    totals.add({"round": 1, "bytes_up": 3_210_000_000, "sim_seconds": 9000.0})
+    assert totals.line() == "3.21 GB up, 2.5 h edge"
 
 
 def test_what_was_not_measured_is_not_shown():
-    tally = Tally(num_rounds=1, started_s=0.0)
-    tally.add({"round": 1, "accuracy": None})
-    assert tally.line() == ""
+    totals = RunTotals(num_rounds=1, started_s=0.0)
+    totals.add({"round": 1, "accuracy": None})
+    assert totals.line() == ""
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_interrupt_before_and_after_a_run_names_none(capsys):
 
 
 def test_void_rounds_are_counted_in_the_line() -> None:
-    tally = Tally(3, 0.0)
-    tally.add({"round": 1, "void": True})
-    tally.add({"round": 2, "void": True})
-    tally.add({"round": 3, "accuracy": 0.5})
-    assert tally.line() == "accuracy 50.00%, 2 void rounds"
+    totals = RunTotals(3, 0.0)
+    totals.add({"round": 1, "void": True})
+    totals.add({"round": 2, "void": True})
+    totals.add({"round": 3, "accuracy": 0.5})
+    assert totals.line() == "accuracy 50.00%, 2 void rounds"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from edge_rounds import edge_line
-from fedge.report.drawing import Wish, draw
+from fedge.report.chart_request import ChartRequest, draw
 from fedge.runs import find_runs
 
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
@@ -132,7 +132,7 @@ def test_a_page_of_the_grid_has_a_slider(fedge, edges, tmp_path):
 
 @pytest.mark.parametrize(("rounds", "stepped", "sliders"), [([1], True, 1), ([1, 2], True, 0), ([1], False, 0)])
 def test_a_slider_is_for_one_place_on_a_page(edges, rounds, stepped, sliders):
-    chart = draw(Wish("grid", None, None, [], rounds, stepped), find_runs(edges)).to_dict()
+    chart = draw(ChartRequest("grid", rounds=rounds, stepped=stepped), find_runs(edges)).to_dict()
     assert len(chart.get("params", [])) == sliders
 
 

@@ -13,7 +13,7 @@ from fedge.config import assignments, change, parse, plain
 from fedge.core.errors import RunError
 from fedge.report.collect import collect
 from fedge.report.document import Figure, describe_runs
-from fedge.report.recipe import changes, commands, common_toml
+from fedge.report.reproduction import changes, commands, common_toml
 from fedge.report.writers import latex, markdown, page
 
 BASE = {

@@ -23,19 +23,30 @@ def test_groups_of_one_name_are_told_apart_by_what_differs(make_run) -> None:
         make_run("y", rounds_limit=5, algorithm={"name": "fedavg", "learning_rate": 0.3}),
     ]
     assert [group.label for group in group_runs(runs)] == [
-        "x (fedavg, learning_rate=0.1)",
-        "x (fedavg, learning_rate=0.2)",
-        "x (scaffold, learning_rate=0.1)",
+        "x: FedAvg, η = 0.1",
+        "x: FedAvg, η = 0.2",
+        "x: SCAFFOLD, η = 0.1",
         "y",
     ]
+    assert [group.label for group in group_runs(runs[:3])] == [
+        "FedAvg, η = 0.1",
+        "FedAvg, η = 0.2",
+        "SCAFFOLD, η = 0.1",
+    ]
+    assert group_runs(runs[:3])[0].parts == {"algorithm.name": "FedAvg", "algorithm.learning_rate": "η = 0.1"}
 
 
-def test_a_label_needs_no_more_than_tells_apart(make_run) -> None:
+def test_a_label_has_only_settings_needed_to_tell_groups_apart(make_run) -> None:
     runs = [
         make_run("x", algorithm={"name": "fedavg"}, engine={"name": "loop"}),
         make_run("x", algorithm={"name": "scaffold"}, engine={"name": "block"}),
     ]
-    assert [group.label for group in group_runs(runs)] == ["x (fedavg)", "x (scaffold)"]
+    assert [group.label for group in group_runs(runs)] == ["FedAvg", "SCAFFOLD"]
+
+
+def test_groups_are_in_numeric_order(make_run) -> None:
+    runs = [make_run("x", algorithm={"name": "fedavg", "local_steps": steps}) for steps in (10, 2, 100, None)]
+    assert [group.label for group in group_runs(runs)] == ["K = 2", "K = 10", "K = 100", "K not set"]
 
 
 def test_settings_without_effect_do_not_tell_apart(make_run) -> None:
@@ -46,8 +57,8 @@ def test_settings_without_effect_do_not_tell_apart(make_run) -> None:
     runs = [run(1, 2, 8), run(2, 3, 8), run(1, 4, 16)]
     groups = group_runs(runs)
     assert [(group.label, list(group.runs)) for group in groups] == [
-        ("x (rows=8)", runs[:2]),
-        ("x (rows=16)", runs[2:]),
+        ("rows = 8", runs[:2]),
+        ("rows = 16", runs[2:]),
     ]
     assert varied(runs) == {"engine.rows": [8, 8, 16]}
 
@@ -75,16 +86,16 @@ def test_grouping_looks_at_every_run_a_fixed_number_of_times(make_run) -> None:
     for count in (10, 40):
         Counted.num_reads = 0
         runs = [make_run("x", algorithm=Counted(step=step)) for step in range(count)]
-        assert [group.label for group in group_runs(runs)] == [f"x (step={step})" for step in range(count)]
+        assert [group.label for group in group_runs(runs)] == [f"step = {step}" for step in range(count)]
         reads.append(Counted.num_reads / count)
     assert reads[0] == reads[1] > 0
 
 
 def test_a_missing_section_tells_apart_too(make_run) -> None:
     runs = [make_run("x", codec=None), make_run("x", codec={"up": ["uniq"]})]
-    assert [group.label for group in group_runs(runs)] == ["x (up=None)", "x (up=['uniq'])"]
+    assert [group.label for group in group_runs(runs)] == ["up not set", "up = uniq"]
     runs = [make_run("x", codec=None), make_run("x", codec={})]
-    assert [group.label for group in group_runs(runs)] == ["x (codec=None)", "x (codec={})"]
+    assert [group.label for group in group_runs(runs)] == ["codec not set", "codec = {}"]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -129,6 +140,6 @@ def test_real_and_simulated_runs_are_no_repeats(tmp_path: Path) -> None:
     (tmp_path / "real" / REGISTRY).touch()
     groups = group_runs([Run(tmp_path / "simulated"), Run(tmp_path / "real")])
     assert [(group.label, len(group.runs)) for group in groups] == [
-        ("x (clock=simulated)", 1),
-        ("x (clock=measured)", 1),
+        ("clock = simulated", 1),
+        ("clock = measured", 1),
     ]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fedge.core.metric_declaration import MetricDeclaration, declared_fields
-from fedge.report.charts import curves
+from fedge.report.bars import bars
 from fedge.report.groups import describe_in, group_runs, own_fields
-from fedge.report.overviews import bars
+from fedge.report.learning_curves import curves
 from fedge.report.pairs import pair
 from fedge.report.tables import compare, grid, records
 

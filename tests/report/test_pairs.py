@@ -1,7 +1,8 @@
 import pytest
 
-from fedge.report.groups import RunGroup
-from fedge.report.pairs import pair, pair_all, sign_test
+from fedge.core.errors import ConfigError
+from fedge.report.groups import RunGroup, group_runs
+from fedge.report.pairs import find_baseline, pair, pair_all, sign_test
 
 
 @pytest.fixture
@@ -80,3 +81,59 @@ def test_what_was_not_measured_does_not_lose(group) -> None:
     measured, other = group("a", dict.fromkeys(range(6), 0.5)), group("b", dict.fromkeys(range(6), 0.5), "loss")
     found = pair(measured, other, "accuracy")
     assert (found.pairs, found.wins, found.verdict) == (0, 0, "no difference shown")
+
+
+@pytest.fixture
+def grid(make_run):
+    """Two algorithms by two rates, two seeds; scaffold is 0.1 better at rate 1, and fedprox ran at rate 3 only."""
+    settings = [("fedavg", 1, 0.5), ("fedavg", 2, 0.6), ("scaffold", 1, 0.6), ("scaffold", 2, 0.6), ("fedprox", 3, 0.9)]
+    return group_runs(
+        make_run("x", seed, summary={"accuracy": value}, algorithm={"name": name, "learning_rate": rate})
+        for name, rate, value in settings
+        for seed in (1, 2)
+    )
+
+
+def differences(groups, text):
+    found = pair_all(groups, "accuracy", find_baseline(groups, text))
+    return {(one.first, one.second): round(one.difference.mean, 6) for one in found}
+
+
+@pytest.mark.parametrize("text", ["FedAvg", "fedavg", "algorithm.name=fedavg", "algorithm.name = FedAvg"])
+def test_a_baseline_of_several_settings_is_compared_setting_by_setting(grid, text) -> None:
+    assert differences(grid, text) == {
+        ("SCAFFOLD, η = 1", "FedAvg, η = 1"): 0.1,
+        ("SCAFFOLD, η = 2", "FedAvg, η = 2"): 0.0,
+    }
+    assert find_baseline(grid, text).title == "FedAvg, other settings equal"
+
+
+@pytest.mark.parametrize("text", ["FedAvg, η = 1", "fedavg, η = 1"])
+def test_a_baseline_of_one_setting_is_compared_with_all_others(grid, text) -> None:
+    assert differences(grid, text) == {
+        ("FedAvg, η = 2", "FedAvg, η = 1"): 0.1,
+        ("SCAFFOLD, η = 1", "FedAvg, η = 1"): 0.1,
+        ("SCAFFOLD, η = 2", "FedAvg, η = 1"): 0.1,
+        ("FedProx, η = 3", "FedAvg, η = 1"): 0.4,
+    }
+
+
+def test_a_baseline_may_be_a_number_or_an_experiment(grid, make_run) -> None:
+    assert {second for _, second in differences(grid, "algorithm.learning_rate=1.0")} == {
+        "FedAvg, η = 1",
+        "SCAFFOLD, η = 1",
+    }
+    named = group_runs(make_run(name, summary={"accuracy": 0.5}) for name in ("b", "a", "c"))
+    assert [one for one in differences(named, "A")] == [("b", "a"), ("c", "a")]
+    assert [one for one in differences(named, None)] == [("a", "b"), ("c", "b")]
+
+
+def test_a_baseline_that_is_not_there_is_an_error(grid) -> None:
+    with pytest.raises(ConfigError, match="no group of runs is 'fedsgd'"):
+        find_baseline(grid, "fedsgd")
+    with pytest.raises(ConfigError, match=r"did you mean 'algorithm\.learning_rate'"):
+        find_baseline(grid, "algorithm.learning_rat=1")
+    with pytest.raises(ConfigError, match=r"there are: algorithm\.learning_rate=1; algorithm\.learning_rate=2"):
+        find_baseline(grid, "algorithm.learning_rate=7")
+    with pytest.raises(ConfigError, match="all runs are 'algorithm.name=fedavg'"):
+        find_baseline([group for group in grid if group.label.startswith("FedAvg")], "algorithm.name=fedavg")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_rounds import Worker, edge_line
 from fedge.core.errors import ConfigError
-from fedge.report.edge import EdgeRound
+from fedge.report.edge_records import EdgeRound
 from fedge.report.timeline import MOST_CLIENTS, timeline
 from fedge.runs.data_names import DataNames
 

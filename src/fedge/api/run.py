@@ -7,7 +7,7 @@ from functools import cached_property
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,8 @@ from fedge.data.python_data import PythonData
 from fedge.experiment.results import Results
 from fedge.experiment.setup import Setup
 from fedge.models.python_model import PythonModel
-from fedge.report.drawing import Wish, draw
+from fedge.report.chart_options import ChartLayout, ChartOptions
+from fedge.report.chart_request import ChartRequest, draw
 from fedge.report.frames import frame
 from fedge.report.groups import group_runs
 from fedge.report.style import save as save_chart
@@ -131,9 +132,11 @@ class Run(RunRecords):
         """Return a data frame of pandas, or else polars, with a row for each round."""
         return frame([self])
 
-    def plot(self, y: str = "accuracy", x: str = "round", *, save: str | Path | None = None) -> altair.TopLevelMixin:
+    def plot(
+        self, y: str = "accuracy", x: str = "round", *, save: str | Path | None = None, **layout: Unpack[ChartLayout]
+    ) -> altair.TopLevelMixin:
         """Return the curve of a metric over rounds, or over a cost such as "bytes_up"; `save` writes it to a file."""
-        return plot([self], y, x, save=save)
+        return plot([self], y, x, save=save, **layout)
 
     def _repr_html_(self) -> str:
         algorithm = self.config.get("algorithm", {}).get("name")
@@ -159,9 +162,10 @@ class Runs(list[Run]):
         by: str | Sequence[str] = (),
         kind: ChartKind = "curves",
         save: str | Path | None = None,
+        **layout: Unpack[ChartLayout],
     ) -> altair.TopLevelMixin:
         """Return a chart: see `fedge.plot`. Seeds of one experiment are a line with a band."""
-        return plot(self, y, x, by=by, kind=kind, save=save)
+        return plot(self, y, x, by=by, kind=kind, save=save, **layout)
 
     def cost_to(self, **goal: float) -> list[dict[str, float] | None]:
         """Return each run's `cost_to`."""
@@ -194,19 +198,22 @@ def plot(
     by: str | Sequence[str] = (),
     kind: ChartKind = "curves",
     save: str | Path | None = None,
+    **layout: Unpack[ChartLayout],
 ) -> altair.TopLevelMixin:
     """Return a chart of runs, given as such or by their paths, which a notebook shows; `save` writes it to a file.
 
     `kind` is one of those of the command `fedge plot`: curves of `y` over `x`, bars, pareto, heatmap, users, grid,
-    timeline or latency. Runs that differ in the seed alone are drawn as one, and so are those with one value of the
-    settings `by`, such as "algorithm.name".
+    timeline or latency. Runs that differ in the seed alone are drawn as one, and so are those that share the values of
+    the settings `by`, such as "algorithm.name". The layout is that of the command: `width`, `title`, `labels` as a
+    dictionary, `log`, `legend`, `seeds` and `top`.
     """
-    wish = Wish(kind, x, y, [by] if isinstance(by, str) else list(by), [], stepped=False)
-    wish.check()
+    keys = [by] if isinstance(by, str) else list(by)
+    request = ChartRequest(kind, x, y, keys, options=ChartOptions(**layout))
+    request.check()
     found = find_runs(runs)
     if not found:
         raise RunError("plot: expected at least one run, got none")
-    chart: altair.TopLevelMixin = draw(wish, found)
+    chart: altair.TopLevelMixin = draw(request, found)
     if save is not None:
         save_chart(chart, save)
     return chart

@@ -18,7 +18,7 @@ from rich.text import Text
 from fedge.cli.output import say, tell
 from fedge.core.printable import printable
 from fedge.report.clean_text import Clean
-from fedge.report.tally import duration
+from fedge.report.run_totals import duration
 
 if TYPE_CHECKING:
     from fedge.net.policy import OfferFacts

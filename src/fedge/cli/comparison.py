@@ -8,8 +8,8 @@ from typing import Literal
 
 from fedge.cli.entries import entry
 from fedge.cli.output import say, say_json
-from fedge.report.charts import curves, save, side_by_side
 from fedge.report.groups import group_begun, group_runs
+from fedge.report.learning_curves import curves, save, side_by_side
 from fedge.report.tables import compare, records
 from fedge.report.terminal_table import ResultTable
 from fedge.runs import Run, find_runs

@@ -86,10 +86,10 @@ def show(
     sizes = [clients.num_samples(client, round) for client in range(num_clients)]
     shown = list(measure(clients, range(min(limit or num_clients, num_clients)), round))
     if chart is not None:
-        from fedge.report.division import MOST_CLIENTS, division
+        from fedge.report.class_distribution import MOST_CLIENTS, class_distribution
 
         drawn = {client.client: client.classes for client in measure(clients, evenly(num_clients, MOST_CLIENTS), round)}
-        save(division(drawn, sizes, clients.num_outputs, *_names(clients)), chart)
+        save(class_distribution(drawn, sizes, clients.num_outputs, *_names(clients)), chart)
     totals = _totals(clients, sizes)
     if format == "json":
         class_names, client_names = _names(clients)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedge.cli.parameters import complete_metric, complete_run
-from fedge.core.chart_kinds import ChartKind
+from fedge.core.chart_kinds import MAX_CURVES, ChartKind, ChartWidth, LegendPlace, LogAxes
 
 
 def plot(
@@ -24,7 +24,7 @@ def plot(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="curves, bars, pareto, heatmap, users, grid, timeline or latency, as said above.",
+            help="curves, bars, pareto, heatmap, users, grid, timeline or latency: see above.",
         ),
     ] = "curves",
     x: Annotated[
@@ -32,8 +32,8 @@ def plot(
         typer.Option(
             "--x",
             metavar="FIELD",
-            help="Of curves: round, or what has been paid so far, such as bytes_up or sim_seconds. "
-            "Of a Pareto chart: a result.",
+            help="For curves: round, or a cost summed so far, such as bytes_up or sim_seconds. "
+            "For a Pareto chart: a result.",
         ),
     ] = None,
     y: Annotated[
@@ -41,7 +41,7 @@ def plot(
         typer.Option(
             "--y",
             metavar="FIELD",
-            help="Of curves: what a round measured. Of all else: a result, such as accuracy or rounds_to_target.",
+            help="For curves: a metric of a round. For other charts: a result, such as accuracy or rounds_to_target.",
             autocompletion=complete_metric,
         ),
     ] = None,
@@ -50,8 +50,8 @@ def plot(
         typer.Option(
             "--by",
             metavar="KEY",
-            help="Draw runs with one value of this setting as one, such as algorithm.name; may be repeated. "
-            "Of a heat map: its two settings.",
+            help="Merge the runs that share a value of this setting, such as algorithm.name; may be repeated. "
+            "For a heat map: its two settings.",
         ),
     ] = None,
     rounds: Annotated[
@@ -59,26 +59,57 @@ def plot(
         typer.Option(
             "--round",
             metavar="N",
-            help="Of a grid or a timeline: the round, else the last. Of a grid it may be repeated.",
+            help="For a grid or a timeline: the round (the last). For a grid it may be repeated.",
         ),
     ] = None,
+    top: Annotated[
+        int,
+        typer.Option(
+            "--top",
+            metavar="N",
+            min=1,
+            help="Draw at most N curves, the best by their last value; more than 8 become small multiples.",
+        ),
+    ] = MAX_CURVES,
+    seeds: Annotated[bool, typer.Option("--seeds", help="Draw each seed as a thin line inside the band.")] = False,
+    width: Annotated[
+        ChartWidth,
+        typer.Option("--width", metavar="single|double", help="The width of a paper's column, 3.5 in, or 7.16 in."),
+    ] = "single",
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="A title above the chart.")] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="KEY=TEXT",
+            help="Rename an axis (x, y), a field, a setting, a value or a curve: accuracy='test accuracy', "
+            "local_steps=steps, fedavg=baseline; may be repeated.",
+        ),
+    ] = None,
+    log: Annotated[LogAxes | None, typer.Option("--log", metavar="x|y|both", help="Make axes logarithmic.")] = None,
+    legend: Annotated[
+        LegendPlace,
+        typer.Option("--legend", metavar="PLACE", help="bottom, right, inside or none."),
+    ] = "bottom",
 ) -> None:
-    """Draw runs as a chart, fit for print; needs fedge\\[view].
+    """Draw runs as a chart for print; needs fedge\\[view].
 
-    curves shows a metric over rounds or over a cost paid so far, with the band
-    of its seeds. bars shows a result, such as the cost to the target, with "not
-    reached" where it was not. pareto shows two results and the settings that
-    none beats in both. heatmap shows a result over two settings that vary.
-    users shows how user accuracy is spread over clients at the end of runs.
+    curves shows a metric over rounds or over a cost summed so far, with a band
+    over seeds. bars shows a result, such as the cost to the target, or "not
+    reached". pareto shows two results and the groups of runs that no other
+    beats in both. heatmap shows a result over two varied settings. users shows
+    the distribution of user accuracy over clients at the end of runs.
 
-    Three show the edge of runs with edge.record = true. grid shows one run's
-    cells, with the clients and the classes in each; a .html page steps through
-    the rounds. timeline shows what each client did in one round, and when.
-    latency shows how the times of cells and clients are spread over all rounds.
+    Three charts need runs with edge.record = true. grid shows one run's cells,
+    with the clients and classes in each; a .html page has a slider over the
+    rounds. timeline shows the phases of each client in one round. latency
+    shows the distribution of the times of cells and clients over all rounds.
 
     Examples:
 
       fedge plot runs --x bytes_up --y accuracy --by algorithm.name -o fig.svg
+      fedge plot runs --top 4 --seeds --label fedavg=baseline -o best.pdf
+      fedge plot runs --top 18 --width double --title 'All settings' -o all.pdf
       fedge plot runs --kind bars --y rounds_to_target -o bars.pdf
       fedge plot runs --kind pareto --x bytes_to_target --y accuracy -o pareto.png
       fedge plot runs --kind heatmap --by algorithm.learning_rate --by algorithm.local_steps -o map.html
@@ -89,16 +120,19 @@ def plot(
       fedge plot runs --kind latency --by selection.count -o latency.pdf
     """
     from fedge.cli.output import say, warn
+    from fedge.report.chart_options import ChartOptions
+    from fedge.report.chart_request import ChartRequest, draw
     from fedge.report.collect import collect
-    from fedge.report.drawing import Wish, draw
-    from fedge.report.edge import read_edge
+    from fedge.report.edge_records import read_edge
+    from fedge.report.labels import parse_labels
     from fedge.report.style import check_saving, save
 
-    wish = Wish(kind, x, y, by or [], rounds or [], stepped=output.suffix == ".html")
-    wish.check("--")
+    options = ChartOptions(width, title, parse_labels(labels or ()), log, legend, seeds, top)
+    request = ChartRequest(kind, x, y, by or (), rounds or (), stepped=output.suffix == ".html", options=options)
+    request.check("--")
     check_saving(output)
     runs, problems = collect(paths, read_edge if kind == "latency" else None)
     for problem in problems:
         warn(problem)
-    save(draw(wish, runs), output)
+    save(draw(request, runs), output)
     say(f"chart: {output}")

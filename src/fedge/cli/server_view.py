@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedge.core.fields import describe
 from fedge.report.run_display import Bar, Nothing, RunLines, RunPicture, Screen, Watch, draw_run
-from fedge.report.tally import duration
+from fedge.report.run_totals import duration
 
 if TYPE_CHECKING:
     from fedge.net.status import ServerStatus

@@ -278,7 +278,7 @@ def _value(line: Line, board: Board) -> str:
 
 
 def _left(board: Board) -> str:
-    from fedge.report.tally import duration
+    from fedge.report.run_totals import duration
 
     return "" if board.left_s is None else f"{duration(board.left_s)} left"
 

@@ -8,7 +8,7 @@ from math import fsum, sqrt
 from typing import Any
 
 from fedge.report.groups import RunView, varied
-from fedge.report.outcomes import outcome
+from fedge.report.run_results import outcome
 from fedge.report.statistics import Reached, to_target
 
 

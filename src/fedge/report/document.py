@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 from fedge.core.errors import ConfigError, FedgeError
 from fedge.core.fields import OwnFields, describe, fitting, is_to_target, measured_on, titled
 from fedge.core.printable import printable
-from fedge.report.charts import curves
+from fedge.report.bars import bars
 from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, describe_in, group_runs, has, own_fields, regroup, varied
-from fedge.report.outcomes import outcome
-from fedge.report.overviews import bars, heatmap, pareto
+from fedge.report.heatmap import heatmap
+from fedge.report.learning_curves import curves
 from fedge.report.pairs import Pairing, pair_all
-from fedge.report.recipe import commands, common_toml
+from fedge.report.pareto_chart import pareto
+from fedge.report.reproduction import commands, common_toml
+from fedge.report.run_results import outcome
 from fedge.report.series import trace
 from fedge.report.statistics import LEVEL
 from fedge.report.tables import RESULTS, TableCells, compare, grid, write
-from fedge.report.users import user_accuracies, users
+from fedge.report.user_accuracy import user_accuracies, users
 from fedge.runs import Run
 
 _MAX_LINES = 8

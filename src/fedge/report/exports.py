@@ -19,7 +19,7 @@ from fedge.core.storage import write_atomic, writing
 from fedge.report.frames import frame
 from fedge.report.groups import RunGroup, group_runs
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
-from fedge.report.outcomes import outcome
+from fedge.report.run_results import outcome
 from fedge.report.statistics import to_target
 from fedge.runs import Run
 from fedge.runs.files import encode_pretty

@@ -12,6 +12,7 @@ from fedge.core.advice import synonym
 from fedge.core.effect import digest, omit, settings
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import Field, OwnFields, describe
+from fedge.report.labels import Labels, label_configurations, label_rows
 from fedge.runs.data_names import DataNames
 
 
@@ -63,23 +64,28 @@ class Target:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """A label and the runs behind it, which differ in the seed alone, or else are `mixed`."""
+    """A label and the runs behind it, which differ in the seed alone, or else are `mixed`.
+
+    `parts` are the pieces of the label, by the setting that each comes from.
+    """
 
     label: str
     runs: Sequence[RunView]
     mixed: bool = False
+    parts: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def target(self) -> Target | None:
-        """What the runs of the group are to reach; None if they have not one and the same target."""
+        """The target of the runs; None if they have none or different ones."""
         targets = {_target(run) for run in self.runs}
         return targets.pop() if len(targets) == 1 else None
 
 
-def group_runs(runs: Iterable[RunView]) -> list[RunGroup]:
-    """Return runs whose settings give the same results together, in order of first appearance.
+def group_runs(runs: Iterable[RunView], labels: Labels | None = None) -> list[RunGroup]:
+    """Group the runs whose settings give the same results: those that differ in the seed alone.
 
-    A seed that was run twice counts once, as its last finished run: a repeat is no new sample.
+    Groups are in order of their experiments' first appearance, and those of one experiment's name in the order of their
+    settings, numbers by size. A seed that was run twice counts once, as its last finished run: a repeat is no new sample.
     """
     groups: dict[str, tuple[dict[str, Any], dict[Any, RunView]]] = {}
     for run in runs:
@@ -88,33 +94,48 @@ def group_runs(runs: Iterable[RunView]) -> list[RunGroup]:
         seed = run.config.get("seed")
         if seed not in seeds or run.summary is not None or seeds[seed].summary is None:
             seeds[seed] = run
-    labels = _labels([config for config, _ in groups.values()])
-    return [RunGroup(label, list(seeds.values())) for label, (_, seeds) in zip(labels, groups.values(), strict=True)]
+    configs = [config for config, _ in groups.values()]
+    names = label_configurations(configs, labels or Labels())
+    first: dict[str, int] = {}  # appearance of an experiment
+    places = [first.setdefault(str(config.get("name")), i) for i, config in enumerate(configs)]
+    found = [
+        RunGroup(name.label, list(seeds.values()), parts=name.parts)
+        for name, (_, seeds) in zip(names, groups.values(), strict=True)
+    ]
+    order = sorted(range(len(found)), key=lambda i: (places[i], names[i].order))
+    return [found[i] for i in order]
 
 
-def group_begun(runs: Sequence[RunView]) -> list[RunGroup]:
+def group_begun(runs: Sequence[RunView], labels: Labels | None = None) -> list[RunGroup]:
     """Group the runs that have recorded a round, or all if none has: a chart shows nothing of the others."""
-    return group_runs([run for run in runs if run.rounds] or runs)
+    return group_runs([run for run in runs if run.rounds] or runs, labels)
 
 
-def regroup(groups: Sequence[RunGroup], keys: Sequence[str]) -> list[RunGroup]:
-    """Runs together that have the same values of these settings, labelled by them."""
+def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: Labels | None = None) -> list[RunGroup]:
+    """Merge the runs that have the same values of these settings, and label and sort them by these values."""
     for key in keys:
-        _check_key(key, groups)
-    merged: dict[str, dict[int, list[RunView]]] = {}  # by label, then by the group that they come from
+        check_key(key, groups)
+    merged: dict[str, tuple[dict[str, Any], dict[int, list[RunView]]]] = {}  # then by the group that they come from
     for number, group in enumerate(groups):
         for run in group.runs:
             values = dict(settings(run.config))
-            label = ", ".join(_detail(key, values.get(key)) for key in keys)
-            merged.setdefault(label, {}).setdefault(number, []).append(run)
+            own = {key: values.get(key) for key in keys}
+            merged.setdefault(str(own), (own, {}))[1].setdefault(number, []).append(run)
+    words = labels or Labels()
+    named = zip(label_rows([own for own, _ in merged.values()], keys, words), merged.values(), strict=True)
     return [
-        RunGroup(label, [*chain(*parts.values())], len(parts) > 1 or any(groups[number].mixed for number in parts))
-        for label, parts in merged.items()
+        RunGroup(
+            words.group(name.label),
+            [*chain(*parts.values())],
+            len(parts) > 1 or any(groups[number].mixed for number in parts),
+            name.parts,
+        )
+        for name, (_, parts) in sorted(named, key=lambda one: one[0].order)
     ]
 
 
 def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
-    """The settings that affect results in which runs differ, beside name and seed, each with its value in every run."""
+    """Return the settings that affect results and differ between runs, except name and seed: a value for each run."""
     found = [dict(settings(run.effective)) for run in runs]
     keys = dict.fromkeys(key for one in found for key in one if key not in ("name", "seed", "seeds"))
     columns = {key: [one.get(key) for one in found] for key in keys}
@@ -142,34 +163,8 @@ def has(record: Mapping[str, Any], field: str) -> bool:
     return record.get(field) is not None
 
 
-def _labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of configurations; those that share one are told apart by settings in which they differ."""
-    alike: dict[str, list[int]] = {}
-    for i, config in enumerate(configs):
-        alike.setdefault(str(config.get("name", "unnamed")), []).append(i)
-    labels = [""] * len(configs)
-    for name, places in alike.items():
-        for i, detail in zip(places, _details([dict(settings(configs[i])) for i in places]), strict=True):
-            labels[i] = f"{name} ({detail})" if detail else name
-    return labels
-
-
-def _details(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """As few settings as it takes to tell these apart, in the order of the configuration."""
-    parts: list[tuple[str, ...]] = [()] * len(settings)
-    for path in dict.fromkeys(path for one in settings for path in one):
-        more = [(*part, _detail(path, one.get(path))) for part, one in zip(parts, settings, strict=True)]
-        if len(set(more)) > len(set(parts)):
-            parts = more
-    return [", ".join(part) for part in parts]
-
-
-def _detail(path: str, value: Any) -> str:
-    key = path.rpartition(".")[2]
-    return str(value) if key == "name" else f"{key}={value}"
-
-
-def _check_key(key: str, groups: Sequence[RunGroup]) -> None:
+def check_key(key: str, groups: Sequence[RunGroup]) -> None:
+    """Raise a ConfigError that names the nearest setting if no run has this one."""
     known = sorted({path for group in groups for path, _ in settings(group.runs[0].config)})
     if key not in known:
         raise ConfigError(f"no run has a setting {key!r}{nearest(synonym(key), known)}; settings: {', '.join(known)}")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle, islice
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedge.core.fields import PERCENT, SECONDS, fitting, titled
-from fedge.report.charts import COLOURS, DASHES
-from fedge.report.edge import EdgeRound, not_recorded, read_edge
+from fedge.report.chart_options import PLAIN, ChartOptions, keep_best
+from fedge.report.edge_records import EdgeRound, not_recorded, read_edge
 from fedge.report.groups import RunGroup
-from fedge.report.style import FAINT, SIZE, legend_style, need
-from fedge.report.users import cumulate
+from fedge.report.style import FAINT, HEIGHT, line_looks, need
+from fedge.report.user_accuracy import MAX_LINES, cumulate
 
 if TYPE_CHECKING:
     import altair
@@ -21,40 +20,47 @@ _LONG_TAIL = 10  # times the median
 
 
 class Times(NamedTuple):
-    """Of all rounds of some runs: seconds of each cell's round, seconds until each client was done, and deadlines."""
+    """The times of all rounds of some runs: of each cell's round, of each client's completion, and the deadlines."""
 
     cells: list[float]
     clients: list[float]
     deadlines: set[float | None]
 
 
-def latency(groups: Sequence[RunGroup]) -> altair.HConcatChart:
-    """Which share of the cells' rounds, and of the clients, is done after some seconds; one curve a group."""
+def latency(groups: Sequence[RunGroup], options: ChartOptions = PLAIN) -> altair.ConcatChart:
+    """Return which share of the cells' rounds, and of the clients, is done after some time; one curve a group."""
     alt = need("altair")
-    found = {group.label: measure(_rounds(group)) for group in groups}
-    known = {label: times for label, times in found.items() if times.clients}
-    if not known:
+    found = [(group.label, measure(_rounds(group))) for group in groups]
+    ranked = [((label, times), median(times.clients)) for label, times in found if times.clients]
+    if not ranked:
         raise not_recorded()
-    labels = list(known)
+    kept, left_out = keep_best(ranked, min(options.top, MAX_LINES), "median completion time")
+    known = dict(kept)
     deadlines = set().union(*(times.deadlines for times in known.values()))
     deadline = deadlines.pop() if len(deadlines) == 1 else None
     cells = {label: times.cells for label, times in known.items()}
     clients = {label: times.clients for label, times in known.items()}
-    scale = _scale(alt, [_pooled(cells), _pooled(clients)])
+    columns = 2 if options.width == "double" else 1
+    if options.is_log("x"):
+        options.check_log("x", _pooled(cells) + _pooled(clients))
+    scale = _scale(alt, [_pooled(cells), _pooled(clients)], options.is_log("x"))
+    size = {"width": options.panel(columns), "height": HEIGHT if columns == 2 else HEIGHT * 3 // 4}
+    words = options.words
     panels = [
-        _panel(alt, cells, ("latency of a cell", "share of cells' rounds"), scale),
-        _panel(alt, clients, ("finish of a client", "share of clients"), scale, deadline),
+        _panel(alt, cells, (words.group("round time of a cell"), "share of cells' rounds"), scale, size),
+        _panel(alt, clients, (words.group("client completion time"), "share of clients"), scale, size, deadline),
     ]
-    chart: altair.HConcatChart = alt.hconcat(
+    chart: altair.ConcatChart = alt.concat(
         *panels,
-        title=_said(known, len(groups) - len(known)),
-        config=legend_style(labels, 2 * SIZE["width"]),
+        columns=columns,
+        title=options.caption(*_notes(known, len(groups) - len(ranked)), left_out),
+        config=options.style(list(known)),
     )
     return chart
 
 
 def measure(rounds: Sequence[EdgeRound]) -> Times:
-    """What rounds took; cells in which nobody was asked had none."""
+    """Return the times of rounds; a cell without a selected client has none."""
     return Times(
         [seconds for line in rounds for seconds in line.latency if seconds is not None],
         [seconds for line in rounds for seconds in line.finish_s],
@@ -67,7 +73,12 @@ def _rounds(group: RunGroup) -> list[EdgeRound]:
 
 
 def _panel(
-    alt: Any, values: Mapping[str, Sequence[float]], titles: tuple[str, str], scale: Any, deadline: float | None = None
+    alt: Any,
+    values: Mapping[str, Sequence[float]],
+    titles: tuple[str, str],
+    scale: Any,
+    size: Mapping[str, int],
+    deadline: float | None = None,
 ) -> Any:
     slowest, labels = max(_pooled(values)), list(values)
     unit, (percent,) = fitting(SECONDS, slowest), PERCENT
@@ -76,20 +87,19 @@ def _panel(
         for label, some in values.items()
         for seconds, share in cumulate(some)
     ]
-    colours, dashes = (alt.Scale(domain=labels, range=[*islice(cycle(r), len(labels))]) for r in (COLOURS, DASHES))
     across = alt.X("x:Q", title=titled(titles[0], unit), scale=scale)
     up = alt.Y("share:Q", title=titled(titles[1], percent), scale=alt.Scale(domain=[0, 100]))
-    looks = {"stroke": alt.Stroke("label:N", scale=colours), "strokeDash": alt.StrokeDash("label:N", scale=dashes)}
-    layers = [alt.Chart(alt.Data(values=rows)).mark_line(interpolate="step-after").encode(across, up, **looks)]
+    lines = alt.Chart(alt.Data(values=rows)).mark_line(interpolate="step-after")
+    layers = [lines.encode(across, up, **line_looks(alt, labels))]
     if deadline is not None and deadline <= slowest:
         layers += _deadline(alt, deadline / unit.size)
-    return alt.layer(*layers, **SIZE)
+    return alt.layer(*layers, **size)
 
 
-def _scale(alt: Any, panels: Sequence[Sequence[float]]) -> Any:
-    """By powers of ten where few take far longer than most: else most would be one step at the left."""
+def _scale(alt: Any, panels: Sequence[Sequence[float]], log: bool) -> Any:
+    """Return a logarithmic scale where few take far longer than most, which would all be one step at the left."""
     positive = all(min(values) > 0 for values in panels)
-    if positive and any(max(values) > _LONG_TAIL * median(values) for values in panels):
+    if log or (positive and any(max(values) > _LONG_TAIL * median(values) for values in panels)):
         return alt.Scale(type="log", nice=False, padding=4)
     return alt.Scale(zero=True, nice=False, padding=4)
 
@@ -107,8 +117,8 @@ def _deadline(alt: Any, at: float) -> list[Any]:
     ]
 
 
-def _said(known: Mapping[str, Times], num_lost: int) -> str:
-    """What a share is of."""
+def _notes(known: Mapping[str, Times], num_lost: int) -> list[str]:
+    """Return what a share is of."""
     num_cells, num_clients = (sum(map(len, column)) for column in list(zip(*known.values(), strict=True))[:2])
-    lost = f"; {num_lost} not shown: not recorded" if num_lost else ""
-    return f"share done by then; cells' rounds: {num_cells:,}, clients' rounds: {num_clients:,}{lost}"
+    lost = f"{num_lost} not shown: not recorded" if num_lost else ""
+    return ["share done by then", f"cells' rounds: {num_cells:,}, clients' rounds: {num_clients:,}", lost]

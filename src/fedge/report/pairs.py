@@ -1,4 +1,4 @@
-"""Two settings compared seed by seed, which takes the luck of the seed out of the difference."""
+"""Paired comparison: the difference between two settings seed by seed, which removes the variance between seeds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from math import comb
 from typing import Literal
 
+from fedge.core.effect import settings
+from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import Field, is_to_target
-from fedge.report.groups import RunGroup, describe_in
-from fedge.report.outcomes import outcome
+from fedge.report.groups import RunGroup, check_key, describe_in, varied
+from fedge.report.labels import ALGORITHM, Labels
+from fedge.report.run_results import outcome
 from fedge.report.statistics import LEVEL, Estimate, interval
 
 Verdict = Literal["better", "worse", "higher", "lower", "no difference shown"]
@@ -18,10 +21,10 @@ Verdict = Literal["better", "worse", "higher", "lower", "no difference shown"]
 
 @dataclass(frozen=True)
 class Pairing:
-    """How the first setting does against the second over the seeds that both ran.
+    """The first setting against the second, over the seeds that both ran.
 
-    `difference` is the mean of first minus second over the pairs in which both have a value. Where a target was not
-    reached by all, it leaves those out, and so the verdict rests on how often each side won instead.
+    `difference` is the mean of first minus second over the pairs in which both have a value. Where some run did not
+    reach the target, its pair is not in that mean, so the verdict counts wins (`by` is "wins").
     """
 
     first: str
@@ -36,7 +39,7 @@ class Pairing:
 
 
 def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:
-    """The comparison of two settings in one outcome; a seed that reached the target beats one that did not."""
+    """Compare two settings in one outcome; a seed that reached the target beats one that did not."""
     seeds = {run.config.get("seed"): run for run in second.runs if run.summary is not None}
     both = [
         (outcome(run, name), outcome(seeds[seed], name))
@@ -57,10 +60,84 @@ def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:
     return Pairing(first.label, second.label, name, len(both), difference, wins, losses, verdict, by)
 
 
-def pair_all(groups: Sequence[RunGroup], name: str) -> list[Pairing]:
-    """Every setting after the first against the first; those that share no seed with it are left out."""
-    found = [pair(group, groups[0], name) for group in groups[1:]]
+@dataclass(frozen=True)
+class Baseline:
+    """The groups that all others are compared with: `title` for readers.
+
+    Each group is compared with the one among them that has the same values of `keys`, the settings in which the
+    baseline's own groups differ; without such settings there is one baseline for all.
+    """
+
+    title: str
+    groups: Sequence[RunGroup]
+    keys: Sequence[str] = ()
+
+    def of(self, group: RunGroup) -> RunGroup | None:
+        """Return the baseline of a group; None if it belongs to the baseline itself or has no counterpart there."""
+        if any(group.label == other.label for other in self.groups):
+            return None
+        own = _values(group, self.keys)
+        return next((other for other in self.groups if _values(other, self.keys) == own), None)
+
+
+def find_baseline(groups: Sequence[RunGroup], text: str | None = None) -> Baseline:
+    """Return what groups are compared with: the first group, or what `text` names.
+
+    `text` is the label of a group, the name of an experiment, the name of an algorithm, or `KEY=VALUE`, where the key
+    is a setting. A ConfigError if it names none of the groups, or all of them.
+    """
+    if text is None:
+        return Baseline(groups[0].label, groups[:1])
+    wanted = text.casefold()
+    named = [group for group in groups if group.label.casefold() == wanted]
+    named = named or [group for group in groups if str(group.runs[0].config.get("name")).casefold() == wanted]
+    if len(named) == 1:
+        return Baseline(named[0].label, named)
+    key, found, value = text.partition("=")
+    key, value = (key.strip(), value.strip()) if found else (ALGORITHM, text)
+    if found:
+        check_key(key, groups)
+    chosen = named or [group for group in groups if _matches(group, key, value)]
+    if not chosen:
+        known = [group.label for group in groups]
+        if found:
+            known = list(dict.fromkeys(f"{key}={_value(group, key)}" for group in groups))
+        raise ConfigError(
+            f"baseline: no group of runs is {text!r}{nearest(text, known)}; there are: {'; '.join(known)}"
+        )
+    if len(chosen) == len(groups):
+        raise ConfigError(f"baseline: all runs are {text!r}, so none is left to compare; name fewer")
+    if len(chosen) == 1:
+        return Baseline(chosen[0].label, chosen)
+    title = text if named else Labels().assignments(key, [_value(chosen[0], key)])[0]
+    return Baseline(f"{title}, other settings equal", chosen, list(varied([group.runs[0] for group in chosen])))
+
+
+def pair_all(groups: Sequence[RunGroup], name: str, baseline: Baseline | None = None) -> list[Pairing]:
+    """Compare every group with its baseline, or with the first group; leave out those that share no seed with it."""
+    against = baseline or find_baseline(groups)
+    found = [pair(group, other, name) for group in groups if (other := against.of(group)) is not None]
     return [pairing for pairing in found if pairing.pairs]
+
+
+def _values(group: RunGroup, keys: Sequence[str]) -> list[str]:
+    found = dict(settings(group.runs[0].effective))
+    return [str(found.get(key)) for key in keys]
+
+
+def _value(group: RunGroup, key: str) -> object:
+    return dict(settings(group.runs[0].config)).get(key)
+
+
+def _matches(group: RunGroup, key: str, text: str) -> bool:
+    """Whether a setting has a value, written as in the configuration, as in JSON, or as labels have it."""
+    value = _value(group, key)
+    if text.casefold() in (str(value).casefold(), Labels().values(key, [value])[0].casefold()):
+        return True
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and float(text) == value
+    except ValueError:
+        return False
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -77,7 +154,7 @@ def _gain(a: float | None, b: float | None, declared: Field) -> float:
 
 
 def _differs(difference: Estimate | None) -> bool:
-    """Whether the interval leaves out 0; a single pair has no interval."""
+    """Whether the interval excludes 0; a single pair has no interval."""
     if difference is None or difference.low is None or difference.high is None:
         return False
     return not difference.low <= 0 <= difference.high

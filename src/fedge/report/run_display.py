@@ -19,7 +19,7 @@ from rich.text import Text
 
 from fedge.core.printable import printable
 from fedge.report.clean_text import Clean
-from fedge.report.tally import Tally
+from fedge.report.run_totals import RunTotals
 from fedge.runs import Run
 
 
@@ -137,36 +137,36 @@ class Watch:
         self.unfinished: Path | None = None
         self._screen = screen
         self._clock = clock
-        self._tally = Tally(0, 0.0)
+        self._totals = RunTotals(0, 0.0)
         self._shown_s = 0.0
 
     def begin(self, title: str, first_round: int, num_rounds: int) -> None:
         self.unfinished = Path(title)
         self._shown_s = self._clock()
-        self._tally = Tally(num_rounds, self._shown_s)
+        self._totals = RunTotals(num_rounds, self._shown_s)
         if first_round > 1:  # a resumed run has costs already
             for record in Run(self.unfinished).rounds:
-                self._tally.add(record, timed=False)
+                self._totals.add(record, timed=False)
         self._show("")
 
     def round(self, record: Mapping[str, Any]) -> None:
-        self._tally.add(record)
+        self._totals.add(record)
         now = self._clock()
         if now - self._shown_s >= self._screen.interval_s:
             self._shown_s = now
-            self._show(self._tally.left(now))
+            self._show(self._totals.left(now))
 
     def notice(self, text: str) -> None:
         self._screen.notice(text)
 
     def end(self, summary: Mapping[str, Any]) -> None:
-        self._show(self._tally.took(self._clock()))
+        self._show(self._totals.took(self._clock()))
         self._screen.close()
         self.unfinished = None
 
     def _show(self, time: str) -> None:
-        tally = self._tally
-        self._screen.show(RunPicture(str(self.unfinished), tally.round, tally.num_rounds, time, tally.line()))
+        totals = self._totals
+        self._screen.show(RunPicture(str(self.unfinished), totals.round, totals.num_rounds, time, totals.line()))
 
 
 def choose_screen(quiet: bool) -> Screen:

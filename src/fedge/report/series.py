@@ -1,4 +1,4 @@
-"""From the records of several seeds to one line with a band."""
+"""Mean curves: the records of several seeds averaged to one line with a band."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Series:
     """The mean of a metric over seeds, with the band around it; a single seed has none.
 
     The band of runs of different settings is their range: they are no sample that an interval could be taken of.
+    `seeds` has a row for each run behind the mean.
     """
 
     label: str
@@ -32,12 +33,13 @@ class Series:
     high: Array
     count: int
     band: Literal["none", "range", "interval"]
+    seeds: np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 def trace(group: RunGroup, x: str, y: str) -> Series:
-    """The metric y of a group over rounds, or over a cost paid so far, in the range that all seeds cover.
+    """Return the metric y of a group over rounds, or over a cost summed so far, in the range that all seeds cover.
 
-    Runs that have not ended would cut it short: they are drawn only if none has ended.
+    Unfinished runs would shorten that range: they count only if no run has finished.
     """
     runs = [run for run in group.runs if run.summary is not None] or group.runs
     seeds = [_points(group.label, run, x, y) for run in runs if any(has(record, y) for record in run.rounds)]
@@ -50,15 +52,15 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
     values = np.stack([np.interp(grid, xs, ys) for xs, ys in seeds])
     mean = values.mean(axis=0)
     if len(seeds) == 1:
-        return Series(group.label, grid, mean, mean, mean, 1, "none")
+        return Series(group.label, grid, mean, mean, mean, 1, "none", values)
     if len(seeds) < MIN_SEEDS or group.mixed:
-        return Series(group.label, grid, mean, values.min(axis=0), values.max(axis=0), len(seeds), "range")
+        return Series(group.label, grid, mean, values.min(axis=0), values.max(axis=0), len(seeds), "range", values)
     half = np.array([interval(column).half for column in values.T.tolist()])
-    return Series(group.label, grid, mean, mean - half, mean + half, len(seeds), "interval")
+    return Series(group.label, grid, mean, mean - half, mean + half, len(seeds), "interval", values)
 
 
 def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
-    """Where the run measured y, and what it measured."""
+    """Return the x at which the run measured y, and the values."""
     if x == "round":
         at = [record["round"] for record in run.rounds]
     elif x in AXES:
@@ -75,12 +77,12 @@ def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
 
 
 def _grid(label: str, seeds: list[Array]) -> Array:
-    """The places that any seed measured, within the range that all cover."""
+    """Return the x at which any seed was measured, within the range that all cover."""
     first, last = max(xs[0] for xs in seeds), min(xs[-1] for xs in seeds)
     if first > last:
         raise ConfigError(
             f"{label}: its runs share no range of x, one begins at {first:g}, another ends at {last:g};"
-            " leave one of them out"
+            " drop one of them"
         )
     places = np.unique(np.concatenate(seeds))
     places = places[(places >= first) & (places <= last)]

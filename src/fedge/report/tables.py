@@ -11,7 +11,7 @@ from fedge.core.fields import OwnFields, Unit, describe, fitting, measured_on
 from fedge.report.edge_rates import depends_on_edge, edge_rates
 from fedge.report.groups import RunGroup, Target, own_fields
 from fedge.report.mean_curve import rounds_of_mean
-from fedge.report.outcomes import outcome
+from fedge.report.run_results import outcome
 from fedge.report.statistics import LEVEL, MIN_SEEDS, Estimate, to_target
 
 

@@ -1,4 +1,4 @@
-"""One round of the edge as a Gantt chart: what each client did, and when."""
+"""One round of the edge as a Gantt chart: the phases of each client over time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedge.core.errors import ConfigError
 from fedge.core.fields import SECONDS, Unit, fitting, titled
-from fedge.report.edge import EdgeRound
-from fedge.report.style import FAINT, INK, SIZE, STYLE, need
+from fedge.report.chart_options import PLAIN, ChartOptions
+from fedge.report.edge_records import EdgeRound
+from fedge.report.style import FAINT, INK, need
 from fedge.runs.data_names import NO_NAMES, DataNames, cut
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ MOST_CLIENTS = 60
 PHASES = {"download": "#0072B2", "compute": "#56B4E9", "wait": "#DDDDDD", "upload": "#D55E00"}
 """In their order, with colours that differ in lightness too, for grey print."""
 
-_WIDTH = 1.5 * SIZE["width"]
 _ROW = 11  # pixels
+_LETTER = 5  # pixels of a letter
+_CELL_ROOM, _LATE_ROOM = 46, 58  # pixels that the cells' names and the times of late clients take
 _LONGEST = 24  # letters of a client beside its bar
 _GAP = 0.4  # rows between cells
 _BEYOND = 1.5  # deadlines: where the axis ends, so that one client that takes for ever does not squeeze all others
@@ -45,10 +47,10 @@ class TimeSpan(NamedTuple):
         return f"{seconds / self.unit.size:.{digits}g} {self.unit.name}"
 
 
-def timeline(line: EdgeRound, names: DataNames = NO_NAMES) -> altair.LayerChart:
-    """A bar for each client, by cell and then by finish, with the deadline as a line."""
+def timeline(line: EdgeRound, names: DataNames = NO_NAMES, options: ChartOptions = PLAIN) -> altair.LayerChart:
+    """Return a bar for each client, by cell and then by completion time, with the deadline as a line."""
     if not line.clients:
-        raise ConfigError(f"nobody worked in round {line.round}, so there is no timeline; choose another --round")
+        raise ConfigError(f"no client took part in round {line.round}, so it has no timeline; choose another --round")
     alt = need("altair")
     shown = _choose(line)
     labels = [cut(names.client_label(line.clients[i]), _LONGEST) for i in shown]
@@ -56,6 +58,8 @@ def timeline(line: EdgeRound, names: DataNames = NO_NAMES) -> altair.LayerChart:
     places = _places(line, shown)
     num_rows = places[-1] + 1
     rows = list(zip(shown, places, labels, strict=True))
+    beside = _LETTER * max(map(len, labels)) + 10 + (_CELL_ROOM if len(line.occupancy) > 1 else 0)
+    width = options.canvas - 10 - beside - (_LATE_ROOM if any(line.late) else 0)
     y = {"scale": alt.Scale(domain=[0, num_rows], nice=False, reverse=True), "axis": None}
     layers = [
         _bars(alt, [bar for row in rows for bar in _phases(line, *row)], span, y, ["name:N"] if names.clients else []),
@@ -66,10 +70,10 @@ def timeline(line: EdgeRound, names: DataNames = NO_NAMES) -> altair.LayerChart:
     symbols = {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
     chart: altair.LayerChart = alt.layer(
         *layers,
-        width=_WIDTH,
+        width=width,
         height=_ROW * num_rows,
-        title=_said(line, names, len(shown), span),
-        config=STYLE | {"legend": STYLE["legend"] | symbols},
+        title=options.caption(*_notes(line, names, len(shown), span)),
+        config=options.style(list(PHASES), **symbols),
     )
     return chart
 
@@ -82,7 +86,7 @@ def _span(slowest: float, deadline: float | None) -> TimeSpan:
 
 
 def _choose(line: EdgeRound) -> list[int]:
-    """Places in the record of at most so many clients, evenly chosen from those in order of cell and finish."""
+    """Return the indices of at most `MOST_CLIENTS` clients, evenly spaced in the order of cell and completion time."""
     order = sorted(range(len(line.clients)), key=lambda i: (line.cell[i], line.finish_s[i], line.clients[i]))
     count = min(len(order), MOST_CLIENTS)
     return [order[number * len(order) // count] for number in range(count)]
@@ -116,7 +120,7 @@ def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: TimeSpan, y: dict[st
         bottom="datum.place + 0.88",
     )
     return chart.mark_rect(clip=True).encode(
-        alt.X("left:Q", title=titled("time in the round", span.unit), scale=across),
+        alt.X("left:Q", title=titled("time since the start of the round", span.unit), scale=across),
         alt.X2("right:Q"),
         alt.Y("top:Q", **y),
         alt.Y2("bottom:Q"),
@@ -126,7 +130,7 @@ def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: TimeSpan, y: dict[st
 
 
 def _name(line: EdgeRound, i: int, place: float, label: str, span: TimeSpan) -> dict[str, Any]:
-    """A client at the left, and at the right end of its bar, if it was late, when it was done."""
+    """Return the label of a client and, for the end of its bar, the completion time of one that was late."""
     late = f"late: {span.written(line.finish_s[i], 3)}" if line.late[i] else ""
     at = min(line.finish_s[i], span.end) / span.unit.size
     return {"client": line.clients[i], "name": label, "middle": place + 0.5, "at": at, "late": late}
@@ -146,14 +150,14 @@ def _texts(alt: Any, names: Sequence[dict[str, Any]], y: dict[str, Any]) -> list
 def _cells(
     alt: Any, line: EdgeRound, shown: Sequence[int], places: Sequence[float], y: dict[str, Any], letters: int
 ) -> list[Any]:
-    """The cells beside their clients; none, if there is but one."""
+    """Return the cells beside their clients; none if there is only one."""
     if len(line.occupancy) == 1:
         return []
     pairs = [(line.cell[i], place) for i, place in zip(shown, places, strict=True)]
     groups = [(cell, [place for _, place in group]) for cell, group in groupby(pairs, key=lambda pair: pair[0])]
     rows = [{"cell": f"cell {cell}", "first": own[0], "last": own[-1] + 1} for cell, own in groups]
     middle = alt.Chart(alt.Data(values=rows)).transform_calculate(middle="(datum.first + datum.last) / 2")
-    left = -10 - 5 * letters  # of the clients' labels
+    left = -10 - _LETTER * letters  # of the clients' labels
     text = middle.mark_text(align="right", dx=left - 4, fontSize=8, baseline="middle", color=FAINT)
     return [
         text.encode(alt.Y("middle:Q", **y), x=alt.value(0), text=alt.Text("cell:N")),
@@ -174,17 +178,19 @@ def _deadline(alt: Any, span: TimeSpan) -> list[Any]:
     ]
 
 
-def _said(line: EdgeRound, names: DataNames, num_shown: int, span: TimeSpan) -> list[str]:
+def _notes(line: EdgeRound, names: DataNames, num_shown: int, span: TimeSpan) -> list[str]:
     count = len(line.clients)
     late = f", {sum(line.late):,} late" if any(line.late) else ""
-    some = f"; {num_shown} shown, evenly chosen" if num_shown < count else ""
+    some = f"; {num_shown} shown, evenly spaced" if num_shown < count else ""
     said = [f"round {line.round:,}: {count:,} client{'' if count == 1 else 's'}{late}{some}"]
     if names.clients:
-        said.append("clients go by their names in the data")
+        said.append("clients are shown by their names in the data")
     if any(line.wait_s):
-        said.append("wait: for the uplink, all of it drawn before the upload, which others may have interrupted")
+        said.append(
+            "wait: for the uplink; all of it is drawn before the upload, though other uploads may have interrupted it"
+        )
     if span.end < span.slowest:
-        said.append(f"bars that go on beyond {span.written(span.end)} are cut there")
+        said.append(f"bars longer than {span.written(span.end)} are cut there")
     if span.deadline is not None and not span.shows_deadline:
-        said.append(f"the deadline, {span.written(span.deadline)}, is further to the right")
+        said.append(f"the deadline, {span.written(span.deadline)}, is beyond the axis")
     return said

@@ -1,7 +1,7 @@
 import pytest
 
 from fedge.core.errors import ConfigError
-from fedge.report.outcomes import check_outcome, outcome
+from fedge.report.run_results import check_outcome, outcome
 
 
 def test_what_a_run_came_to(make_run) -> None:

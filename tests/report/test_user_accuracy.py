@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedge.core.errors import ConfigError
 from fedge.report.groups import RunGroup, group_runs
 from fedge.report.style import save
-from fedge.report.users import MOST_STEPS, cumulate, user_accuracies, users
+from fedge.report.user_accuracy import MOST_STEPS, cumulate, user_accuracies, users
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from edge_rounds import edge_line
-from fedge.report.edge import EdgeRound
-from fedge.report.grid import MOST_STEPS, grid, stepped_grid
+from fedge.report.cell_grid import MOST_STEPS, grid, stepped_grid
+from fedge.report.edge_records import EdgeRound
 from fedge.runs.data_names import DataNames
 
 vl_convert = pytest.importorskip("vl_convert", reason="needs the extra `view`")

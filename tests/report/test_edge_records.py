@@ -10,7 +10,7 @@ import pytest
 
 from edge_rounds import edge_line
 from fedge.core.errors import ConfigError, RunError
-from fedge.report.edge import EdgeRound, find_round, read_edge, read_one
+from fedge.report.edge_records import EdgeRound, find_round, read_edge, read_one
 from fedge.runs.data_names import DataNames
 from fedge.runs.read import Run
 

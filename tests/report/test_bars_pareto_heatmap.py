@@ -3,8 +3,10 @@ from pathlib import Path
 import pytest
 
 from fedge.core.errors import ConfigError
+from fedge.report.bars import bars
 from fedge.report.groups import RunGroup, group_runs, regroup
-from fedge.report.overviews import bars, heatmap, pareto
+from fedge.report.heatmap import heatmap
+from fedge.report.pareto_chart import pareto
 from fedge.report.style import save
 
 pytest.importorskip("altair", reason="needs the extra `view`")

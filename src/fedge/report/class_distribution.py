@@ -1,4 +1,4 @@
-"""How data is divided over clients, as a picture."""
+"""How the classes of a data set are distributed over clients, as a chart."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.printable import printable
-from fedge.report.style import COLOURS, SIZE, STYLE, TICKS, need
+from fedge.report.style import COLOURS, HEIGHT, STYLE, TICKS, need
 
 if TYPE_CHECKING:
     import altair
 
 MOST_CLIENTS = 100
-"""In a heat map: more could not be told apart."""
+"""Clients in the heat map: more could not be told apart."""
 
 _NUM_MARKS = 10
 _NUM_BARS = 20
-_HISTOGRAM = 200  # pixels
+_HEAT_MAP, _HISTOGRAM = 280, 180  # pixels; with axes and legend both columns of a paper
 
 
-def division(
+def class_distribution(
     classes: Mapping[int, Sequence[int] | None],
     sizes: Sequence[int],
     num_classes: int,
     class_names: Sequence[str] = (),
     client_names: Sequence[str] = (),
 ) -> altair.HConcatChart:
-    """How many samples of each class some clients have, beside a histogram of all clients' sizes.
+    """Return the samples of each class that some clients have, beside a histogram of all clients' sizes.
 
-    Clients whose targets are values have no classes (None); without any the histogram is alone. Classes and clients
+    Clients of a regression have no classes (None); without classes the chart is the histogram alone. Classes and clients
     without names are shown by their numbers.
     """
     alt = need("altair")
@@ -59,12 +59,12 @@ def _heat(alt: Any, cells: Sequence[Mapping[str, Any]], clients: Sequence[str], 
         title="samples", orient="right", symbolType="square", gradientLength=120, titleFontWeight="normal"
     )
     return (
-        alt.Chart(alt.Data(values=cells), **SIZE)
+        alt.Chart(alt.Data(values=cells), width=_HEAT_MAP, height=HEIGHT)
         .mark_rect()
         .encode(
             alt.X(**along("client", clients)),
             alt.Y(**along("class", classes)),
-            # White is none: even a single sample has a tint.
+            # White means no sample: even a single one has a tint.
             alt.Color("samples:Q", scale=alt.Scale(scheme="blues", domainMin=0), legend=legend),
         )
     )
@@ -79,10 +79,10 @@ def _histogram(alt: Any, sizes: Sequence[int]) -> Any:
     ]
     whole = alt.Axis(tickCount=min(TICKS, max(counts.values())), format=",d")
     return (
-        alt.Chart(alt.Data(values=bars), width=_HISTOGRAM, height=SIZE["height"])
+        alt.Chart(alt.Data(values=bars), width=_HISTOGRAM, height=HEIGHT)
         .mark_bar(color=COLOURS[0], stroke="white", strokeWidth=0.5)
         .encode(
-            alt.X("from:Q", title="training samples of a client", scale=alt.Scale(zero=False)),
+            alt.X("from:Q", title="training samples per client", scale=alt.Scale(zero=False)),
             alt.X2("to:Q"),
             alt.Y("clients:Q", title="clients", axis=whole),
             alt.Y2(datum=0),

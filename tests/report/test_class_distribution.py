@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fedge.report.division import division
+from fedge.report.class_distribution import class_distribution
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 
 
 def test_a_cell_for_each_class_of_a_client() -> None:
-    heat, histogram = division({0: [3, 0], 5: [1, 1]}, [3, 2, 2, 2], 2).to_dict()["hconcat"]
+    heat, histogram = class_distribution({0: [3, 0], 5: [1, 1]}, [3, 2, 2, 2], 2).to_dict()["hconcat"]
     assert heat["data"]["values"] == [
         {"client": "0", "class": "0", "samples": 3},
         {"client": "5", "class": "0", "samples": 1},
@@ -25,7 +25,7 @@ def test_a_cell_for_each_class_of_a_client() -> None:
 
 
 def test_classes_and_clients_have_their_names() -> None:
-    heat, _ = division({1: [3, 1]}, [3, 4], 2, ["cat", "dog"], ["north", "south"]).to_dict()["hconcat"]
+    heat, _ = class_distribution({1: [3, 1]}, [3, 4], 2, ["cat", "dog"], ["north", "south"]).to_dict()["hconcat"]
     assert heat["data"]["values"] == [
         {"client": "south", "class": "cat", "samples": 3},
         {"client": "south", "class": "dog", "samples": 1},
@@ -36,7 +36,7 @@ def test_classes_and_clients_have_their_names() -> None:
 
 def test_without_classes_the_histogram_is_alone_with_bars_of_equal_width() -> None:
     # 41 different sizes make bars of three, the last of which ends beyond the largest.
-    bars = division({0: None}, list(range(10, 51)), 1).to_dict()["data"]["values"]
+    bars = class_distribution({0: None}, list(range(10, 51)), 1).to_dict()["data"]["values"]
     assert {bar["to"] - bar["from"] for bar in bars} == {3}
     assert (bars[0]["from"], bars[-1]["to"]) == (10, 52)
     assert sum(bar["clients"] for bar in bars) == 41

@@ -18,7 +18,7 @@ _SHOWN = {
 """The fields of the line, in words short enough for all of them to fit 80 columns."""
 
 
-class Tally:
+class RunTotals:
     """Adds up the records of a run. Metrics are the last ones measured, costs are totals."""
 
     def __init__(self, num_rounds: int, started_s: float) -> None:

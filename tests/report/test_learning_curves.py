@@ -6,8 +6,8 @@ from struct import unpack
 import pytest
 
 from fedge.core.errors import ConfigError, FedgeError, StorageError
-from fedge.report.charts import COLOURS, DASHES, curves, save, side_by_side
 from fedge.report.groups import RunGroup, group_runs
+from fedge.report.learning_curves import COLOURS, DASHES, curves, save, side_by_side
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 pytest.importorskip("vl_convert", reason="needs the extra `view`")

@@ -1,0 +1,72 @@
+"""A result of each group of runs as a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedge.core.fields import Unit, is_to_target
+from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
+from fedge.report.group_results import group_results, target_note, unit_of
+from fedge.report.groups import RunGroup, describe_in
+from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached
+from fedge.report.style import COLOURS, INK, need
+from fedge.report.tables import write
+
+if TYPE_CHECKING:
+    import altair
+
+_BAR = 20  # pixels a bar takes with its gap
+_TEXT_ROOM = 0.45  # of the axis, beyond the longest bar: for the text at its end
+
+
+def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: ChartOptions = PLAIN) -> altair.LayerChart:
+    """Return a result of each group with its interval, the best on top; "not reached" where the target was not."""
+    alt, results = need("altair"), group_results(groups, y)
+    declared = describe_in(groups, y)
+    unit = unit_of(declared.units, results)
+    rows = [_bar(group, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
+    # groups without a result come last
+    rows.sort(key=lambda row: float("inf") if row["mean"] is None else declared.rank(row["mean"]))
+    options.check_log("x", [row["low"] for row in rows if row["mean"] is not None])
+    at = alt.Y("label:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6))
+    largest = max((row["high"] for row in rows if row["mean"] is not None), default=1.0) or 1.0
+    scale = options.scale(alt, "x", domain=[0, largest * (1 + _TEXT_ROOM)], nice=False)
+    ticks = number_axis(alt, declared, unit, options.is_log("x"))
+    across = alt.X("mean:Q", title=options.words.axis("x", declared, unit), scale=scale, axis=ticks)
+    chart = alt.Chart()
+    layers = [
+        chart.mark_bar(color=COLOURS[0], opacity=0.75, height=11).encode(at, across),
+        chart.mark_rule(color=INK, strokeWidth=1).encode(at, alt.X("low:Q"), alt.X2("high:Q")),
+        chart.mark_text(align="left", dx=5, fontSize=9, color=INK).encode(at, alt.X("end:Q"), alt.Text("text:N")),
+    ]
+    mixed = "no line: mean over different settings" if any(group.mixed for group in groups) else ""
+    made: altair.LayerChart = alt.layer(
+        *layers,
+        data=alt.Data(values=rows),
+        title=options.caption(target_note(groups, y), _interval_note(results), mixed),
+        config=options.style(),
+        **options.size | {"height": _BAR * len(rows)},
+    )
+    return made
+
+
+def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dict[str, Any]:
+    estimate = result.estimate
+    if estimate is None:
+        missed = "not reached" if any(run.config.get("target") for run in group.runs) else "no target"
+        text = missed if to_a_target else "not measured"
+        return {"label": group.label, "mean": None, "end": 0.0, "text": text}
+    mean = estimate.mean / unit.size
+    low, high = ((end if end is not None else estimate.mean) / unit.size for end in (estimate.low, estimate.high))
+    partly = f"  ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
+    ends = {"low": max(low, 0.0), "high": high, "end": high}
+    return {"label": group.label, "mean": mean, "text": write(estimate, unit).replace("\n", " ") + partly, **ends}
+
+
+def _interval_note(results: Sequence[Reached]) -> str:
+    """Return what the lines at the ends of bars are, where there are any."""
+    spread = [one.estimate for one in results if one.estimate and one.estimate.low != one.estimate.high]
+    words = {"interval": f"{LEVEL:.0%} confidence interval", "range": f"range of fewer than {MIN_SEEDS} seeds"}
+    found = [words[band] for band in words if any(one.band == band for one in spread)]
+    return f"lines: {', or '.join(found)}" if found else ""

@@ -1,0 +1,145 @@
+"""A result over two settings that were varied, as a heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedge.core.effect import settings
+from fedge.core.errors import ConfigError
+from fedge.core.fields import Field, Unit, is_to_target
+from fedge.report.chart_options import PLAIN, ChartOptions
+from fedge.report.group_results import target_note, unit_of
+from fedge.report.groups import RunGroup, check_key, describe_in, varied
+from fedge.report.labels import sorted_values
+from fedge.report.run_results import check_outcome, outcome
+from fedge.report.statistics import Reached, to_target
+from fedge.report.style import need
+
+if TYPE_CHECKING:
+    import altair
+
+_ROW = 28  # pixels
+_MAX_CELL = 64
+_LIGHT, _DARK = "white", "black"  # of the text in cells
+_BAR = 90  # pixels that the colour bar takes, with its title
+
+
+def heatmap(
+    groups: Sequence[RunGroup],
+    y: str = "accuracy",
+    keys: tuple[str, str] | None = None,
+    options: ChartOptions = PLAIN,
+) -> altair.LayerChart:
+    """Return the mean of a result over two settings; darker is better, or higher if no direction is better."""
+    alt = need("altair")
+    across, down = keys or two_settings(groups)
+    for key in (across, down):
+        check_key(key, groups)
+    merged: dict[tuple[str, str], list[RunGroup]] = {}
+    found: dict[str, list[Any]] = {across: [], down: []}
+    for group in groups:
+        own = dict(settings(group.runs[0].config))
+        for key, values in found.items():
+            values.append(own.get(key))
+        merged.setdefault((str(own.get(across)), str(own.get(down))), []).append(group)
+    check_outcome([run for group in groups for run in group.runs], y)
+    results = {place: _result(alike, y) for place, alike in merged.items()}
+    declared = describe_in(groups, y)
+    unit = unit_of(declared.units, list(results.values()))
+    names = {key: _texts(options, key, values) for key, values in found.items()}
+    rows = [
+        {"a": names[across][a], "b": names[down][b]} | cell
+        for (a, b), cell in _cells(results, unit, declared.better == "lower").items()
+    ]
+    columns, lines = list(names[across].values()), list(names[down].values())
+    mixed = "mean over the other varied settings" if any(len(alike) > 1 for alike in merged.values()) else ""
+    lacking = "–: target not reached" if is_to_target(y) and any(row["mean"] is None for row in rows) else ""
+    size = options.size | {"height": _ROW * len(lines)}
+    if options.canvas > _MAX_CELL * len(columns) + 2 * _BAR:
+        size = {"width": _MAX_CELL * len(columns), "height": _ROW * len(lines)}
+    made: altair.LayerChart = alt.layer(
+        *_layers(alt, [(across, columns), (down, lines[::-1])], rows, (declared, unit), options),
+        data=alt.Data(values=rows),
+        title=options.caption(_direction(declared), target_note(groups, y), mixed, lacking),
+        config=options.style(),
+        **size,
+    )
+    return made
+
+
+def two_settings(groups: Sequence[RunGroup]) -> tuple[str, str]:
+    """Return two settings that vary, numbers rather than names; a ConfigError if fewer do."""
+    found = varied([group.runs[0] for group in groups])
+    if len(found) < 2:
+        raise ConfigError(
+            f"a heat map needs two settings that vary, got {', '.join(found) or 'none'}; "
+            "add runs that differ in another, or draw --kind bars"
+        )
+    first, second, *_ = sorted(found, key=lambda key: not all(isinstance(value, int | float) for value in found[key]))
+    return first, second
+
+
+def _result(alike: Sequence[RunGroup], y: str) -> Reached:
+    return to_target([outcome(run, y) for group in alike for run in group.runs if run.summary is not None])
+
+
+def _texts(options: ChartOptions, key: str, values: Sequence[Any]) -> dict[str, str]:
+    """Return the text of each value of a setting in their order, by the value."""
+    ordered = sorted_values(values)
+    return dict(zip(map(str, ordered), options.words.values(key, ordered), strict=True))
+
+
+def _cells(
+    results: Mapping[tuple[str, str], Reached], unit: Unit, lower: bool
+) -> dict[tuple[str, str], dict[str, Any]]:
+    means = {place: one.estimate.mean / unit.size if one.estimate else None for place, one in results.items()}
+    known = [mean for mean in means.values() if mean is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    cells = {}
+    for place, mean in means.items():
+        depth = 0.0 if mean is None or low == high else (mean - low) / (high - low)
+        dark = mean is not None and (1 - depth if lower else depth) > 0.55
+        cells[place] = {"mean": mean, "text": "–" if mean is None else f"{mean:,.3g}", "dark": dark}
+    return cells
+
+
+def _layers(
+    alt: Any,
+    sides: Sequence[tuple[str, Sequence[str]]],
+    rows: Sequence[Mapping[str, Any]],
+    shown: tuple[Field, Unit],
+    options: ChartOptions,
+) -> list[Any]:
+    (across, columns), (down, lines) = sides
+    plain = {"labelAngle": 0, "domain": False, "ticks": False, "labelLimit": 0}
+    at = [
+        alt.X("a:N", title=options.words.setting(across), sort=list(columns), axis=alt.Axis(**plain)),
+        alt.Y("b:N", title=options.words.setting(down), sort=list(lines), axis=alt.Axis(**plain)),
+    ]
+    declared, unit = shown
+    known = [row["mean"] for row in rows if row["mean"] is not None]
+    domain = [min(known, default=0.0), max(known, default=1.0)]
+    scale = alt.Scale(scheme="blues", reverse=declared.better == "lower", domain=domain)
+    bar = alt.Legend(
+        title=options.words.axis("color", declared, unit),
+        titleOrient="right",
+        orient="right",
+        gradientLength=max(50, _ROW * len(lines) - 4),
+        gradientThickness=10,
+        tickCount=4,
+        titleFontWeight="normal",
+    )
+    colour = alt.Color("mean:Q", scale=scale, legend=None if options.legend == "none" else bar)
+    chart = alt.Chart()
+    return [
+        chart.transform_filter("isValid(datum.mean)").mark_rect(stroke="white").encode(*at, colour),
+        *(
+            chart.transform_filter(which).mark_text(fontSize=9, color=ink).encode(*at, text=alt.Text("text:N"))
+            for which, ink in (("datum.dark", _LIGHT), ("!datum.dark", _DARK))
+        ),
+    ]
+
+
+def _direction(declared: Field) -> str:
+    return f"darker is {'higher' if declared.better == 'neither' else 'better'}"

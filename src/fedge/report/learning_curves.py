@@ -1,0 +1,213 @@
+"""Learning curves fit for print: one definition for notebook, page and file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedge.core.chart_kinds import MAX_CURVES
+from fedge.core.errors import ConfigError
+from fedge.core.fields import Field, Unit, describe, fitting
+from fedge.report.chart_options import AXIS, PLAIN, ChartOptions, keep_best, number_axis
+from fedge.report.groups import RunGroup, describe_in
+from fedge.report.series import Series, trace
+from fedge.report.statistics import LEVEL, MIN_SEEDS
+from fedge.report.style import COLOURS, FAINT, TICKS, line_looks, need, save
+
+if TYPE_CHECKING:
+    import altair
+
+__all__ = ["COLOURS", "curves", "save", "side_by_side"]
+
+_MAX_COLUMNS = {"single": 3, "double": 5}  # of small multiples
+_GAP = 14  # between panels
+_SMALL = 90  # height of a panel
+
+
+def curves(
+    groups: Sequence[RunGroup],
+    x: str = "round",
+    y: str = "accuracy",
+    options: ChartOptions = PLAIN,
+) -> altair.TopLevelMixin:
+    """Return the mean of y over seeds with a band, one line a group; x is one of `AXES`, summed so far.
+
+    More groups than `options.top` are reduced to the best, which a note states. More than `MAX_CURVES` are drawn as
+    small multiples.
+    """
+    if not groups:
+        raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
+    alt = need("altair")
+    across, up = describe(x), describe_in(groups, y)
+    traced = [(group, trace(group, x, y)) for group in groups]
+    ranked = [((group, line), up.rank(float(line.mean[-1]))) for group, line in traced]
+    kept, left_out = keep_best(ranked, options.top, f"last {up.title}", up.better != "neither")
+    lines = [line for _, line in kept]
+    axes = _Axes(
+        across,
+        up,
+        fitting(across.units, max(float(line.x[-1]) for line in lines)),
+        fitting(up.units, max(float(line.mean.max()) for line in lines)),
+    )
+    places = _panels([group for group, _ in kept])
+    labels = list(dict.fromkeys(place.label for place in places))
+    colours = dict(zip(labels, cycle(COLOURS), strict=False))
+    placed = zip(lines, places, strict=True)
+    rows = [row for line, place in placed for row in _rows(line, place, colours[place.label], axes, options)]
+    for axis, key in (("x", "x"), ("y", "mean")):
+        options.check_log(axis, [row[key] for row in rows if key in row])
+    layers = _layers(alt, axes, labels, options, any(len(line.x) == 1 for line in lines))
+    for goal in dict.fromkeys(group.target for group, _ in kept):
+        if goal and goal.metric == y:
+            layers += _goal(alt, goal.value / axes.y_unit.size, goal.written)
+    caption = options.caption(_seeds_note(lines, any(group.mixed for group, _ in kept)), left_out)
+    style = options.style(labels, "top-right" if up.better == "lower" else "bottom-right")
+    data = alt.Data(values=rows)
+    if places[0].panel is None:
+        return alt.layer(*layers, data=data, title=caption, config=style, **options.size)
+    return _small_multiples(alt, layers, data, places, options).properties(title=caption, config=style)
+
+
+def side_by_side(charts: Sequence[altair.LayerChart], options: ChartOptions = PLAIN) -> altair.ConcatChart:
+    """Return charts of the same groups as one figure with one legend, as wide as both columns of a paper."""
+    if not charts:
+        raise ConfigError("expected at least one chart to put side by side, got none")
+    alt, wide = need("altair"), replace(options, width="double")
+    parts = [chart.copy() for chart in charts]
+    legends = [_labels(part) for part in parts]
+    if any(labels != legends[0] for labels in legends):
+        raise ConfigError(f"charts side by side share a legend, so they need the same groups; got {legends}")
+    titles = [part.title for part in parts]
+    for part in parts:
+        part.config = part.autosize = alt.Undefined  # only the whole may have them
+        part.width = wide.panel(len(parts))
+        if titles.count(titles[0]) == len(titles):
+            part.title = alt.Undefined
+    title = titles[0] if titles.count(titles[0]) == len(titles) else alt.Undefined
+    figure: altair.ConcatChart = alt.concat(*parts, columns=len(parts), title=title, config=wide.style(legends[0]))
+    return figure
+
+
+class _Axes(NamedTuple):
+    x: Field
+    y: Field
+    x_unit: Unit
+    y_unit: Unit
+
+
+class _Place(NamedTuple):
+    """Where a curve is drawn: its label in the legend, and its panel."""
+
+    label: str
+    panel: str | None
+
+
+def _panels(groups: Sequence[RunGroup]) -> list[_Place]:
+    """Return a place for each group: one panel, or by settings such that no panel has too many, or a panel each."""
+    if len(groups) <= MAX_CURVES:
+        return [_Place(group.label, None) for group in groups]
+    keys = list(dict.fromkeys(key for group in groups for key in group.parts))
+    for size in range(1, len(keys)):
+        for chosen in combinations(keys, size):
+            places = [_split(group, chosen) for group in groups]
+            labels = {place.label for place in places}
+            if 1 < len(labels) <= MAX_CURVES and len(set(places)) == len(places):
+                return places
+    return [_Place("", group.label) for group in groups]
+
+
+def _split(group: RunGroup, chosen: Sequence[str]) -> _Place:
+    panel = ", ".join(text for key, text in group.parts.items() if key in chosen)
+    return _Place(", ".join(text for key, text in group.parts.items() if key not in chosen), panel)
+
+
+def _small_multiples(
+    alt: Any, layers: Sequence[Any], data: Any, places: Sequence[_Place], options: ChartOptions
+) -> Any:
+    panels = list(dict.fromkeys(place.panel or "" for place in places))
+    columns = min(_MAX_COLUMNS[options.width], len(panels))
+    width = (options.canvas - 10 - AXIS - (columns - 1) * _GAP) // columns
+    letters = max(8, int(width / 5))
+    header = alt.Header(title=None, labelFontSize=9, labelPadding=3, labelLimit=width + _GAP)
+    if any(len(panel) > letters for panel in panels):
+        header = alt.Header(title=None, labelFontSize=8, labelPadding=3, labelExpr="split(datum.label, ', ')")
+    chart = alt.layer(*layers, data=data, width=width, height=_SMALL)
+    facet = alt.Facet("panel:N", sort=panels, header=header)
+    return chart.facet(facet, columns=columns, spacing=_GAP)
+
+
+def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions, alone: bool) -> list[Any]:
+    """Return the bands, the lines and, where asked for, each seed; points for curves of one evaluation."""
+    words = options.words
+    x_scale = options.scale(alt, "x", zero=True, nice=False)
+    y_scale = options.scale(alt, "y", zero=False, nice=TICKS)
+    x_axis = number_axis(alt, axes.x, axes.x_unit, options.is_log("x"))
+    y_axis = number_axis(alt, axes.y, axes.y_unit, options.is_log("y"))
+    at = alt.X("x:Q", title=words.axis("x", axes.x, axes.x_unit), scale=x_scale, axis=x_axis)
+    value = alt.Y("mean:Q", title=words.axis("y", axes.y, axes.y_unit), scale=y_scale, axis=y_axis)
+    looks = line_looks(alt, labels) if labels != [""] else {"stroke": alt.value(COLOURS[0])}
+    chart = alt.Chart()  # without data of its own, so that the layers share what they are given
+    mean = chart.transform_filter("isValid(datum.mean)") if options.seeds else chart
+    # the colour comes with the data: a second scale without a legend would take that of the lines along
+    fill = alt.Fill("colour:N", scale=None)
+    layers = [
+        mean.mark_area(opacity=0.18).encode(at, alt.Y("low:Q"), alt.Y2("high:Q"), alt.Detail("label:N"), fill=fill),
+        mean.mark_line().encode(at, value, **looks),
+    ]
+    if options.seeds:
+        thin = chart.transform_filter("isValid(datum.value)").mark_line(strokeWidth=0.5, opacity=0.6)
+        seed = alt.Detail(["label:N", "seed:N"])
+        layers.insert(1, thin.encode(at, alt.Y("value:Q"), seed, stroke=alt.Stroke("colour:N", scale=None)))
+    if alone:  # a line of one point would not show
+        layers.append(mean.transform_filter("datum.alone").mark_point().encode(at, value, **looks))
+    return layers
+
+
+def _rows(line: Series, place: _Place, colour: str, axes: _Axes, options: ChartOptions) -> Iterator[dict[str, Any]]:
+    x_unit, y_unit, declared = axes.x_unit, axes.y_unit, axes.y
+    own = {"label": place.label, "colour": colour} | ({} if place.panel is None else {"panel": place.panel})
+    # the interval of few seeds may reach beyond what an accuracy can be, or a logarithm has: a band does not
+    lowest = max(declared.low, float(line.mean.min()) / 10 if options.is_log("y") else declared.low)
+    for x, mean, low, high in zip(line.x, line.mean, line.low, line.high, strict=True):
+        yield own | {
+            "x": x / x_unit.size,
+            "mean": mean / y_unit.size,
+            "low": max(low, lowest) / y_unit.size,
+            "high": min(high, declared.high) / y_unit.size,
+            "alone": len(line.x) == 1,
+        }
+    if options.seeds and line.count > 1:
+        for seed, values in enumerate(line.seeds):
+            for x, value in zip(line.x, values, strict=True):
+                yield own | {"seed": seed, "x": x / x_unit.size, "value": value / y_unit.size}
+
+
+def _goal(alt: Any, value: float, written: str) -> list[Any]:
+    """Return a thin rule with its label at the left end, where curves have not come near it."""
+    once = alt.Chart().transform_aggregate(rows="count()", groupby=["panel"]).encode(y=alt.YDatum(value))
+    label = once.mark_text(text=f"target {written}", align="left", baseline="bottom", dx=3, fontSize=9, color=FAINT)
+    return [once.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT), label.encode(x=alt.value(0))]
+
+
+def _labels(chart: Any) -> list[str]:
+    """Return the groups of a chart made by `curves`: the first layer with a legend has the lines."""
+    encodings = (layer.encoding.to_dict() for layer in chart.layer)
+    domain: list[str] = next(found["strokeDash"]["scale"]["domain"] for found in encodings if "strokeDash" in found)
+    return domain
+
+
+def _seeds_note(lines: Sequence[Series], mixed: bool) -> str:
+    """Return how many seeds, or runs that differ in more, are behind a line, and what its band is."""
+    what = "runs of different settings" if mixed else "seeds"
+    counts = sorted({line.count for line in lines})
+    if counts == [1]:
+        return "one seed"
+    seeds = f"{counts[0]} {what}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} {what}"
+    confidence = f"{100 * LEVEL:g}% confidence interval"
+    bands = {line.band for line in lines}
+    if {"range", "interval"} <= bands:
+        few = f"fewer than {MIN_SEEDS}" + (" or if settings differ" if mixed else "")
+        return f"mean of {seeds}; band: {confidence}, or range if {few}"
+    return f"mean of {seeds}; band: {confidence if 'interval' in bands else 'range of the ' + what.partition(' ')[0]}"

@@ -1,0 +1,109 @@
+"""Two results of each group of runs against each other, with the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+from fedge.core.errors import ConfigError
+from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
+from fedge.report.group_results import group_results, target_note, unit_of
+from fedge.report.groups import RunGroup, describe_in
+from fedge.report.pareto import pareto_front
+from fedge.report.style import COLOURS, FAINT, need
+
+if TYPE_CHECKING:
+    import altair
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
+OTHERS = "others"
+"""The legend entry of all groups that have none of their own."""
+
+
+def pareto(
+    groups: Sequence[RunGroup],
+    x: str = "bytes_up_to_target",
+    y: str = "flops_to_target",
+    options: ChartOptions = PLAIN,
+) -> altair.LayerChart:
+    """Return two results of each group, and the line through those that no other beats in both.
+
+    Of more than `options.top` groups the legend names those on the front, and the others are grey.
+    """
+    alt = need("altair")
+    xs, ys = group_results(groups, x), group_results(groups, y)
+    across, up = describe_in(groups, x), describe_in(groups, y)
+    for declared in (across, up):
+        if declared.better == "neither":
+            raise ConfigError(
+                f"a Pareto chart needs results with a better direction, and {declared.name} has none; choose another"
+            )
+    known = [
+        (group.label, a.estimate.mean, b.estimate.mean)
+        for group, a, b in zip(groups, xs, ys, strict=True)
+        if a.estimate and b.estimate
+    ]
+    if not known:
+        raise ConfigError(f"no group of runs has both {x} and {y}; choose others with --x, --y or a lower target")
+    front = set(pareto_front([(across.rank(a), up.rank(b)) for _, a, b in known]))
+    x_unit, y_unit = unit_of(across.units, xs), unit_of(up.units, ys)
+    named = [label for i, (label, _, _) in enumerate(known) if len(known) <= options.top or i in front][: options.top]
+    rows = [
+        {
+            "label": label if label in named else OTHERS,
+            "name": label,
+            "x": a / x_unit.size,
+            "y": b / y_unit.size,
+            "front": i in front,
+        }
+        for i, (label, a, b) in enumerate(known)
+    ]
+    for axis in ("x", "y"):
+        options.check_log(axis, [row[axis] for row in rows])
+    words = options.words
+    at = [
+        alt.X(
+            "x:Q",
+            title=words.axis("x", across, x_unit),
+            scale=options.scale(alt, "x", zero=False, padding=12),
+            axis=number_axis(alt, across, x_unit, options.is_log("x")),
+        ),
+        alt.Y(
+            "y:Q",
+            title=words.axis("y", up, y_unit),
+            scale=options.scale(alt, "y", zero=False, padding=12),
+            axis=number_axis(alt, up, y_unit, options.is_log("y")),
+        ),
+    ]
+    legend = [*named, OTHERS] if len(named) < len(known) else named
+    missing = f"{len(groups) - len(known)} not shown: target not reached" if len(known) < len(groups) else ""
+    made: altair.LayerChart = alt.layer(
+        *_layers(alt, at, legend),
+        data=alt.Data(values=rows),
+        title=options.caption("filled: Pareto front", target_note(groups, x, y), missing),
+        config=options.style(
+            legend, "top-right", symbolType="circle", symbolSize=45, symbolStrokeWidth=1.5, rowPadding=2
+        ),
+        **options.size,
+    )
+    return made
+
+
+def _layers(alt: Any, at: Sequence[Any], legend: Sequence[str]) -> list[Any]:
+    colours, shapes = (list(islice(cycle(looks), len(legend))) for looks in (COLOURS, SHAPES))
+    if legend[-1] == OTHERS:
+        colours[-1], shapes[-1] = FAINT, "circle"
+    looks = {
+        "stroke": alt.Stroke("label:N", scale=alt.Scale(domain=list(legend), range=colours)),
+        "shape": alt.Shape("label:N", scale=alt.Scale(domain=list(legend), range=shapes)),
+        "tooltip": [alt.Tooltip("name:N", title="group"), "x:Q", "y:Q"],
+    }
+    fill = alt.Fill("label:N", scale=alt.Scale(domain=list(legend), range=colours), legend=None)
+    point = {"size": 45, "strokeWidth": 1.5, "opacity": 1}
+    chart, best = alt.Chart(), alt.Chart().transform_filter("datum.front")
+    return [
+        best.mark_line(strokeWidth=1, strokeDash=[3, 3], color=FAINT).encode(*at, order=alt.Order("x:Q")),
+        chart.mark_point(filled=False, **point).encode(*at, **looks),
+        best.mark_point(**point).encode(*at, fill=fill, **looks),
+    ]
