@@ -73,7 +73,7 @@ def make_run(
     path.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(SETTINGS)) | changes
     settings["algorithm"]["learning_rate"] = rate
-    mark = {"format": 2, "id": f"{Random(str(path)).getrandbits(64):016x}", "generation": 1, "code": {}}
+    mark = {"format": 2, "id": f"{Random(bytes(path)).getrandbits(64):016x}", "generation": 1, "code": {}}
     config = {"name": name or path.parent.name, "seed": seed, "rounds": rounds, **settings, **mark}
     config |= {"without_effect": ["data.dir", "edge.record", "engine.workers"], "metrics": []}
     (path / "config.json").write_text(json.dumps(config, indent=2))

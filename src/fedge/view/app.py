@@ -52,7 +52,7 @@ def make_app(folder: Path, rules: AccessRules) -> Guard:
         status, told = _explain(error)
         if request.url.path.startswith(("/api/", "/export/")):
             return JsonAnswer({"error": told}, status_code=status)
-        return pages.error(request, status, told)
+        return pages.error(status, told)
 
     app = Starlette(
         routes=[Route("/static/{name:path}", files.get), *Endpoints(workspace).routes(), *pages.routes()],

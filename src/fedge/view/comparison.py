@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from fedge.core.errors import ConfigError, nearest
+from fedge.core.errors import ConfigError
 from fedge.core.fields import AXES, describe, fitting
 from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, describe_in, group_begun, own_fields, varied
-from fedge.report.outcomes import outcome
-from fedge.report.pairs import pair
+from fedge.report.importance import measure_importance
+from fedge.report.pairs import find_baseline, pair
+from fedge.report.run_results import outcome
 from fedge.report.statistics import Estimate, Reached, to_target
 from fedge.report.tables import RESULTS, write
 from fedge.runs import Run
@@ -78,6 +79,7 @@ def compare_runs(
         "clocks": sorted({str(group.runs[0].effective.get("clock")) for group in groups}),
         "differences": _differences(groups),
         "pairs": _pairs(groups, judged, wanted.baseline),
+        "importance": _importance(runs, judged),
         "correlations": [asdict(each) for each in correlate(runs, [judged])],
         "levels": [_level(each) for each in levels(runs, [judged])],
         "charts": _charts(groups, runs, results),
@@ -138,20 +140,25 @@ def _differences(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
 
 
 def _pairs(groups: Sequence[RunGroup], judged: str, baseline: str | None) -> list[dict[str, Any]]:
-    """Every group against the baseline, or against the first; groups without a common seed have no pairs."""
-    labels = [group.label for group in groups]
-    if baseline is not None and baseline not in labels:
-        raise ConfigError(f"baseline: expected one of {', '.join(labels)}, got {baseline!r}{nearest(baseline, labels)}")
-    base = groups[labels.index(baseline)] if baseline is not None else groups[0]
+    """Every group against its baseline, seed by seed; groups without a common seed have no pairs."""
+    against = find_baseline(groups, baseline)
     found = []
     for group in groups:
-        if group is base:
+        if (other := against.of(group)) is None:
             continue
-        one = asdict(pair(group, base, judged))
+        one = asdict(pair(group, other, judged))
         difference = one.pop("difference")
-        found.append(one | {"difference": difference and difference["mean"], "of": len(group.runs)})
-        found[-1] |= {end: difference and difference[end] for end in ("low", "high")}
+        ends = {end: difference and difference[end] for end in ("low", "high")}
+        found.append(one | {"difference": difference and difference["mean"], **ends, "of": len(group.runs)})
     return found
+
+
+def _importance(runs: Sequence[Run], judged: str) -> dict[str, Any]:
+    """How much of the variance of the result each setting explains, or why that is not known."""
+    try:
+        return asdict(measure_importance(runs, judged)) | {"problem": None}
+    except ConfigError as error:
+        return {"settings": [], "problem": str(error)}
 
 
 def _level(each: Any) -> dict[str, Any]:

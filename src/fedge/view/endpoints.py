@@ -14,7 +14,7 @@ from fedge.runs import Cursor, follow
 from fedge.runs.files import encode
 from fedge.view.comparison import ComparisonOptions, compare_runs
 from fedge.view.notes import read_note
-from fedge.view.page_charts import ChartOptions, append_rule, as_csv, as_png, as_svg, chart_spec, write_csv
+from fedge.view.page_charts import ChartQuery, append_rule, as_csv, as_png, as_svg, chart_spec, write_csv
 from fedge.view.run_details import describe_run
 from fedge.view.selection import MOST_ROWS, Selection
 from fedge.view.server_details import describe_server
@@ -143,7 +143,7 @@ class Endpoints:
                 return _download(write_csv(rows), "runs.csv", _TYPES["csv"])
 
     def _chart(self, kind: str, request: Request) -> dict[str, Any]:
-        options = ChartOptions.parse(kind, request.query_params)
+        options = ChartQuery.parse(kind, request.query_params)
         wanted = Selection.parse(request.query_params)
         loaded, left_out = self._workspace.compared(wanted)
         everything = not left_out and len(loaded) == len(self._workspace.index.entries)

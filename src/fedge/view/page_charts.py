@@ -11,10 +11,11 @@ from typing import Any, get_args
 
 import msgspec
 
-from fedge.core.chart_kinds import ChartKind
+from fedge.core.chart_kinds import ChartKind, LogAxes
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import describe, fitting
-from fedge.report.drawing import Wish, draw
+from fedge.report.chart_options import ChartOptions
+from fedge.report.chart_request import TAKES, ChartRequest, draw
 from fedge.report.style import PNG_SCALE, make_printable, need
 from fedge.runs import Run
 
@@ -22,7 +23,7 @@ KINDS: tuple[str, ...] = get_args(ChartKind)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-class ChartOptions(msgspec.Struct, frozen=True):
+class ChartQuery(msgspec.Struct, frozen=True):
     """What a chart shows, by the parameters of an address."""
 
     kind: str
@@ -30,58 +31,73 @@ class ChartOptions(msgspec.Struct, frozen=True):
     y: str | None = None
     by: Sequence[str] = ()
     rounds: Sequence[int] = ()
+    seeds: bool = False
+    top: int | None = None
+    log: LogAxes | None = None
 
     @staticmethod
-    def parse(kind: str, query: Any) -> ChartOptions:
+    def parse(kind: str, query: Any) -> ChartQuery:
         """Read query parameters; those that this kind does not take are ignored. Raises ConfigError."""
         if kind not in KINDS:
             raise ConfigError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
         at = [text for text in query.getlist("at") if text]
         if not all(text.isdecimal() and len(text) < 16 for text in at):
             raise ConfigError(f"at: expected rounds as whole numbers, got {', '.join(at)}")
-        takes = _TAKES[kind]
-        return ChartOptions(
+        takes = TAKES[kind]  # type: ignore[index]
+        return ChartQuery(
             kind,
             query.get("x") or None if "x" in takes else None,
             query.get("y") or None if "y" in takes else None,
             [name for name in query.getlist("by") if name] if "by" in takes else (),
             [int(text) for text in at] if "round" in takes else (),
+            "seeds" in takes and query.get("seeds") == "1",
+            _top(query.get("top")) if "top" in takes else None,
+            _log(query.get("log")) if "log" in takes else None,
         )
 
     @property
-    def wish(self) -> Wish:
-        return Wish(self.kind, self.x, self.y, self.by, self.rounds, stepped=False)  # type: ignore[arg-type]
+    def request(self) -> ChartRequest:
+        given = {"seeds": self.seeds, "log": self.log} | ({} if self.top is None else {"top": self.top})
+        options = ChartOptions(**given)  # type: ignore[arg-type]
+        return ChartRequest(self.kind, self.x, self.y, self.by, self.rounds, options=options)  # type: ignore[arg-type]
 
     def command(self, paths: Sequence[Path]) -> str:
         """The command that makes the same chart."""
         options = ["--kind", self.kind]
         for name, values in (("--x", [self.x]), ("--y", [self.y]), ("--by", self.by), ("--round", self.rounds)):
             options += [part for value in values if value is not None for part in (name, str(value))]
+        options += ["--seeds"] if self.seeds else []
+        options += ["--top", str(self.top)] if self.top is not None else []
+        options += ["--log", self.log] if self.log else []
         return shlex.join(["fedge", "plot", *map(str, paths), *options, "-o", f"{self.kind}.svg"])
 
 
-_TAKES = {
-    "curves": ("x", "y", "by"),
-    "bars": ("y", "by"),
-    "pareto": ("x", "y", "by"),
-    "heatmap": ("y", "by"),
-    "users": ("by",),
-    "grid": ("round",),
-    "timeline": ("round",),
-    "latency": ("by",),
-}
+def _top(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal() or not 1 <= int(text[:6]) <= 500:
+        raise ConfigError(f"top: expected the number of curves, from 1 to 500, got {text!r}")
+    return int(text)
 
 
-def chart_spec(options: ChartOptions, runs: Sequence[Run]) -> dict[str, Any]:
+def _log(text: str | None) -> LogAxes | None:
+    if not text:
+        return None
+    if text not in get_args(LogAxes):
+        raise ConfigError(f"log: expected x, y or both, got {text!r}")
+    return text  # type: ignore[return-value]
+
+
+def chart_spec(options: ChartQuery, runs: Sequence[Run]) -> dict[str, Any]:
     """Return the Vega-Lite specification. Raises ConfigError if these runs do not have it."""
     if not runs:
         raise ConfigError("a chart needs at least one run, got none; select others")
-    options.wish.check()
-    spec: dict[str, Any] = make_printable(draw(options.wish, runs)).to_dict(validate=False)
+    options.request.check()
+    spec: dict[str, Any] = make_printable(draw(options.request, runs)).to_dict(validate=False)
     return spec
 
 
-def append_rule(options: ChartOptions, run: Run, spec: Mapping[str, Any]) -> dict[str, Any] | None:
+def append_rule(options: ChartQuery, run: Run, spec: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return how a page appends new records of a run to its curve: the row of a point, and the units of both axes."""
     name = (spec.get("data") or {}).get("name")
     rows = (spec.get("datasets") or {}).get(name)

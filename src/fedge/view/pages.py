@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from fedge.core.errors import ConfigError, FedgeError
+from fedge.core.errors import ConfigError
 from fedge.core.printable import printable
 from fedge.runs.files import encode_pretty
 from fedge.view.comparison import ComparisonOptions, compare_runs
@@ -96,17 +96,16 @@ class Pages:
         found = describe_server(self._workspace.index.folder(entry), time.time())
         return self._render(request, "server.html", run=entry, server=found)
 
-    def error(self, request: Request, status: int, told: str) -> Response:
+    def error(self, status: int, told: str) -> Response:
         """A page that states what went wrong and what to do."""
-        return self._render(request, "error.html", status, told=told, status=status)
+        return HTMLResponse(self._templates.get_template("error.html").render(told=told, status=status), status)
 
-    def _render(self, request: Request, name: str, status_code: int = 200, **values: Any) -> Response:
+    def _render(self, request: Request, name: str, **values: Any) -> Response:
+        """Render a page, or the part of it that a request asks for."""
         template = self._templates.get_template(name)
         part = request.headers.get(_PART)
         if part is None:
-            return HTMLResponse(template.render(values), status_code=status_code)
-        if status_code != 200:
-            raise FedgeError(str(values["told"]))
+            return HTMLResponse(template.render(values))
         if f"part_{part}" not in template.blocks:
             raise ConfigError(f"expected a part of this page, got {part!r}; reload the page")
         return HTMLResponse("".join(template.blocks[f"part_{part}"](template.new_context(values))))

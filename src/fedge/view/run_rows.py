@@ -21,7 +21,7 @@ from fedge.view.selection import Selection, value_of
 
 SPECIAL = ("status", "path", "name", "algorithm", "rounds", "started", "tag", "note", "clock", "sweep")
 """Columns and conditions that are neither a setting nor a result."""
-OTHERS = "Others"
+OTHERS, DAMAGED = "Others", "Damaged"
 _FEW = 4  # varied settings that are columns unless others are chosen
 _COSTS = ("rounds_to_target", "bytes_to_target", "sim_seconds_to_target")
 
@@ -159,14 +159,15 @@ class RunTable:
         clocks = {clock for _, clock in groups if clock}
         found = []
         for (label, clock), runs in groups.items():
-            shown = runs[0].name if wanted.group == "settings" and runs[0].problem is None else label
+            shown = runs[0].name if wanted.group == "settings" and clock else label
             said = f"{shown} ({clock} seconds)" if clock and len(clocks) > 1 else shown
             found.append(_Group(said, runs, len({run.alike for run in runs}) > 1))
-        return [group for group in found if group.label != OTHERS] + [g for g in found if g.label == OTHERS]
+        last = (OTHERS, DAMAGED)
+        return sorted(found, key=lambda group: last.index(group.label) if group.label in last else -1)
 
     def _label(self, entry: RunEntry, group: str) -> str:
         if entry.problem is not None:
-            return OTHERS
+            return DAMAGED
         if group == "settings":
             return entry.alike
         found = _sweep(entry) if group == "sweep" else value_of(entry, group)

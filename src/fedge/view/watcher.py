@@ -74,14 +74,15 @@ class Watcher:
     def _records(self, entry: RunEntry) -> list[Item]:
         """The records of a changed run that are new; all that a reader may lack, if it was not followed so far."""
         before = self._cursors.get(entry.key)
+        self._statuses[entry.key] = status = status_of(entry, self._index.root)
         if entry.problem is not None:
-            return [("run", {"key": entry.key, "status": "damaged", "problem": entry.problem})]
+            return [("run", {"key": entry.key, "status": status, "problem": entry.problem})]
         try:
             found = follow(self._index.folder(entry), before)
         except FedgeError as error:
             return [("run", {"key": entry.key, "status": "damaged", "problem": str(error)})]
         self._cursors[entry.key] = found.cursor
-        row = {"key": entry.key, "status": status_of(entry, self._index.root), "round": entry.round, "last": entry.last}
+        row = {"key": entry.key, "status": status, "round": entry.round, "last": entry.last}
         data = {
             "key": entry.key,
             "from": None if before is None else before._asdict(),
