@@ -133,7 +133,7 @@ def _read(entry: RunEntry, folder: Path) -> History:
     )
     try:
         data = files.read_bytes(folder / files.ROUNDS) or b""
-        points = msgspec.json.Decoder(kind).decode_lines(data[: data.rfind(b"\n") + 1])
+        points: list[Any] = msgspec.json.Decoder(kind).decode_lines(data[: data.rfind(b"\n") + 1])
         values = np.array([point.value for point in points if point.value is not None], np.float64)
     except (FedgeError, ValueError, RecursionError):
         values = np.zeros(0)

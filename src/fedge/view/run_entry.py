@@ -108,7 +108,7 @@ def stamp_of(folder: str) -> Stamp:
 
 def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None, links: frozenset[str]) -> RunEntry:
     """Read a run directory: configuration, summary and the end of the records. `links` are its symbolic links."""
-    made = {"folder": relative, "stamp": stamp, "sweep": sweep}
+    made: dict[str, Any] = {"folder": relative, "stamp": stamp, "sweep": sweep}
     if linked := sorted(links & _LINKED):
         reason = f"{linked[0]} is a symbolic link; the page follows none, so that no address leads outside its folder"
         return RunEntry(**made, problem=reason)

@@ -50,7 +50,7 @@ class Condition(msgspec.Struct, frozen=True):
             return any(map(self.holds, found)) if self.operator != "!=" else all(map(self.holds, found))
         if found is None:
             return self.operator == "!=" or (self.operator == "=" and self.value == "")
-        wanted = _number(self.value)
+        wanted: Any = _number(self.value)
         left: Any = float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
         if left is None or wanted is None:
             left, wanted = _text(found), self.value.lower()

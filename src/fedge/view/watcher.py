@@ -62,7 +62,7 @@ class Watcher:
             news.append(("runs", {"added": change.added, "removed": change.removed}))
         for key in change.removed:
             for known in (self._cursors, self._events, self._statuses, self._published):
-                known.pop(key, None)  # type: ignore[attr-defined]
+                known.pop(key, None)
         for key in (*change.changed, *change.added):
             news += self._records(entries[key])
         news += self._changed_statuses()
