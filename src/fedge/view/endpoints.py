@@ -16,7 +16,7 @@ from fedge.view.comparison import ComparisonOptions, compare_runs
 from fedge.view.notes import read_note
 from fedge.view.page_charts import ChartQuery, append_rule, as_csv, as_png, as_svg, chart_spec, write_csv
 from fedge.view.run_details import describe_run
-from fedge.view.selection import MOST_ROWS, Selection
+from fedge.view.selection import MOST_ROWS, RunSelection
 from fedge.view.server_details import describe_server
 from fedge.view.workspace import Workspace
 
@@ -58,12 +58,12 @@ class Endpoints:
         self._workspace.refresh()
         table = self._workspace.table
         choices = table.choices()
-        page = table.page(Selection.parse(request.query_params))
+        page = table.page(RunSelection.parse(request.query_params))
         page["choices"] = {"settings": choices.settings, "same": choices.same, "results": choices.results}
         return JsonAnswer(page)
 
     def compare(self, request: Request) -> Response:
-        loaded, left_out = self._workspace.compared(Selection.parse(request.query_params))
+        loaded, left_out = self._workspace.compared(RunSelection.parse(request.query_params))
         return JsonAnswer(compare_runs(loaded, left_out, ComparisonOptions.parse(request.query_params)))
 
     def chart(self, request: Request) -> Response:
@@ -129,10 +129,10 @@ class Endpoints:
     def runs_csv(self, request: Request) -> Response:
         """All rows of the table, not only those of one page."""
         self._workspace.refresh()
-        wanted = Selection.parse(request.query_params)
+        wanted = RunSelection.parse(request.query_params)
         rows: list[dict[str, Any]] = []
         while True:
-            part = Selection(
+            part = RunSelection(
                 **{name: getattr(wanted, name) for name in wanted.__struct_fields__ if name not in _PAGE},
                 offset=len(rows),
                 limit=MOST_ROWS,
@@ -144,7 +144,7 @@ class Endpoints:
 
     def _chart(self, kind: str, request: Request) -> dict[str, Any]:
         options = ChartQuery.parse(kind, request.query_params)
-        wanted = Selection.parse(request.query_params)
+        wanted = RunSelection.parse(request.query_params)
         loaded, left_out = self._workspace.compared(wanted)
         everything = not left_out and len(loaded) == len(self._workspace.index.entries)
         paths = [self._workspace.root] if everything else [run.path for _, run in loaded]

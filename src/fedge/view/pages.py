@@ -19,7 +19,7 @@ from fedge.runs.files import encode_pretty
 from fedge.view.comparison import ComparisonOptions, compare_runs
 from fedge.view.guard import AccessRules
 from fedge.view.run_details import describe_run
-from fedge.view.selection import Selection
+from fedge.view.selection import RunSelection
 from fedge.view.server_details import describe_server
 from fedge.view.workspace import Workspace
 
@@ -62,7 +62,7 @@ class Pages:
 
     def runs(self, request: Request) -> Response:
         self._workspace.refresh()
-        wanted = Selection.parse(request.query_params)
+        wanted = RunSelection.parse(request.query_params)
         table = self._workspace.table
         choices = table.choices()
         return self._render(
@@ -75,7 +75,7 @@ class Pages:
         )
 
     def compare(self, request: Request) -> Response:
-        wanted = Selection.parse(request.query_params)
+        wanted = RunSelection.parse(request.query_params)
         options = ComparisonOptions.parse(request.query_params)
         loaded, left_out = self._workspace.compared(wanted)
         found = compare_runs(loaded, left_out, options)

@@ -17,7 +17,7 @@ from fedge.view.histories import Histories
 from fedge.view.notes import Notes, RunNote
 from fedge.view.run_entry import RunEntry, status_of
 from fedge.view.run_index import RunIndex
-from fedge.view.selection import Selection, value_of
+from fedge.view.selection import RunSelection, value_of
 
 SPECIAL = ("status", "path", "name", "algorithm", "rounds", "started", "tag", "note", "clock", "sweep")
 """Columns and conditions that are neither a setting nor a result."""
@@ -58,7 +58,7 @@ class RunTable:
                 self._choices = entries, _find_choices(entries.values())
             return self._choices[1]
 
-    def select(self, wanted: Selection) -> list[RunEntry]:
+    def select(self, wanted: RunSelection) -> list[RunEntry]:
         """Return the runs that the parameters choose, in the order of their paths. Raises ConfigError."""
         entries, notes = self._index.entries, self._notes.read()
         if wanted.runs:
@@ -73,7 +73,7 @@ class RunTable:
             found = [entry for entry in found if all(word in self._text(entry, notes) for word in wanted.words)]
         return found
 
-    def page(self, wanted: Selection) -> dict[str, Any]:
+    def page(self, wanted: RunSelection) -> dict[str, Any]:
         """Return the rows and columns of one page, as `/api/runs` documents them."""
         chosen, notes = self.select(wanted), self._notes.read()
         choices = self.choices()
@@ -103,7 +103,7 @@ class RunTable:
         history = self._histories.known(entry)
         return None if history is None else history.spark
 
-    def value(self, entry: RunEntry, name: str, wanted: Selection) -> Any:
+    def value(self, entry: RunEntry, name: str, wanted: RunSelection) -> Any:
         """Return a setting or a result of a run: the last value of a metric, the best, or that of a round."""
         is_metric = describe(name, entry.own_fields).role == "metric" and name not in entry.settings
         if wanted.which == "at" and is_metric:
@@ -116,7 +116,7 @@ class RunTable:
             return None if wanted.which == "best" else found
         return found
 
-    def _reader(self, name: str, wanted: Selection, notes: Mapping[str, RunNote]) -> Callable[[RunEntry], Any]:
+    def _reader(self, name: str, wanted: RunSelection, notes: Mapping[str, RunNote]) -> Callable[[RunEntry], Any]:
         special: dict[str, Callable[[RunEntry], Any]] = {
             "status": self.status,
             "path": lambda entry: entry.path,
@@ -132,7 +132,7 @@ class RunTable:
         return special.get(name) or (lambda entry: self.value(entry, name, wanted))
 
     def _sorted(
-        self, rows: Sequence[RunEntry | _Group], wanted: Selection, notes: Mapping[str, RunNote]
+        self, rows: Sequence[RunEntry | _Group], wanted: RunSelection, notes: Mapping[str, RunNote]
     ) -> list[RunEntry | _Group]:
         value = self._reader(wanted.sort, wanted, notes)
 
@@ -149,7 +149,7 @@ class RunTable:
         known.sort(key=lambda pair: pair[0], reverse=wanted.descending)  # type: ignore[arg-type, return-value]
         return [row for _, row in known] + [row for found, row in keyed if found is None]  # unknown values come last
 
-    def _group(self, entries: Iterable[RunEntry], wanted: Selection) -> list[_Group]:
+    def _group(self, entries: Iterable[RunEntry], wanted: RunSelection) -> list[_Group]:
         """Group runs; those with simulated and with measured seconds never share a group."""
         self._check_group(wanted.group)
         groups: dict[tuple[str, str], list[RunEntry]] = {}
@@ -173,7 +173,7 @@ class RunTable:
         found = _sweep(entry) if group == "sweep" else value_of(entry, group)
         return OTHERS if found is None else _written(found)
 
-    def estimate(self, group: _Group, name: str, wanted: Selection) -> Reached | Any:
+    def estimate(self, group: _Group, name: str, wanted: RunSelection) -> Reached | Any:
         """Return the mean of a number over a group's finished seeds, or else the value that all its runs share."""
         values = [self.value(entry, name, wanted) for entry in group.entries]
         numbers = [value for value in values if value is not None]
@@ -222,7 +222,12 @@ class _RowWriter:
     """Makes the rows of one page."""
 
     def __init__(
-        self, table: RunTable, wanted: Selection, notes: Mapping[str, RunNote], columns: Sequence[str], own: OwnFields
+        self,
+        table: RunTable,
+        wanted: RunSelection,
+        notes: Mapping[str, RunNote],
+        columns: Sequence[str],
+        own: OwnFields,
     ) -> None:
         self._table, self._wanted, self._notes, self._columns, self._own = table, wanted, notes, columns, own
 

@@ -69,7 +69,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class RunSelection(msgspec.Struct, frozen=True, kw_only=True):
     """What to show of the runs, and how."""
 
     words: Sequence[str] = ()
@@ -85,7 +85,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
 
     @staticmethod
-    def parse(query: Parameters) -> Selection:
+    def parse(query: Parameters) -> RunSelection:
         """Read query parameters; empty ones count as absent. Raises ConfigError."""
         which = query.get("values") or "last"
         if which not in ("last", "best", "at"):
@@ -94,7 +94,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         if which == "at" and round is None:
             raise ConfigError("round: expected the round of values=at, got none; add round=N")
         sort = query.get("sort") or ""
-        return Selection(
+        return RunSelection(
             words=(query.get("q") or "").lower().split(),
             where=[Condition.parse(text) for text in query.getlist("where") if text],
             runs=[key for text in query.getlist("run") for key in text.split(",") if key],

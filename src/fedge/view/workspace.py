@@ -15,7 +15,7 @@ from fedge.view.notes import Notes
 from fedge.view.run_entry import RunEntry
 from fedge.view.run_index import RunIndex
 from fedge.view.run_rows import RunTable
-from fedge.view.selection import Selection
+from fedge.view.selection import RunSelection
 from fedge.view.vega_bundle import VegaBundle
 from fedge.view.watcher import Watcher
 
@@ -57,7 +57,7 @@ class Workspace:
             raise RunError(f"no run with the key {key!r} in this folder: it was moved or removed; go back to Runs")
         return self.index.entries[key]
 
-    def compared(self, wanted: Selection) -> tuple[list[tuple[RunEntry, Run]], list[tuple[RunEntry, str]]]:
+    def compared(self, wanted: RunSelection) -> tuple[list[tuple[RunEntry, Run]], list[tuple[RunEntry, str]]]:
         """Return the selected runs with their records, and why the others cannot be read. Raises ConfigError."""
         self.refresh()
         chosen = self.table.select(wanted)
