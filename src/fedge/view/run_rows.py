@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fedge.core.errors import ConfigError, nearest
-from fedge.core.fields import SUMS, TO_TARGET, Field, OwnFields, describe, fitting
+from fedge.core.fields import SUMS, TO_TARGET, Field, OwnFields, components, describe, fitting
 from fedge.report.statistics import Reached, to_target
 from fedge.report.tables import write
 from fedge.view.histories import Histories
 from fedge.view.notes import Notes, RunNote
 from fedge.view.run_entry import RunEntry, status_of
-from fedge.view.run_index import RunIndex
-from fedge.view.selection import RunSelection, value_of
+from fedge.view.run_index import Entries, IndexChange, RunIndex
+from fedge.view.selection import RunSelection, is_number, value_of
 
 SPECIAL = ("status", "path", "name", "algorithm", "rounds", "started", "tag", "note", "clock", "sweep")
 """Columns and conditions that are neither a setting nor a result."""
@@ -33,6 +33,7 @@ class TableChoices(NamedTuple):
     same: Mapping[str, Any]  # those that all runs share
     results: Sequence[str]
     own: OwnFields
+    metrics: Mapping[bytes, str]  # by folder: what a run is judged by
 
 
 class _Group(NamedTuple):
@@ -47,15 +48,17 @@ class RunTable:
     def __init__(self, index: RunIndex, notes: Notes, histories: Histories) -> None:
         self._index, self._notes, self._histories = index, notes, histories
         self._lock = Lock()
-        self._choices: tuple[Mapping[str, RunEntry], TableChoices] | None = None
-        self._texts: dict[str, tuple[RunEntry, str]] = {}
+        self._choices: tuple[Entries, TableChoices] | None = None
+        self._texts: dict[bytes, tuple[RunEntry, str]] = {}
 
     def choices(self) -> TableChoices:
-        """Return what there is to choose from; found once for each state of the index."""
+        """Return the choices. A run that has only written further records does not change them."""
         with self._lock:
             entries = self._index.entries
-            if self._choices is None or self._choices[0] is not entries:
+            if self._choices is None or not _offer_the_same(self._choices[0], entries):
                 self._choices = entries, _find_choices(entries.values())
+            else:
+                self._choices = entries, self._choices[1]
             return self._choices[1]
 
     def select(self, wanted: RunSelection) -> list[RunEntry]:
@@ -68,7 +71,8 @@ class RunTable:
         for condition in wanted.where:
             self._check_name("where", condition.name)
             value = self._reader(condition.name, wanted, notes)
-            found = [entry for entry in found if condition.holds(value(entry))]
+            holds = condition.test()
+            found = [entry for entry in found if holds(value(entry))]
         if wanted.words:
             found = [entry for entry in found if all(word in self._text(entry, notes) for word in wanted.words)]
         return found
@@ -129,7 +133,21 @@ class RunTable:
             "clock": lambda entry: entry.clock,
             "sweep": _sweep,
         }
-        return special.get(name) or (lambda entry: self.value(entry, name, wanted))
+        return special.get(name) or self._plain_reader(name, wanted)
+
+    def _plain_reader(self, name: str, wanted: RunSelection) -> Callable[[RunEntry], Any]:
+        """Return `value` of one name; what a summary or the settings hold is read without looking at declarations."""
+        choices = self.choices()
+        if name in choices.settings and name not in choices.results:
+            return lambda entry: entry.settings.get(name)
+        if wanted.which != "last" or components(name) != (name,):
+            return lambda entry: self.value(entry, name, wanted)
+
+        def read(entry: RunEntry) -> Any:
+            found = None if entry.summary is None else entry.summary.get(name)
+            return self.value(entry, name, wanted) if found is None else found
+
+        return read
 
     def _sorted(
         self, rows: Sequence[RunEntry | _Group], wanted: RunSelection, notes: Mapping[str, RunNote]
@@ -175,9 +193,9 @@ class RunTable:
 
     def estimate(self, group: _Group, name: str, wanted: RunSelection) -> Reached | Any:
         """Return the mean of a number over a group's finished seeds, or else the value that all its runs share."""
-        values = [self.value(entry, name, wanted) for entry in group.entries]
+        values = list(map(self._plain_reader(name, wanted), group.entries))
         numbers = [value for value in values if value is not None]
-        if name in group.entries[0].settings or not all(_is_number(value) for value in numbers):
+        if name in group.entries[0].settings or not all(is_number(value) for value in numbers):
             first = _written(values[0]) if values[0] is not None else None
             return first if all(value == values[0] for value in values) else f"{len(set(map(_written, values)))} values"
         seeds: dict[Any, Any] = {}  # a seed that was run twice counts once, as in reports
@@ -194,15 +212,16 @@ class RunTable:
         varied = [name for name in choices.settings if name not in ("name", "algorithm.name", "rounds")]
         varied.sort(key=lambda name: (name != "seed", not name.startswith("algorithm."), "." not in name))
         varied = varied[:_FEW]
-        metrics = dict.fromkeys(entry.metric for entry in entries if entry.problem is None) or {"accuracy": None}
+        judged = (choices.metrics[entry.folder] for entry in entries if entry.folder in choices.metrics)
+        metrics = dict.fromkeys(judged) or {"accuracy": None}
         return [*varied, *list(metrics)[:2], *(name for name in _COSTS if name in choices.results)]
 
     def _text(self, entry: RunEntry, notes: Mapping[str, RunNote]) -> str:
-        known = self._texts.get(entry.key)
+        known = self._texts.get(entry.folder)
         if known is None or known[0] is not entry:
             parts = (entry.name, entry.path, entry.algorithm, str(entry.settings.get("data.name", "")), entry.id or "")
-            known = self._texts[entry.key] = entry, "\n".join(parts).lower()
-        note = notes.get(entry.note_key)
+            known = self._texts[entry.folder] = entry, "\n".join(parts).lower()
+        note = notes.get(entry.note_key) if notes else None
         return known[1] if note is None else f"{known[1]}\n{' '.join(note.tags)}\n{note.note}".lower()
 
     def _check_name(self, parameter: str, name: str) -> None:
@@ -273,7 +292,7 @@ class _RowWriter:
         if value is None:
             missed = name.endswith(TO_TARGET) and entry.summary is not None and entry.settings.get("target.metric")
             return {"value": None, "text": "not reached" if missed else "–"}
-        if name in entry.settings or not _is_number(value):
+        if name in entry.settings or not is_number(value):
             return {"value": value, "text": _written(value)}
         return {"value": value, "text": describe(name, self._own).write(value)}
 
@@ -303,11 +322,26 @@ def describe_column(name: str, choices: TableChoices) -> dict[str, Any]:
     }
 
 
+def _offer_the_same(before: Entries, now: Entries) -> bool:
+    """Whether two states of an index differ in values alone, not in settings and names of results."""
+    if before is now:
+        return True
+    change = IndexChange.between(before, now)
+    return not (change.added or change.removed) and all(
+        before[key].settings == now[key].settings
+        and before[key].problem == now[key].problem
+        and before[key].metrics == now[key].metrics
+        and (before[key].summary or before[key].last).keys() == (now[key].summary or now[key].last).keys()
+        for key in change.changed
+    )
+
+
 def _find_choices(entries: Iterable[RunEntry]) -> TableChoices:
     values: dict[str, dict[str, Any]] = {}
     counts: dict[str, int] = {}
     results: dict[str, None] = {}
     own: dict[str, Field] = {}
+    metrics: dict[bytes, str] = {}
     num_runs = 0
     for entry in entries:
         if entry.problem is not None:
@@ -320,10 +354,11 @@ def _find_choices(entries: Iterable[RunEntry]) -> TableChoices:
                 seen.setdefault(value if isinstance(value, str) else repr(value), value)
         results |= dict.fromkeys(name for name, value in (entry.summary or entry.last).items() if not _is_text(value))
         own |= entry.own_fields
+        metrics[entry.folder] = entry.metric
     sums = [total + end for total, parts in SUMS.items() for end in ("", TO_TARGET) if parts[0] + end in results]
     varied = {name: list(seen.values()) for name, seen in values.items() if len(seen) > 1 or counts[name] < num_runs}
     same = {name: next(iter(seen.values())) for name, seen in values.items() if name not in varied}
-    return TableChoices(varied, same, [*results, *sums], own)
+    return TableChoices(varied, same, [*results, *sums], own, metrics)
 
 
 def _sweep(entry: RunEntry) -> str | None:
@@ -336,10 +371,6 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _written(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
@@ -347,7 +378,7 @@ def _written(value: Any) -> str:
 def _sortable(value: Any) -> tuple[int, Any] | None:
     if value is None or value == []:
         return None
-    return (0, float(value)) if _is_number(value) else (1, _written(value).lower())
+    return (0, float(value)) if is_number(value) else (1, _written(value).lower())
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:

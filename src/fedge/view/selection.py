@@ -46,17 +46,23 @@ class Condition(msgspec.Struct, frozen=True):
 
     def holds(self, found: Any) -> bool:
         """Whether a value fulfils it; numbers are compared as numbers, all else as text."""
-        if isinstance(found, list):
-            return any(map(self.holds, found)) if self.operator != "!=" else all(map(self.holds, found))
-        if found is None:
-            return self.operator == "!=" or (self.operator == "=" and self.value == "")
-        wanted: Any = _number(self.value)
-        left: Any = float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
-        if left is None or wanted is None:
-            left, wanted = _text(found), self.value.lower()
-        if self.operator == "~":
-            return self.value.lower() in _text(found)
-        return _COMPARE[self.operator](left, wanted)
+        return self.test()(found)
+
+    def test(self) -> Callable[[Any], bool]:
+        """Return `holds` with the wanted value read once, for many values."""
+        operator, wanted = self.operator, self.value.lower()
+        number, compare = _number(self.value), _COMPARE[operator]
+
+        def holds(found: Any) -> bool:
+            if isinstance(found, list):
+                return any(map(holds, found)) if operator != "!=" else all(map(holds, found))
+            if found is None:
+                return operator == "!=" or (operator == "=" and wanted == "")
+            if number is not None and operator != "~" and is_number(found):
+                return compare(float(found), number)
+            return compare(_text(found), wanted)
+
+        return holds
 
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -66,6 +72,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": lambda a, b: bool(a <= b),
     ">": lambda a, b: bool(a > b),
     ">=": lambda a, b: bool(a >= b),
+    "~": lambda a, b: b in a,
 }
 
 
@@ -128,6 +135,10 @@ def value_of(entry: RunEntry, name: str, which: Which = "last") -> Any:
         return entry.settings[name]
     # The last record has the cost of a round; what a run has paid so far is known when it ends.
     return entry.last.get(name) if describe(name, entry.own_fields).total == "last" else None
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _number(text: str) -> float | None:
