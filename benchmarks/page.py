@@ -1,82 +1,128 @@
-"""Speed of the results page: `python -m benchmarks.page [--runs 1000] [--rounds 1000]`.
+"""Seconds until many runs are on the screen: `fedge view` beside TensorBoard, MLflow and Trackio, on the same runs.
 
-Measures from the request to the whole answer, in this process, without a browser: the first view without an index and
-with one, filter and sort of many rows, a comparison of 20 runs with its curves, and the Pareto front of many points.
+`python -m benchmarks.page [--runs 1000] [--rounds 1000] [--peers tensorboard,mlflow,trackio|none] [--folder DIR]`
+writes the runs (kept in DIR), starts each program, and measures what a browser would ask it for:
+
+- start: from the start of the process to its first answer;
+- list: all runs, cold (first request) and warm (median of five);
+- curves: accuracy over all rounds of 20 runs, cold and warm.
+
+Fedge is measured without an index and with one. Its list is the whole page of runs, its curves are the whole comparison
+of 20 runs; a filter and a sort of 10,000 runs of two rounds are measured too.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from random import Random
+from typing import Any
 
-from starlette.testclient import TestClient
+from benchmarks.measure import save
+from benchmarks.page_programs import PROGRAMS, Program, Session
+from benchmarks.page_runs import make_runs, outline_runs
 
-from benchmarks.page_runs import make_runs
-from fedge.report.pareto import pareto_front
-from fedge.view.app import make_app
-from fedge.view.guard import AccessRules
+NUM_COMPARED, REPEATS, MANY = 20, 5, 10_000
+PATIENCE_S = 120.0
 
 
-def timed(client: TestClient, path: str) -> float:
-    """Return the seconds until the whole answer is there; an error ends the measurement."""
+def timed(ask: Callable[[], object]) -> float:
     began = time.perf_counter()
-    answer = client.get(path)
-    seconds = time.perf_counter() - began
-    assert answer.status_code == 200, answer.text
-    return seconds
+    ask()
+    return time.perf_counter() - began
 
 
-def open_page(folder: Path) -> TestClient:
-    rules = AccessRules()
-    client = TestClient(make_app(folder, rules), base_url="http://localhost")
-    client.headers["Authorization"] = f"Bearer {rules.token}"
-    return client
-
-
-def measure(folder: Path, num_rows: int) -> dict[str, float]:
-    """Return seconds by what was measured."""
-    found = {"first view without an index": timed(open_page(folder), "/")}
-    found["first view with an index"] = timed(open_page(folder), "/")
-    with tempfile.TemporaryDirectory() as many:
-        make_runs(Path(many), num_rows, 2)
-        client = open_page(Path(many))
-        timed(client, "/")
-        query = "/?where=accuracy>=0.01&where=algorithm.learning_rate>=0.02&q=rate&sort=-accuracy"
-        found[f"filter and sort of {num_rows} rows"] = min(timed(client, query) for _ in range(3))
-        found[f"groups of {num_rows} rows"] = min(timed(client, "/?group=settings&sort=-accuracy") for _ in range(3))
-    client = open_page(folder)
-    timed(client, "/")
-    timed(client, "/api/chart/curves?where=algorithm.learning_rate=0.01")  # imports Altair
-    keys = [row["key"] for row in client.get("/api/runs?limit=60").json()["rows"]][20:40]
-    chosen = "&".join(f"run={key}" for key in keys)
-    found["comparison of 20 runs"] = timed(client, f"/compare?{chosen}")
-    found["curves of 20 runs"] = timed(client, f"/api/chart/curves?{chosen}")
-    random = Random(1)
-    points = [(random.random(), random.random()) for _ in range(100_000)]
+def measure(program: Program, folder: Path, names: list[str], environment: dict[str, str]) -> dict[str, float]:
+    """Return the seconds of one program, which is started and ended here."""
     began = time.perf_counter()
-    pareto_front(points)
-    found["Pareto front of 100,000 points"] = time.perf_counter() - began
+    with Session(program, folder, environment, PATIENCE_S) as session:
+        found = {"start": time.perf_counter() - began}
+        for what, ask in (("list", session.list_runs), ("curves", lambda: session.curves(names[:NUM_COMPARED]))):
+            found[f"{what}_cold"] = timed(ask)
+            found[f"{what}_warm"] = statistics.median(timed(ask) for _ in range(REPEATS))
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1_000)
-    parser.add_argument("--rounds", type=int, default=1_000)
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--folder", type=Path, help="runs made before; else they are made in a temporary folder")
-    given = parser.parse_args()
+def run(
+    num_runs: int = 1000,
+    num_rounds: int = 1000,
+    peers: tuple[str, ...] = tuple(PROGRAMS)[1:],
+    folder: Path | None = None,
+) -> dict[str, Any]:
+    """Return seconds by program and request."""
     with tempfile.TemporaryDirectory() as scratch:
-        os.environ["XDG_CACHE_HOME"] = f"{scratch}/cache"
-        folder = given.folder or Path(scratch) / "runs"
-        if given.folder is None:
-            make_runs(folder, given.runs, given.rounds)
-        print(json.dumps(measure(folder, given.rows), indent=2))
+        home = folder or Path(scratch)
+        results: dict[str, Any] = {"num_runs": num_runs, "num_rounds": num_rounds}
+        runs = home / f"runs-{num_runs}-{num_rounds}"
+        if not runs.exists():
+            tell(f"writing {num_runs} runs of {num_rounds} rounds")
+            make_runs(runs, num_runs, num_rounds)
+        names = [run.name for run in outline_runs(num_runs)]
+        fedge, cache = PROGRAMS["fedge"], Path(scratch) / "cache"
+        environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+        results["fedge"] = keep("fedge, no index", measure(fedge, runs, names, environment))
+        results["fedge_indexed"] = keep("fedge, with an index", measure(fedge, runs, names, environment))
+        results["fedge_many"] = keep("fedge, 10,000 rows", measure_many(home, environment))
+        for name in peers:
+            store = home / f"{name}-{num_runs}-{num_rounds}"
+            try:
+                if not store.exists():
+                    tell(f"{name}: writing its store")
+                    PROGRAMS[name].write(store, num_runs, num_rounds)
+                results[name] = keep(name, measure(PROGRAMS[name], store, names, dict(os.environ)))
+            except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                results[name] = {"unavailable": str(error)}
+                tell(f"{name}: unavailable: {error}")
+                shutil.rmtree(store, ignore_errors=True)
+    return results
+
+
+def measure_many(home: Path, environment: dict[str, str]) -> dict[str, float]:
+    """Return the seconds of a filter and a sort of 10,000 runs, with an index."""
+    runs = home / f"runs-{MANY}-2"
+    if not runs.exists():
+        tell(f"writing {MANY} runs of 2 rounds")
+        make_runs(runs, MANY, 2)
+    with Session(PROGRAMS["fedge"], runs, environment, PATIENCE_S) as session:
+        found = {"list_cold": timed(session.list_runs)}
+        for name, query in {
+            "filter": "where=algorithm.learning_rate%3E%3D0.1",
+            "sort": "sort=-accuracy",
+            "filter_and_sort": "where=algorithm.learning_rate%3E%3D0.1&where=accuracy%3E%3D0.1&q=rate&sort=-accuracy",
+            "groups": "group=settings&sort=-accuracy",
+        }.items():
+            ask = lambda query=query: session.get(f"/api/runs?{query}&limit=100")  # noqa: E731
+            ask()
+            found[name] = statistics.median(timed(ask) for _ in range(REPEATS))
+    return found
+
+
+def keep(name: str, found: dict[str, float]) -> dict[str, float]:
+    tell(f"{name}: " + ", ".join(f"{what} {seconds:.3f} s" for what, seconds in found.items()))
+    return found
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--peers", default="tensorboard,mlflow,trackio", help="or none")
+    parser.add_argument("--folder", type=Path, help="where the runs and the stores are kept for another time")
+    options = parser.parse_args()
+    peers = () if options.peers == "none" else tuple(options.peers.split(","))
+    results = run(options.runs, options.rounds, peers, options.folder)
+    print(f"written to {save({'page': results})}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Run directories made up for measurements and tests of the results page: as large as wanted, without training."""
+"""Run directories made up for measurements and tests of the results page: as large as wanted, without training.
+
+Peers read it in environments without Fedge, so it needs the standard library only.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import exp
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "digits", "clients": 20, "partition": {"name": "shards", "per_client": 2}, "dir": None},
@@ -85,11 +88,28 @@ def make_run(
     return path
 
 
-def make_runs(folder: Path, num_runs: int, rounds: int, num_seeds: int = 5) -> None:
-    """Write many runs: settings with several seeds each, in one sweep."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sweep.json").write_text("{}")
+class RunOutline(NamedTuple):
+    """One of many runs: the same for every program that shows them."""
+
+    name: str
+    seed: int
+    rate: float
+
+    def records(self, rounds: int) -> list[dict[str, Any]]:
+        return make_records(self.seed, rounds, self.rate)
+
+
+def outline_runs(num_runs: int, num_seeds: int = 5) -> Iterator[RunOutline]:
+    """Yield runs of a sweep over the learning rate with several seeds each."""
     for number in range(num_runs):
         point, seed = divmod(number, num_seeds)
         rate = 0.01 * (1 + point)
-        make_run(folder / f"rate-{rate:.2f}" / f"seed-{seed + 1}", seed + 1, rounds, rate)
+        yield RunOutline(f"rate-{rate:.2f}/seed-{seed + 1}", seed + 1, rate)
+
+
+def make_runs(folder: Path, num_runs: int, rounds: int) -> None:
+    """Write many runs, in one sweep."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sweep.json").write_text("{}")
+    for run in outline_runs(num_runs):
+        make_run(folder / run.name, run.seed, rounds, run.rate)

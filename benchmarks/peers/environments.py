@@ -22,15 +22,17 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "fluke": ("fluke-fl==0.8.1", _TORCH, _TORCHVISION),
     "fedlab": ("fedlab==1.3.0", _TORCH, _TORCHVISION),
 }
+PAGES: dict[str, tuple[str, ...]] = {"mlflow": ("mlflow==3.17.2",), "trackio": ("trackio==0.43.0", "numpy==2.4.6")}
+"""Peers of the results page."""
 
 
 def interpreter(peer: str, cache: Path = CACHE) -> Path:
     """Python of the peer's environment, which is made if it is missing or out of date."""
-    folder, wanted = cache / peer, "\n".join(REQUIREMENTS[peer])
+    folder, wanted = cache / peer, "\n".join((REQUIREMENTS | PAGES)[peer])
     python, installed = folder / "bin" / "python", folder / "installed.txt"
     if not installed.exists() or installed.read_text() != wanted:
         _run([sys.executable, "-m", "venv", "--clear", str(folder)])
-        _run([str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS[peer]])
+        _run([str(python), "-m", "pip", "install", "--quiet", *(REQUIREMENTS | PAGES)[peer]])
         installed.write_text(wanted)
     return python
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -61,6 +62,7 @@ def view(
     rules = rules_of(host, number, allowed or [], root)
     there = address(host, number, rules)
     say(f"results page: {there}")
+    sys.stdout.flush()  # a script that starts the page reads the address from a pipe or a file
     if open_browser:
         import webbrowser
 
