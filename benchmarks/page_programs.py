@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -63,13 +64,14 @@ class Session:
         return self._program.curves(self, names)
 
     def get(self, path: str, body: object = None, form: str | None = None) -> Any:
-        """Return the JSON that a path answers with; a body or a form makes it a POST."""
+        """Return the JSON or else the bytes that a path answers with; a body or a form makes it a POST."""
         data = form.encode() if form is not None else None if body is None else json.dumps(body).encode()
         kind = "application/x-www-form-urlencoded" if form is not None else "application/json"
         headers = {"Content-Type": kind, "Authorization": f"Bearer {self._token}"}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
         with urllib.request.urlopen(request, timeout=600) as answer:
-            return json.loads(answer.read())
+            found = answer.read()
+            return json.loads(found) if "json" in answer.headers.get("Content-Type", "") else found
 
     def _wait(self, deadline: float) -> None:
         while time.monotonic() < deadline:
@@ -82,10 +84,12 @@ class Session:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/?token={self._token}", timeout=600):
                     return
-            except urllib.error.HTTPError:
-                return  # it answers
+            except urllib.error.HTTPError as error:
+                if error.code != 401:  # which it answers until its token has been read
+                    return
             except OSError:
-                time.sleep(0.02)
+                pass
+            time.sleep(0.02)
         raise RuntimeError("did not answer in time")
 
 
@@ -102,10 +106,15 @@ def _write_by(name: str) -> Callable[[Path, int, int], None]:
     return write
 
 
+def _fedge_list(session: Session) -> object:
+    return session.get("/"), session.get("/api/runs?limit=100")
+
+
 def _fedge_curves(session: Session, names: Sequence[str]) -> object:
-    rows = session.get("/api/runs?limit=1000")["rows"]
-    keys = {row["name"]: row["key"] for row in rows}
-    return session.get("/api/chart/curves?" + urlencode([("run", keys[name]) for name in names]))
+    chosen = urlencode([("run", sha256(name.encode()).hexdigest()[:16]) for name in names])  # keys, see docs/view.md
+    found = session.get(f"/api/chart/curves?{chosen}")
+    assert found["n"] == len(names), f"{found['n']} of {len(names)} runs"
+    return session.get(f"/compare?{chosen}"), found
 
 
 def _tensorboard_list(session: Session) -> object:
@@ -122,7 +131,7 @@ def _tensorboard_curves(session: Session, names: Sequence[str]) -> object:
 
 
 def _num_runs(session: Session) -> int:
-    return sum(path.is_dir() for path in session.folder.iterdir())
+    return sum(path.is_file() for path in session.folder.rglob("events.*"))
 
 
 def _mlflow_list(session: Session) -> object:
@@ -154,7 +163,7 @@ def _trackio_curves(session: Session, names: Sequence[str]) -> object:
 PROGRAMS: dict[str, Program] = {
     "fedge": Program(
         lambda folder, port: [sys.executable, "-m", "fedge.cli", "view", str(folder), "--port", str(port)],
-        lambda session: session.get("/api/runs?limit=100"),
+        _fedge_list,
         _fedge_curves,
         lambda store, num_runs, num_rounds: None,
     ),

@@ -31,9 +31,10 @@ ALLOWED = {
     "runs": ("core",),
     "track": ("core", "runs"),
     "report": ("core", "runs", "track"),
+    "view": ("core", "runs", "track", "report"),
 }
 ALLOWED["net"] = (*ALLOWED["config"], "config", "client", "runs")
-ALLOWED["experiment"] = tuple(part for part in ALLOWED if part != "report")
+ALLOWED["experiment"] = tuple(part for part in ALLOWED if part not in ("report", "view"))
 ALLOWED["costs"] = (*ALLOWED["experiment"], "experiment")
 ALLOWED["sweeps"] = (*ALLOWED["experiment"], "experiment")
 ALLOWED["api"] = (*ALLOWED["costs"], "costs", "sweeps", "report")

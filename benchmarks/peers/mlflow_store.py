@@ -6,18 +6,21 @@ from pathlib import Path
 import mlflow
 from mlflow.entities import Metric, Param
 
-from benchmarks.page_runs import describe_runs
+from benchmarks.page_runs import outline_runs
 
 
 def main(store: Path, num_runs: int, num_rounds: int) -> None:
     store.mkdir(parents=True)
     client = mlflow.MlflowClient(f"sqlite:///{store}/mlflow.db")
     experiment = client.create_experiment("fedge")
-    for made in describe_runs(num_runs, num_rounds):
+    for made in outline_runs(num_runs):
         run = client.create_run(experiment, run_name=made.name).info.run_id
-        params = {"algorithm": made.algorithm, "learning_rate": made.rate, "batch_size": made.batch, "seed": made.seed}
+        params = {"learning_rate": made.rate, "seed": made.seed}
         client.log_batch(run, params=[Param(name, str(value)) for name, value in params.items()])
-        values = [Metric("accuracy", float(value), number, number) for number, value in enumerate(made.accuracy, 1)]
+        values = [
+            Metric("accuracy", float(record["accuracy"]), number, number)
+            for number, record in enumerate(made.records(num_rounds), 1)
+        ]
         for first in range(0, len(values), 1000):  # the most that a batch may have
             client.log_batch(run, metrics=values[first : first + 1000])
         client.set_terminated(run)

@@ -7,14 +7,14 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from benchmarks.page_runs import describe_runs
+from benchmarks.page_runs import outline_runs
 
 
 def main(store: Path, num_runs: int, num_rounds: int) -> None:
-    for made in describe_runs(num_runs, num_rounds):
+    for made in outline_runs(num_runs):
         writer = EventFileWriter(str(store / made.name), max_queue_size=num_rounds)
-        for number, value in enumerate(made.accuracy, 1):
-            summary = Summary(value=[Summary.Value(tag="accuracy", simple_value=float(value))])
+        for number, record in enumerate(made.records(num_rounds), 1):
+            summary = Summary(value=[Summary.Value(tag="accuracy", simple_value=float(record["accuracy"]))])
             writer.add_event(Event(wall_time=float(number), step=number, summary=summary))
         writer.close()
 

@@ -12,11 +12,11 @@ PROJECT = "fedge"
 def write(num_runs: int, num_rounds: int) -> None:
     from trackio.sqlite_storage import SQLiteStorage
 
-    from benchmarks.page_runs import describe_runs
+    from benchmarks.page_runs import outline_runs
 
-    for made in describe_runs(num_runs, num_rounds):
-        config = {"algorithm": made.algorithm, "learning_rate": made.rate, "batch_size": made.batch, "seed": made.seed}
-        metrics = [{"accuracy": float(value)} for value in made.accuracy]
+    for made in outline_runs(num_runs):
+        config = {"learning_rate": made.rate, "seed": made.seed}
+        metrics = [{"accuracy": float(record["accuracy"])} for record in made.records(num_rounds)]
         SQLiteStorage.bulk_log(PROJECT, made.name, metrics, steps=list(range(1, num_rounds + 1)), config=config)
 
 

@@ -72,12 +72,23 @@ def test_a_run_that_has_not_ended_does_not_cut_the_others_short(make_run) -> Non
     assert trace(RunGroup("a", [going]), "round", "accuracy").mean.tolist() == [0.5]
 
 
-def test_long_runs_are_thinned_from_end_to_end(make_run) -> None:
-    run = make_run(rounds=rounds(np.linspace(0, 1, 3 * MAX_POINTS).tolist()))
-    line = trace(RunGroup("a", [run]), "round", "accuracy")
-    assert len(line.x) == MAX_POINTS
-    assert (line.mean[0], line.mean[-1]) == (0, 1)
-    assert np.allclose(np.diff(line.mean), 1 / (MAX_POINTS - 1))
+def test_long_runs_keep_ends_and_extremes(make_run) -> None:
+    values = np.linspace(0, 0.5, 3 * MAX_POINTS)
+    values[777] = 0.9  # a single round, which even steps would miss
+    line = trace(RunGroup("a", [make_run(rounds=rounds(values.tolist()))]), "round", "accuracy")
+    assert len(line.x) <= MAX_POINTS
+    assert (line.x[0], line.x[-1], line.mean[0], line.mean[-1]) == (1, len(values), 0, 0.5)
+    assert line.mean.max() == 0.9
+    assert line.x[line.mean.argmax()] == 778
+
+
+def test_curves_are_averaged_before_they_are_thinned(make_run) -> None:
+    up, down = np.zeros(3 * MAX_POINTS), np.zeros(3 * MAX_POINTS)
+    up[500], down[500] = 1, -1
+    group = RunGroup("a", [make_run(seed=i, rounds=rounds(v.tolist())) for i, v in enumerate((up, down))])
+    line = trace(group, "round", "accuracy")
+    assert not line.mean.any()
+    assert (line.low.min(), line.high.max()) == (-1, 1)
 
 
 @pytest.mark.parametrize(

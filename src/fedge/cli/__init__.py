@@ -28,6 +28,7 @@ from fedge.cli import (
     server,
     show,
     sweep,
+    view,
 )
 from fedge.cli.errors import EXIT_CODES, Reporting, abandon_stdout
 
@@ -40,6 +41,7 @@ _HELP = """Federated learning for the network edge: simulate, cost and compare a
   fedge sweep grid.toml       train every combination of settings
   fedge list                  list runs
   fedge show runs             compare runs
+  fedge view runs             compare runs in a browser, live
   fedge server first.toml     train with real clients over a network
 """
 
@@ -63,6 +65,7 @@ app.command("show")(show.show)
 app.command("clients")(clients.clients)
 app.command("plot")(plot.plot)
 app.command("report")(report.report)
+app.command("view")(view.view)
 app.command("export")(export.export)
 app.command("config")(config.config)
 app.command("costs")(costs.costs)

@@ -22,6 +22,11 @@ _REMEDIES = {
 }
 
 
+def user_cache() -> Path:
+    """Return the folder for files of this user that can be made again: data sets, indexes."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedge"
+
+
 @contextmanager
 def writing(path: Path, then: str) -> Iterator[None]:
     """Turn an OSError into a StorageError with a remedy for `path` and, in `then`, the next step."""

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from fedge.core.effect import NO_EFFECT
 from fedge.core.errors import DataError, StorageError
+from fedge.core.storage import user_cache
 from fedge.data.download import Download
 
 Dir = Annotated[
@@ -144,7 +145,7 @@ def data_dir(option: str | None) -> Path:
     chosen = option or os.environ.get("FEDGE_DATA")
     if chosen:
         return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedge"
+    return user_cache()
 
 
 def curl(url: str) -> str:

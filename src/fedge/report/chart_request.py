@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedge.runs import Run
 
 _EVERY = ("width", "title")
-_TAKES: dict[ChartKind, tuple[str, ...]] = {
+TAKES: dict[ChartKind, tuple[str, ...]] = {
     "curves": ("x", "y", "by", *_EVERY, "label", "log", "legend", "seeds", "top"),
     "bars": ("y", "by", *_EVERY, "label", "log"),
     "pareto": ("x", "y", "by", *_EVERY, "label", "log", "legend", "top"),
@@ -25,6 +25,7 @@ _TAKES: dict[ChartKind, tuple[str, ...]] = {
     "timeline": ("round", *_EVERY, "legend"),
     "latency": ("by", *_EVERY, "label", "log", "legend", "top"),
 }
+"""The options of each kind."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class ChartRequest:
 
     def check(self, dash: str = "") -> None:
         """Raise a ConfigError for an option that this kind of chart ignores; `dash` precedes the names of options."""
-        if self.kind not in _TAKES:
-            known = ", ".join(_TAKES)
-            raise ConfigError(f"{dash}kind: expected one of {known}, got {self.kind!r}{nearest(self.kind, _TAKES)}")
-        takes = _TAKES[self.kind]
+        if self.kind not in TAKES:
+            known = ", ".join(TAKES)
+            raise ConfigError(f"{dash}kind: expected one of {known}, got {self.kind!r}{nearest(self.kind, TAKES)}")
+        takes = TAKES[self.kind]
         for option in self._given():
             if option not in takes:
                 known = ", ".join(f"{dash}{each}" for each in takes)

@@ -6,10 +6,22 @@ from collections.abc import Sequence
 
 
 def pareto_front(points: Sequence[Sequence[float]]) -> list[int]:
-    """Return the indices of the points that no other dominates: none is as low in every cost and lower in one."""
-    if len({len(point) for point in points}) > 1:
-        raise ValueError(f"expected points of one dimension, got {sorted({len(point) for point in points})}")
-    return [i for i, point in enumerate(points) if not any(_dominates(other, point) for other in points)]
+    """Return the indices of the points that no other dominates: none is as low in every cost and lower in one.
+
+    Two costs take O(n log n): in the order of the first cost, a point stays if it has the lowest second cost so far.
+    """
+    sizes = {len(point) for point in points}
+    if len(sizes) > 1:
+        raise ValueError(f"expected points of one dimension, got {sorted(sizes)}")
+    if sizes != {2}:
+        return [i for i, point in enumerate(points) if not any(_dominates(other, point) for other in points)]
+    front, lowest, last = [], float("inf"), None
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], points[i][1])):
+        point = tuple(points[i])
+        if point[1] < lowest or point == last:  # equal points do not dominate each other
+            front.append(i)
+            lowest, last = point[1], point
+    return sorted(front)
 
 
 def _dominates(a: Sequence[float], b: Sequence[float]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Literal
 
 import numpy as np
@@ -10,12 +11,14 @@ import numpy as np
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import AXES
 from fedge.report.groups import RunGroup, RunView, has
-from fedge.report.statistics import MIN_SEEDS, interval
+from fedge.report.statistics import LEVEL, MIN_SEEDS, student
+from fedge.report.thinning import thin
 
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 MAX_POINTS = 400
-"""More than a printed column can show."""
+"""More than a printed column can show. Longer curves keep the extremes and the last point of each of `NUM_BUCKETS`."""
+NUM_BUCKETS = 100
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,16 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
     grid = _grid(group.label, [xs for xs, _ in seeds])
     values = np.stack([np.interp(grid, xs, ys) for xs, ys in seeds])
     mean = values.mean(axis=0)
-    if len(seeds) == 1:
-        return Series(group.label, grid, mean, mean, mean, 1, "none", values)
-    if len(seeds) < MIN_SEEDS or group.mixed:
-        return Series(group.label, grid, mean, values.min(axis=0), values.max(axis=0), len(seeds), "range", values)
-    half = np.array([interval(column).half for column in values.T.tolist()])
-    return Series(group.label, grid, mean, mean - half, mean + half, len(seeds), "interval", values)
+    low = high = mean
+    band: Literal["none", "range", "interval"] = "none"
+    if len(seeds) > 1 and (len(seeds) < MIN_SEEDS or group.mixed):
+        low, high, band = values.min(axis=0), values.max(axis=0), "range"
+    elif len(seeds) > 1:
+        half = student(len(seeds) - 1, LEVEL) * values.std(axis=0, ddof=1) / sqrt(len(seeds))
+        low, high, band = mean - half, mean + half, "interval"
+    # averaged first and thinned then: the mean of thinned curves would be another one
+    kept = thin(NUM_BUCKETS, mean, low, high) if len(grid) > MAX_POINTS else np.arange(len(grid))
+    return Series(group.label, grid[kept], mean[kept], low[kept], high[kept], len(seeds), band, values[:, kept])
 
 
 def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
@@ -85,5 +92,4 @@ def _grid(label: str, seeds: list[Array]) -> Array:
             " drop one of them"
         )
     places = np.unique(np.concatenate(seeds))
-    places = places[(places >= first) & (places <= last)]
-    return places if len(places) <= MAX_POINTS else np.linspace(first, last, MAX_POINTS)
+    return places[(places >= first) & (places <= last)]

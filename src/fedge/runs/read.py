@@ -72,19 +72,24 @@ class RunRecords:
         return self._config_and_mark[0]
 
     @property
+    def mark(self) -> files.RunMark:
+        """What config.json holds beside the settings."""
+        return self._config_and_mark[1]
+
+    @property
     def id(self) -> str | None:
         """16 random hex digits, unique to the run; None in runs of older versions."""
-        return self._config_and_mark[1].id
+        return self.mark.id
 
     @property
     def code(self) -> dict[str, str]:
         """The SHA-256 of each user file that the run was made with, by path; copies are in `code/`."""
-        return self._config_and_mark[1].code
+        return self.mark.code
 
     @cached_property
     def own_fields(self) -> OwnFields:
         """The additional fields that the run's own metrics record, as it declares them."""
-        return declared_fields(self._config_and_mark[1].metrics)
+        return declared_fields(self.mark.metrics)
 
     @cached_property
     def effective(self) -> dict[str, Any]:
@@ -92,7 +97,7 @@ class RunRecords:
 
         It also has `clock`, whether seconds are `simulated` or `measured`: the two must not be averaged together.
         """
-        found = omit(self.config, self._config_and_mark[1].without_effect)
+        found = omit(self.config, self.mark.without_effect)
         return found | {"clock": "measured" if (self.path / files.REGISTRY).is_file() else "simulated"}
 
     @property
@@ -119,7 +124,7 @@ class RunRecords:
 
     def last(self, field: str) -> Any:
         """Return the last measured value of a field; None if never measured. Reads all records only if needed."""
-        found = _last(self._tail, field)
+        found = _last(self.tail, field)
         return _last(self.rounds, field) if found is None else found
 
     def round_lines(self) -> bytes:
@@ -168,7 +173,7 @@ class RunRecords:
         try:
             if files.holds_repeats(self.path, self.config):
                 return f"{self.path} holds repeats, not one run"
-            _ = self._tail, self.summary
+            _ = self.tail, self.summary
         except FedgeError as error:
             return str(error)
         return None
@@ -186,8 +191,8 @@ class RunRecords:
         return files.read_config(self.path)
 
     @cached_property
-    def _tail(self) -> list[dict[str, Any]]:
-        """The records of the last rounds."""
+    def tail(self) -> list[dict[str, Any]]:
+        """The records of the last rounds: those that fit 8 KiB."""
         file = self.path / files.ROUNDS
         with reading(file):
             try:

@@ -1,0 +1,202 @@
+"""Selected runs side by side: groups with their results, differences of settings, pairs, correlations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from fedge.core.errors import ConfigError
+from fedge.core.fields import AXES, describe, fitting
+from fedge.report.correlation import correlate, levels
+from fedge.report.groups import RunGroup, describe_in, group_begun, own_fields, varied
+from fedge.report.importance import measure_importance
+from fedge.report.pairs import find_baseline, pair
+from fedge.report.run_results import outcome
+from fedge.report.statistics import Estimate, Reached, to_target
+from fedge.report.tables import RESULTS, write
+from fedge.runs import Run
+from fedge.view.run_entry import RunEntry
+
+_SHOWN_AXES = ("round", "bytes_up", "bytes_down", "flops", "sim_seconds", "energy_j")
+
+
+class ComparisonOptions(NamedTuple):
+    """What is compared, by the parameters of an address."""
+
+    x: str = "round"
+    y: str | None = None
+    outcome: str | None = None
+    baseline: str | None = None
+
+    @staticmethod
+    def parse(query: Any) -> ComparisonOptions:
+        return ComparisonOptions(
+            query.get("x") or "round",
+            query.get("y") or None,
+            query.get("outcome") or None,
+            query.get("baseline") or None,
+        )
+
+
+def compare_runs(
+    loaded: Sequence[tuple[RunEntry, Run]], left_out: Sequence[tuple[RunEntry, str]], wanted: ComparisonOptions
+) -> dict[str, Any]:
+    """Return what `/api/compare` documents of runs that can be read and those that cannot. Raises ConfigError."""
+    keys = {run.path: entry.key for entry, run in loaded}
+    runs = [run for _, run in loaded]
+    found: dict[str, Any] = {
+        "selected": len(loaded) + len(left_out),
+        "compared": len(runs),
+        "left_out": [{"key": entry.key, "path": entry.path, "reason": reason} for entry, reason in left_out],
+        "groups": [],
+    }
+    if not runs:
+        return found
+    groups = group_begun(runs)
+    grouped = {run.path for group in groups for run in group.runs}
+    found["left_out"] += [
+        {
+            "key": entry.key,
+            "path": entry.path,
+            "reason": "repeats a seed of another run" if run.rounds else "no round yet",
+        }
+        for entry, run in loaded
+        if run.path not in grouped
+    ]
+    metrics = _metrics(runs)
+    y = wanted.y or next((entry.metric for entry, _ in loaded if entry.metric in metrics), None) or "accuracy"
+    results = _results(groups)
+    judged = wanted.outcome or ("rounds_to_target" if "rounds_to_target" in results else y)
+    found |= {
+        "x": wanted.x,
+        "y": y,
+        "outcome": judged,
+        "axes": [_titled(name) for name in _axes(runs)],
+        "metrics": [_titled(name, runs) for name in metrics],
+        "outcomes": [_titled(name, runs) for name in results],
+        "groups": [_describe_group(group, groups, results, keys) for group in groups],
+        "clocks": sorted({str(group.runs[0].effective.get("clock")) for group in groups}),
+        "differences": _differences(groups),
+        "pairs": _pairs(groups, judged, wanted.baseline),
+        "importance": _importance(runs, judged),
+        "correlations": [asdict(each) for each in correlate(runs, [judged])],
+        "levels": [_level(each) for each in levels(runs, [judged])],
+        "charts": _charts(groups, runs, results),
+    }
+    return found
+
+
+def _describe_group(
+    group: RunGroup, groups: Sequence[RunGroup], results: Sequence[str], keys: Mapping[Any, str]
+) -> dict[str, Any]:
+    finished = [run for run in group.runs if run.summary is not None]
+    return {
+        "label": group.label,
+        "keys": [keys[run.path] for run in group.runs],
+        "finished": len(finished),
+        "count": len(group.runs),
+        "clock": group.runs[0].effective.get("clock"),
+        "target": str(group.target) if group.target else None,
+        "results": {
+            name: estimate_cell(to_target([outcome(run, name) for run in group.runs], group.mixed), groups, name)
+            for name in results
+        },
+    }
+
+
+def estimate_cell(found: Reached, groups: Sequence[RunGroup], name: str) -> dict[str, Any]:
+    """Return an estimate with its text and n of N: over how many of the runs it is."""
+    said: dict[str, Any] = {"n": found.reached, "of": found.count}
+    if found.estimate is None:
+        return {"mean": None, "text": "–", **said}
+    estimate: Estimate = found.estimate
+    unit = fitting(describe_in(groups, name).units, estimate.mean)
+    text = f"{write(estimate, unit)} {unit.name}".replace("\n", " ").strip()
+    return {
+        "mean": estimate.mean,
+        "low": estimate.low,
+        "high": estimate.high,
+        "band": estimate.band,
+        "text": text,
+        **said,
+    }
+
+
+def _results(groups: Sequence[RunGroup]) -> list[str]:
+    """The results that any group has, those of reports first."""
+    names = [*RESULTS, *own_fields(run for group in groups for run in group.runs)]
+    runs = [run for group in groups for run in group.runs if run.summary is not None]
+    has_target = any(group.target for group in groups)
+    return [
+        name
+        for name in names
+        if any(outcome(run, name) is not None for run in runs) or (name == "rounds_to_target" and has_target)
+    ]
+
+
+def _differences(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
+    return [{"setting": name, "values": values} for name, values in varied([g.runs[0] for g in groups]).items()]
+
+
+def _pairs(groups: Sequence[RunGroup], judged: str, baseline: str | None) -> list[dict[str, Any]]:
+    """Every group against its baseline, seed by seed; groups without a common seed have no pairs."""
+    against = find_baseline(groups, baseline)
+    found = []
+    for group in groups:
+        if (other := against.of(group)) is None:
+            continue
+        one = asdict(pair(group, other, judged))
+        difference = one.pop("difference")
+        ends = {end: difference and difference[end] for end in ("low", "high")}
+        found.append(one | {"difference": difference and difference["mean"], **ends, "of": len(group.runs)})
+    return found
+
+
+def _importance(runs: Sequence[Run], judged: str) -> dict[str, Any]:
+    """How much of the variance of the result each setting explains, or why that is not known."""
+    try:
+        return asdict(measure_importance(runs, judged)) | {"problem": None}
+    except ConfigError as error:
+        return {"settings": [], "problem": str(error)}
+
+
+def _level(each: Any) -> dict[str, Any]:
+    mean = each.result.estimate and each.result.estimate.mean
+    return {
+        "setting": each.setting,
+        "value": each.value,
+        "mean": mean,
+        "n": each.result.reached,
+        "of": each.result.count,
+    }
+
+
+def _axes(runs: Sequence[Run]) -> list[str]:
+    recorded = {name for run in runs for record in run.rounds[:1] for name in record}
+    return [name for name in (*_SHOWN_AXES, *AXES) if name in recorded and name in AXES][: len(AXES)]
+
+
+def _metrics(runs: Sequence[Run]) -> list[str]:
+    own = own_fields(runs)
+    names = dict.fromkeys(name for run in runs for record in run.rounds for name in record)
+    return [name for name in names if describe(name, own).role == "metric"]
+
+
+def _titled(name: str, runs: Sequence[Run] = ()) -> dict[str, str]:
+    return {"name": name, "title": describe(name, own_fields(runs)).title}
+
+
+def _charts(groups: Sequence[RunGroup], runs: Sequence[Run], results: Sequence[str]) -> list[str]:
+    found = ["curves"]
+    if any(name.endswith("_to_target") for name in results):
+        found.append("bars")
+    if len(groups) > 1:
+        found.append("pareto")
+    if len(varied([group.runs[0] for group in groups])) > 1:
+        found.append("heatmap")
+    if any("user_accuracy" in client for run in runs for client in run.clients[:1]):
+        found.append("users")
+    if any(run.edge for run in runs):
+        found.append("latency")
+    return found

@@ -1,0 +1,81 @@
+"""What has changed, in order: read by streams and by polls alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from fedge.runs.files import encode
+
+_MOST_KEPT = 2_000
+_HEARTBEAT_S = 15.0
+
+
+class NewsItem(NamedTuple):
+    """An event with its number; `data` is JSON."""
+
+    seq: int
+    kind: str
+    data: bytes
+
+
+class News:
+    """The last events of this process. Used from the event loop only."""
+
+    def __init__(self) -> None:
+        self.session = token_hex(8)
+        self.seq = 0
+        self.num_readers = 0  # streams, and polls of the last seconds
+        self._kept: deque[NewsItem] = deque(maxlen=_MOST_KEPT)
+        self._changed = asyncio.Condition()
+        self.wanted = asyncio.Event()  # somebody reads
+
+    async def publish(self, kind: str, data: dict[str, Any]) -> None:
+        """Tell all readers."""
+        self.seq += 1
+        self._kept.append(NewsItem(self.seq, kind, encode(data)))
+        async with self._changed:
+            self._changed.notify_all()
+
+    def since(self, seq: int) -> list[NewsItem] | None:
+        """Return the events after a number; None if some of them are no longer kept, or the number is not ours."""
+        if seq > self.seq or (self._kept and seq < self._kept[0].seq - 1) or (not self._kept and seq < self.seq):
+            return None
+        return [item for item in self._kept if item.seq > seq]
+
+    def hello(self) -> bytes:
+        return encode({"session": self.session, "seq": self.seq})
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield server-sent events from now on, with a comment now and then so that a dead connection is noticed."""
+        self.num_readers += 1
+        self.wanted.set()
+        try:
+            seq = self.seq
+            yield _event(seq, "hello", self.hello())
+            while True:
+                items = self.since(seq)
+                if items is None:  # this reader is too slow: it starts over
+                    seq = self.seq
+                    yield _event(seq, "hello", encode({"session": token_hex(8), "seq": seq}))
+                    continue
+                for item in items:
+                    yield _event(*item)
+                    seq = item.seq
+                async with self._changed:
+                    if self.seq == seq:
+                        try:
+                            await asyncio.wait_for(self._changed.wait(), _HEARTBEAT_S)
+                        except TimeoutError:
+                            items = []
+                if self.seq == seq:
+                    yield b": alive\n\n"
+        finally:
+            self.num_readers -= 1
+
+
+def _event(seq: int, kind: str, data: bytes) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, kind.encode(), data)

@@ -1,0 +1,146 @@
+"""The pages as HTML. The server renders all of it, so that text is escaped in one place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import ChainableUndefined, Environment, FileSystemLoader
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from fedge.core.errors import ConfigError
+from fedge.core.printable import printable
+from fedge.runs.files import encode_pretty
+from fedge.view.comparison import ComparisonOptions, compare_runs
+from fedge.view.guard import AccessRules
+from fedge.view.run_details import describe_run
+from fedge.view.selection import RunSelection
+from fedge.view.server_details import describe_server
+from fedge.view.workspace import Workspace
+
+_PART = "fedge-part"
+_SPARK_SIZE = (80, 20)
+
+
+class Pages:
+    """The handlers of the pages."""
+
+    def __init__(self, workspace: Workspace, rules: AccessRules, version: str) -> None:
+        self._workspace, self._rules = workspace, rules
+        self._templates = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"),
+            autoescape=True,
+            undefined=ChainableUndefined,
+            finalize=_printable,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        root = rules.root_path
+        self._templates.globals |= {
+            "root": root,
+            "static": f"{root}/static/{version}",
+            "bundle": f"{root}/static/{workspace.bundle.file_name}",
+            "csrf": rules.csrf,
+            "folder": str(workspace.root),
+            "spark_points": spark_points,
+            "address": lambda path, pairs=(): f"{root}{path}" + (f"?{urlencode(list(pairs))}" if pairs else ""),
+            "pretty": lambda value: encode_pretty(value).decode(),
+        }
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.runs),
+            Route("/compare", self.compare),
+            Route("/run/{key}", self.run),
+            Route("/server/{key}", self.server),
+        ]
+
+    def runs(self, request: Request) -> Response:
+        self._workspace.refresh()
+        wanted = RunSelection.parse(request.query_params)
+        table = self._workspace.table
+        choices = table.choices()
+        return self._render(
+            request,
+            "runs.html",
+            page=table.page(wanted),
+            wanted=wanted,
+            choices=choices,
+            query=_Query(request.query_params.multi_items()),
+        )
+
+    def compare(self, request: Request) -> Response:
+        wanted = RunSelection.parse(request.query_params)
+        options = ComparisonOptions.parse(request.query_params)
+        loaded, left_out = self._workspace.compared(wanted)
+        found = compare_runs(loaded, left_out, options)
+        query = _Query(request.query_params.multi_items())
+        return self._render(request, "compare.html", found=found, wanted=wanted, query=query)
+
+    def run(self, request: Request) -> Response:
+        entry = self._workspace.entry(request.path_params["key"])
+        found = describe_run(entry, self._workspace.loaded.get(entry), self._workspace.root)
+        note = self._workspace.notes.read().get(entry.note_key)
+        query = _Query(request.query_params.multi_items())
+        return self._render(request, "run.html", run=found, note=note, query=query)
+
+    def server(self, request: Request) -> Response:
+        entry = self._workspace.entry(request.path_params["key"])
+        if not entry.networked:
+            raise ConfigError(f"{entry.path} was not run by a server; open its page under /run/{entry.key}")
+        found = describe_server(self._workspace.index.folder(entry), time.time())
+        return self._render(request, "server.html", run=entry, server=found)
+
+    def error(self, status: int, told: str) -> Response:
+        """A page that states what went wrong and what to do."""
+        return HTMLResponse(self._templates.get_template("error.html").render(told=told, status=status), status)
+
+    def _render(self, request: Request, name: str, **values: Any) -> Response:
+        """Render a page, or the part of it that a request asks for."""
+        template = self._templates.get_template(name)
+        part = request.headers.get(_PART)
+        if part is None:
+            return HTMLResponse(template.render(values))
+        if f"part_{part}" not in template.blocks:
+            raise ConfigError(f"expected a part of this page, got {part!r}; reload the page")
+        return HTMLResponse("".join(template.blocks[f"part_{part}"](template.new_context(values))))
+
+
+class _Query:
+    """The parameters of an address, to make others from them."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self.pairs = [pair for pair in pairs if pair[1]]
+
+    def get(self, name: str, otherwise: str = "") -> str:
+        return next((value for key, value in self.pairs if key == name), otherwise)
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.pairs if key == name]
+
+    def but(self, *without: str, **changed: Any) -> list[tuple[str, str]]:
+        """The parameters without some, and with others set; None leaves one out."""
+        kept = [pair for pair in self.pairs if pair[0] not in without and pair[0] not in changed]
+        return kept + [(name, str(value)) for name, value in changed.items() if value is not None]
+
+
+def spark_points(values: Sequence[float] | None) -> str:
+    """Return the points of a polyline for a sparkline; empty for fewer than two values."""
+    if values is None or len(values) < 2:
+        return ""
+    width, height = _SPARK_SIZE
+    low, high = min(values), max(values)
+    step, size = (width - 2) / (len(values) - 1), (high - low) or 1.0
+    return " ".join(
+        f"{1 + i * step:.1f},{height - 2 - (height - 4) * (v - low) / size:.1f}" for i, v in enumerate(values)
+    )
+
+
+def _printable(value: Any) -> Any:
+    """Make plain text safe to show; markup that a template has made stays as it is."""
+    return printable(value, "\n") if type(value) is str else "–" if value is None else value

@@ -1,0 +1,126 @@
+"""One run with everything that it recorded, for its page."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedge.core.errors import FedgeError
+from fedge.core.fields import OwnFields, describe
+from fedge.core.lock import remote_holder
+from fedge.report.edge_rates import edge_note
+from fedge.runs import Run, files, follow
+from fedge.view.run_entry import RunEntry, status_of
+
+_PARTS = {
+    "bytes": ("bytes_down", "bytes_up", "bytes_backhaul"),
+    "sim_seconds": ("sim_down_s", "sim_compute_s", "sim_wait_s", "sim_up_s"),
+}
+"""What the totals of a run are made of."""
+_COSTS = ("messages", "local_steps", "flops", "energy_j", "seconds")
+
+
+def describe_run(entry: RunEntry, run: Run, root: Path) -> dict[str, Any]:
+    """Return what `/api/run/KEY` documents; of a damaged run its problem."""
+    status = status_of(entry, root)
+    found: dict[str, Any] = {
+        "key": entry.key,
+        "name": entry.name,
+        "path": entry.path,
+        "algorithm": entry.algorithm,
+        "status": status,
+        "problem": entry.problem,
+        "networked": entry.networked,
+        "clock": entry.clock,
+        "round": entry.round,
+        "num_rounds": entry.num_rounds,
+        "metric": entry.metric,
+    }
+    if entry.problem is not None:
+        return found
+    try:
+        news = follow(run.path)
+        records, own = news.records, run.own_fields
+        return found | {
+            "config": run.config,
+            "environment": run.environment,
+            "summary": run.summary,
+            "results": _results(run.summary or {}, own),
+            "records": records,
+            "cursor": news.cursor._asdict(),
+            "fields": describe_fields(records, own),
+            "costs": _costs(records),
+            "clients": run.clients,
+            "edge": len(run.edge),
+            "edge_rounds": [line["round"] for line in run.edge if isinstance(line.get("round"), int)],
+            "edge_note": edge_note(run.effective),
+            "host": remote_holder(run.path / files.LOCK),
+            "last_record_s": _age(run.path / files.ROUNDS),
+            "resume": shlex.join(["fedge", "resume", str(run.path)]) if status == "unfinished" else None,
+        }
+    except FedgeError as error:
+        return found | {"status": "damaged", "problem": str(error)}
+
+
+def describe_fields(records: Sequence[Mapping[str, Any]], own: OwnFields) -> list[dict[str, Any]]:
+    """Return title, unit and direction of each field that was recorded as a number."""
+    names = dict.fromkeys(
+        name for record in records for name, value in record.items() if isinstance(value, int | float)
+    )
+    found = []
+    for name in names:
+        declared = describe(name, own)
+        found.append(
+            {
+                "name": name,
+                "title": declared.title,
+                "role": declared.role,
+                "better": declared.better,
+                "units": [{"name": unit.name, "size": unit.size} for unit in declared.units],
+            }
+        )
+    return found
+
+
+def _results(summary: Mapping[str, Any], own: OwnFields) -> list[dict[str, Any]]:
+    """The summary with titles and units."""
+    found = []
+    for name, value in summary.items():
+        declared = describe(name, own)
+        text = "–" if value is None else declared.write(value)
+        found.append({"name": name, "title": declared.title, "value": value, "text": text})
+    return found
+
+
+def _costs(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The totals so far, those with parts as a breakdown."""
+    found = []
+    for whole, parts in _PARTS.items():
+        sums = {name: _total(records, name) for name in parts}
+        known = {name: value for name, value in sums.items() if value is not None}
+        total = sum(known.values()) if whole == "bytes" else _total(records, whole)
+        if known and total is not None:
+            shares = [_cost(name, value) | {"share": value / total if total else 0.0} for name, value in known.items()]
+            found.append(_cost(whole, total) | {"parts": shares})
+    found += [_cost(name, value) for name in _COSTS if (value := _total(records, name)) is not None]
+    return found
+
+
+def _cost(name: str, value: float) -> dict[str, Any]:
+    declared = describe(name)
+    return {"name": name, "title": declared.title, "value": value, "text": declared.write(value)}
+
+
+def _total(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [record[name] for record in records if isinstance(record.get(name), int | float)]
+    return sum(values) if values else None
+
+
+def _age(file: Path) -> float | None:
+    try:
+        return max(0.0, time.time() - file.stat().st_mtime)
+    except OSError:
+        return None

@@ -1,0 +1,116 @@
+"""A networked run as its server describes it: `status.json` and `events.jsonl`, read only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fedge.core.errors import FedgeError
+from fedge.runs import files
+
+MOST_EVENTS = 200
+_DEAD_S = 10.0  # a living server replaces its status once a second
+_TAIL_BYTES = 256 << 10
+_REJECTIONS = ("reject", "refuse", "drop", "fail", "decline", "late")
+
+
+class _StatusFields(msgspec.Struct):
+    """What the page relies on, of all that a server writes to status.json."""
+
+    state: str = ""
+    time: str = ""
+    round: int = 0
+    num_rounds: int | None = None
+    exchange: int = 0
+    attempt: int = 0
+    waiting_for: str = ""
+    deadline_s: float | None = None
+    clients: dict[str, int] = {}
+    not_joined: dict[str, str] = {}
+    asked: int = 0
+    accepted: int = 0
+    received: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    down_bytes_per_s: float = 0.0
+    up_bytes_per_s: float = 0.0
+
+
+class EventCursor(NamedTuple):
+    """How far the events of a run were read."""
+
+    inode: int
+    offset: int
+
+
+def read_status(file: Path) -> dict[str, Any] | None:
+    """Return the last status; None if there is none. Raises FedgeError if it is damaged."""
+    data = files.read_bytes(file)
+    if data is None:
+        return None
+    found = files.decode(file, data)
+    files.check_types(file, found, _StatusFields)
+    return found
+
+
+def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
+    """Return what `/api/server/KEY` documents; a damaged file is described by its problem."""
+    found: dict[str, Any] = {"status": None, "problem": None, "age_s": None, "alive": False}
+    try:
+        found["status"] = status = read_status(folder / files.STATUS)
+        if status is not None:
+            found["age_s"] = age = _age(status, now_s)
+            found["alive"] = age is not None and age < _DEAD_S
+    except FedgeError as error:
+        found["problem"] = str(error)
+    events, cursor = new_events(folder, None)
+    found["events"] = events
+    found["rejections"] = [event for event in events if event.get("event") in _REJECTIONS][-50:]
+    found["cursor"] = cursor._asdict()
+    return found
+
+
+def new_events(folder: Path, cursor: EventCursor | None) -> tuple[list[dict[str, Any]], EventCursor]:
+    """Return the events since a cursor, at most the last 200, and the next cursor; damaged lines are skipped.
+
+    A log that was put aside for a new one is read from the start of the new one.
+    """
+    try:
+        with (folder / files.EVENTS).open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            same = cursor is not None and cursor.inode == status.st_ino and cursor.offset <= status.st_size
+            start = cursor.offset if cursor is not None and same else 0
+            if status.st_size - start > _TAIL_BYTES:
+                opened.seek(status.st_size - _TAIL_BYTES)
+                opened.readline()  # the rest of a line
+            else:
+                opened.seek(start)
+            begin = opened.tell()
+            data = opened.read()
+    except OSError:
+        return [], cursor or EventCursor(0, 0)
+    whole = data[: data.rfind(b"\n") + 1]
+    return _decode(whole)[-MOST_EVENTS:], EventCursor(status.st_ino, begin + len(whole))
+
+
+def _decode(lines: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in lines.split(b"\n")[:-1]:
+        try:
+            found.append(files.decode(Path(files.EVENTS), line))
+        except FedgeError:
+            found.append({"event": "damaged", "reason": "a line of events.jsonl cannot be read"})
+    return found
+
+
+def _age(status: Mapping[str, Any], now_s: float) -> float | None:
+    try:
+        written = datetime.fromisoformat(str(status.get("time")))
+        return max(0.0, now_s - written.astimezone(UTC).timestamp())
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,125 @@
+// @ts-check
+// Vega-Lite specifications of the server, drawn without eval and without inline styles.
+import { bundle, fetchJson } from "./page_info.js";
+
+/** @typedef {{spec: any, command: string, n: number, of: number, notes: string[], append?: any}} ChartAnswer */
+/** @typedef {{answer: ChartAnswer, view: any, finalize: () => void, rows: number}} Drawn */
+
+/** @type {WeakMap<Element, Drawn>} */
+const drawn = new WeakMap();
+/** @type {Promise<any> | undefined} */
+let loading;
+
+function loadVega() {
+  loading ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = bundle;
+    script.onload = () => resolve(/** @type {any} */ (window).vegaEmbed);
+    script.onerror = () => reject(new Error("the drawing library could not be loaded; reload the page"));
+    document.head.append(script);
+  });
+  return loading;
+}
+
+/** Colours of print, and what they are on a dark page. */
+const DARK = new Map([
+  ["#222222", "#e6e9ed"], ["#777777", "#a3acb7"], ["#000000", "#ffffff"], ["black", "#ffffff"], ["white", "#14181d"],
+  ["#ffffff", "#14181d"], ["#d5d5d5", "#39424d"], ["#DDDDDD", "#59636f"], ["#0072B2", "#1f86d1"],
+]);
+
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** @param {any} value @returns {any} */
+function recoloured(value) {
+  if (typeof value === "string") return DARK.get(value) ?? value;
+  if (Array.isArray(value)) return value.map(recoloured);
+  if (value && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, recoloured(inner)]));
+  }
+  return value;
+}
+
+/**
+ * The specification for the page: as wide as its place, on the page's background.
+ * @param {any} spec @param {number} room
+ */
+function fitted(spec, room) {
+  const made = isDark() ? recoloured(spec) : structuredClone(spec);
+  made.config = { ...made.config, background: "transparent" };
+  if (typeof made.width === "number" && !made.hconcat && !made.concat) {
+    const wide = Math.max(240, room - 130);
+    if (typeof made.height === "number" && made.layer && made.height > 120 && made.width < wide) {
+      made.height = Math.min(320, Math.round((made.height * wide) / made.width));
+    }
+    made.width = wide;
+  }
+  return made;
+}
+
+/** @param {Element} figure */
+async function draw(figure) {
+  const canvas = figure.querySelector(".canvas");
+  const url = figure.getAttribute("data-chart");
+  if (!(canvas instanceof HTMLElement) || !url) return;
+  const own = figure.getAttribute("data-asked") === url ? drawn.get(figure)?.answer : undefined;
+  figure.setAttribute("data-asked", url);
+  try {
+    const [embed, answer] = await Promise.all([loadVega(), own ?? /** @type {Promise<ChartAnswer>} */ (fetchJson(url))]);
+    if (figure.getAttribute("data-chart") !== url) return; // another one was asked for meanwhile
+    const result = await embed(canvas, fitted(answer.spec, figure.clientWidth), {
+      ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true, theme: "fedge" },
+    });
+    drawn.get(figure)?.finalize();
+    drawn.set(figure, { answer, view: result.view, finalize: () => result.finalize(), rows: 0 });
+    const notes = figure.querySelector(".chart-notes");
+    if (notes) notes.textContent = [`${answer.n} of ${answer.of} selected runs`, ...answer.notes].join("\n");
+    const command = figure.querySelector(".command");
+    if (command) command.textContent = answer.command;
+  } catch (error) {
+    const line = document.createElement("p");
+    line.className = "chart-problem";
+    line.textContent = error instanceof Error ? error.message : String(error);
+    canvas.replaceChildren(line);
+  }
+}
+
+/** @param {ParentNode} within */
+export function drawCharts(within) {
+  within.querySelectorAll("figure[data-chart]").forEach(draw);
+}
+
+export function recolourCharts() {
+  drawCharts(document);
+}
+
+/**
+ * Draw a chart with other parameters.
+ * @param {Element} figure @param {string} url
+ */
+export function redraw(figure, url) {
+  figure.setAttribute("data-chart", url);
+  return draw(figure);
+}
+
+/**
+ * Append records to a chart of one run; returns whether it could be done.
+ * @param {Element} figure @param {any[]} records
+ */
+export function appendRecords(figure, records) {
+  const known = drawn.get(figure);
+  const how = known?.answer.append;
+  if (!known || !how) return false;
+  const rows = [];
+  for (const record of records) {
+    if (how.x !== "round") how.total += record[how.x] ?? 0;
+    if (record[how.y] == null) continue;
+    const mean = record[how.y] / how.y_size;
+    rows.push({ ...how.row, x: (how.x === "round" ? record.round : how.total) / how.x_size, mean, low: mean, high: mean });
+  }
+  known.answer.spec.datasets[how.data].push(...rows); // a change of the theme draws them again
+  known.view.change(how.data, /** @type {any} */ (window).vega.changeset().insert(rows)).run();
+  return true;
+}

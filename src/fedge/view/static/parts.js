@@ -1,0 +1,107 @@
+// @ts-check
+// Parts of a page are rendered by the server and replaced here: the address is the whole state of a view.
+import { drawCharts } from "./charts.js";
+
+/** @type {Map<string, AbortController>} */
+const pending = new Map();
+
+/**
+ * Fetch a part of the current page again and put it in place; focus, ticked boxes and scroll positions stay.
+ * @param {string} name
+ */
+export async function refreshPart(name) {
+  const element = document.querySelector(`[data-part="${name}"]`);
+  if (!(element instanceof HTMLElement)) return;
+  pending.get(name)?.abort();
+  const request = new AbortController();
+  pending.set(name, request);
+  let answer, html;
+  try {
+    answer = await fetch(location.href, { headers: { "Fedge-Part": name }, signal: request.signal });
+    html = await answer.text();
+  } catch (error) {
+    if (!request.signal.aborted) say(element, "the server does not answer; is `fedge view` still running?");
+    return;
+  }
+  if (!answer.ok) {
+    const page = new DOMParser().parseFromString(html, "text/html");
+    say(element, page.querySelector(".warning")?.textContent ?? html);
+    return;
+  }
+  element.querySelector(":scope > .part-problem")?.remove();
+  const kept = remember(element);
+  element.innerHTML = html;
+  kept();
+  drawCharts(element);
+}
+
+/** @param {HTMLElement} element @param {string} text */
+function say(element, text) {
+  const line = element.querySelector(":scope > .part-problem") ?? document.createElement("p");
+  line.className = "warning part-problem";
+  line.setAttribute("role", "alert");
+  line.textContent = text;
+  element.prepend(line);
+}
+
+/**
+ * Note what a person has done in a part; returns a function that does it again.
+ * @param {HTMLElement} element
+ */
+function remember(element) {
+  const ticked = new Set([...element.querySelectorAll("input:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value));
+  const rows = [...element.querySelectorAll("[data-row]")];
+  const row = rows.findIndex((each) => each === document.activeElement);
+  const open = [...element.querySelectorAll("details")].map((each) => each.open);
+  const scrolls = [...element.querySelectorAll(".scroll, .feed")].map((each) => [each.scrollLeft, each.scrollTop]);
+  return () => {
+    for (const box of element.querySelectorAll('input[type="checkbox"]')) {
+      if (box instanceof HTMLInputElement) box.checked = ticked.has(box.value);
+    }
+    element.querySelectorAll("details").forEach((each, i) => (each.open = open[i] ?? each.open));
+    element.querySelectorAll(".scroll, .feed").forEach((each, i) => {
+      if (scrolls[i]) [each.scrollLeft, each.scrollTop] = scrolls[i];
+    });
+    const next = element.querySelectorAll("[data-row]")[row];
+    if (row >= 0 && next instanceof HTMLElement) {
+      next.tabIndex = -1;
+      next.focus();
+    }
+  };
+}
+
+/** @param {HTMLFormElement} form */
+function show(form) {
+  const query = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) if (value && typeof value === "string") query.append(name, value);
+  const url = new URL(form.action);
+  url.search = query.toString();
+  history.replaceState(null, "", url);
+  for (const name of (form.dataset.view ?? "").split(" ")) refreshPart(name);
+}
+
+export function startParts() {
+  /** @type {number | undefined} */
+  let timer;
+  document.addEventListener("input", (event) => {
+    const form = /** @type {HTMLElement} */ (event.target).closest("form[data-view]");
+    if (!(form instanceof HTMLFormElement)) return;
+    clearTimeout(timer);
+    timer = setTimeout(() => show(form), 150);
+  });
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!(form instanceof HTMLFormElement) || !form.matches("[data-view]")) return;
+    event.preventDefault();
+    show(form);
+  });
+  document.addEventListener("click", (event) => {
+    const link = /** @type {HTMLElement} */ (event.target).closest("a[data-sort], a[data-page]");
+    if (!(link instanceof HTMLAnchorElement) || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    history.replaceState(null, "", link.href);
+    const sort = document.querySelector('form[data-view] input[name="sort"]');
+    if (sort instanceof HTMLInputElement) sort.value = new URL(link.href).searchParams.get("sort") ?? "";
+    refreshPart("rows");
+  });
+}

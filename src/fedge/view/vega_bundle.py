@@ -1,0 +1,57 @@
+"""The JavaScript that draws charts: Vega, Vega-Lite and Vega-Embed, which vl-convert has in it.
+
+Bundling takes seconds, so the result is stored in the user's cache, once for each version of vl-convert. Another
+process does it, since vl-convert would stop all threads of this one meanwhile.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from threading import Lock
+
+from fedge.core.errors import FedgeError
+from fedge.core.storage import user_cache, write_atomic
+from fedge.report.style import need
+
+_MAKE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())"
+_SNIPPET = "window.vega = vega; window.vegaLite = vegaLite; window.vegaEmbed = vegaEmbed;"
+
+
+class VegaBundle:
+    """The bundle, made when it is first asked for. Threads may share it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or user_cache() / "view"
+        self._lock = Lock()
+        self._text: bytes | None = None
+
+    @property
+    def file_name(self) -> str:
+        """It changes with the version, so that browsers may keep the file for ever."""
+        return f"vega-{version('vl-convert-python')}.js"
+
+    def read(self) -> bytes:
+        """Return the JavaScript; a cache that cannot be used costs time only."""
+        with self._lock:
+            if self._text is None:
+                file = self._folder / self.file_name
+                with suppress(OSError):
+                    self._text = file.read_bytes()
+                if not self._text:
+                    self._text = _make()
+                    with suppress(OSError):
+                        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                        write_atomic(file, self._text)
+            return self._text
+
+
+def _make() -> bytes:
+    need("vl_convert")
+    done = subprocess.run([sys.executable, "-c", _MAKE, _SNIPPET], capture_output=True)
+    if done.returncode:
+        raise FedgeError(f"vl-convert could not bundle its JavaScript: {done.stderr.decode(errors='replace')[-500:]}")
+    return done.stdout

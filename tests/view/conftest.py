@@ -1,0 +1,52 @@
+"""A page on made-up runs, asked without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from benchmarks.page_runs import make_run
+from starlette.testclient import TestClient
+
+from fedge.view.app import make_app
+from fedge.view.guard import AccessRules
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache, away from the real one."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two settings with three seeds each, an unfinished run and a damaged one."""
+    folder = tmp_path / "runs"
+    for rate in (0.1, 0.3):
+        for seed in (1, 2, 3):
+            make_run(folder / f"rate-{rate}" / f"seed-{seed}", seed, 10, rate)
+    make_run(folder / "begun" / "seed-1", 1, 4, finished=False)
+    (make_run(folder / "broken" / "seed-1") / "rounds.jsonl").write_text('{"round": 1}\nnonsense\n')
+    return folder
+
+
+@pytest.fixture
+def open_page(tmp_path: Path) -> Callable[..., TestClient]:
+    """open_page(folder, rules): a client that has the token."""
+
+    def make(folder: Path, rules: AccessRules | None = None, trusted: bool = True) -> TestClient:
+        rules = rules or AccessRules()
+        client = TestClient(make_app(folder, rules), base_url="http://localhost", raise_server_exceptions=False)
+        if trusted:
+            client.headers["Authorization"] = f"Bearer {rules.token}"
+        return client
+
+    return make
+
+
+@pytest.fixture
+def page(runs: Path, open_page: Callable[..., TestClient]) -> TestClient:
+    return open_page(runs)
