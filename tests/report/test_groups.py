@@ -143,3 +143,24 @@ def test_real_and_simulated_runs_are_no_repeats(tmp_path: Path) -> None:
         ("clock = simulated", 1),
         ("clock = measured", 1),
     ]
+
+
+def test_names_that_sweeps_make_of_settings_are_no_names(make_run) -> None:
+    runs = [
+        make_run(f"{name}+local_steps-{steps}", algorithm={"name": name, "local_steps": steps})
+        for name in ("fedavg", "scaffold")
+        for steps in (10, 2)
+    ]
+    groups = group_runs([*runs, make_run("my own", algorithm={"name": "fedavg", "local_steps": 7})])
+    assert [group.label for group in groups] == [
+        "FedAvg, K = 2",
+        "FedAvg, K = 10",
+        "SCAFFOLD, K = 2",
+        "SCAFFOLD, K = 10",
+        "my own",
+    ]
+    assert [group.label for group in group_runs(runs[:1])] == ["FedAvg, K = 10"]
+    long = make_run("fedavg+local_steps-10+0a1b2c3d", algorithm={"name": "fedavg", "local_steps": 10})
+    assert [group.label for group in group_runs([long])] == ["FedAvg, K = 10"]
+    same = [make_run(name, algorithm={"name": "fedavg"}) for name in ("name-a", "name-b")]
+    assert [group.label for group in group_runs(same)] == ["name-a", "name-b"]

@@ -124,8 +124,8 @@ def test_a_baseline_may_be_a_number_or_an_experiment(grid, make_run) -> None:
         "SCAFFOLD, η = 1",
     }
     named = group_runs(make_run(name, summary={"accuracy": 0.5}) for name in ("b", "a", "c"))
-    assert [one for one in differences(named, "A")] == [("b", "a"), ("c", "a")]
-    assert [one for one in differences(named, None)] == [("a", "b"), ("c", "b")]
+    assert list(differences(named, "A")) == [("b", "a"), ("c", "a")]
+    assert list(differences(named, None)) == [("a", "b"), ("c", "b")]
 
 
 def test_a_baseline_that_is_not_there_is_an_error(grid) -> None:
@@ -135,5 +135,5 @@ def test_a_baseline_that_is_not_there_is_an_error(grid) -> None:
         find_baseline(grid, "algorithm.learning_rat=1")
     with pytest.raises(ConfigError, match=r"there are: algorithm\.learning_rate=1; algorithm\.learning_rate=2"):
         find_baseline(grid, "algorithm.learning_rate=7")
-    with pytest.raises(ConfigError, match="all runs are 'algorithm.name=fedavg'"):
+    with pytest.raises(ConfigError, match=r"all runs are 'algorithm\.name=fedavg'"):
         find_baseline([group for group in grid if group.label.startswith("FedAvg")], "algorithm.name=fedavg")

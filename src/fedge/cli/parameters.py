@@ -61,3 +61,12 @@ Metric = Annotated[
     str,
     typer.Option("--y", metavar="METRIC", help="What the chart shows.", autocompletion=complete_metric),
 ]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        metavar="NAME|KEY=VALUE",
+        help="Compare the others with this one seed by seed: a name in the table, an algorithm, or a setting such as "
+        "algorithm.local_steps=1.",
+    ),
+]

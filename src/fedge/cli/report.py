@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedge.cli.parameters import complete_run
+from fedge.cli.parameters import Baseline, complete_run
 from fedge.core.errors import ConfigError
 
 
@@ -20,23 +21,25 @@ def report(
         Path,
         typer.Option("--output", "-o", metavar="FILE", help="A page (.html), Markdown (.md), or LaTeX tables (.tex)."),
     ],
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="What it is called.")] = "Fedge report",
+    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="The title of the report.")] = "Fedge report",
+    baseline: Baseline = None,
 ) -> None:
-    """Write up runs: tables, charts, settings, environment, and how to get each again.
+    """Write a report on runs: results, charts, analysis, settings, commands.
 
-    A page is one file that needs no network, with its charts in it, which
-    needs fedge\\[view]. Markdown has all but the charts, LaTeX the tables.
+    A page is one file that works offline, with its charts in it; it needs
+    fedge\\[view]. Markdown has everything but the charts, LaTeX the tables.
 
     Examples:
 
       fedge report runs -o report.html
       fedge report runs/fedavg runs/scaffold -o report.md --title 'Two algorithms'
+      fedge report runs -o report.html --baseline fedavg
       fedge report runs -o tables.tex
     """
     from fedge.cli.output import say, warn
     from fedge.core.storage import write_atomic, writing
     from fedge.report.collect import collect
-    from fedge.report.document import describe_runs
+    from fedge.report.document import describe_runs, describe_source
     from fedge.report.writers import latex, markdown, page
 
     writers = {".html": page, ".md": markdown, ".tex": latex}
@@ -45,7 +48,8 @@ def report(
     runs, problems = collect(paths)
     for problem in problems:
         warn(problem)
-    text = writers[output.suffix](describe_runs(runs, problems, title))
+    source = describe_source(paths, datetime.now().astimezone())
+    text = writers[output.suffix](describe_runs(runs, problems, title, baseline, source))
     with writing(output, "write the report again"):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(output, text.encode())

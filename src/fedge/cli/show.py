@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedge.cli.parameters import Chart, Format, Metric, complete_run
-from fedge.core.errors import RunError
+from fedge.cli.parameters import Baseline, Chart, Format, Metric, complete_run
+from fedge.core.errors import ConfigError, RunError
 from fedge.core.printable import printable
 
 if TYPE_CHECKING:
@@ -23,18 +23,22 @@ def show(
     ],
     chart: Chart = None,
     y: Metric = "accuracy",
+    baseline: Baseline = None,
     format: Format = "text",
 ) -> None:
-    """Show what a run came to, or compare several.
+    """Show a run's results, or compare several runs.
 
-    A single run is shown with its summary and its last rounds. Of several, or
-    of a folder, runs that differ in nothing but the seed make one row, with
-    the mean over seeds and its confidence interval.
+    A single run is shown with its summary and its last rounds. Several runs,
+    or those of a folder, are compared: runs that differ in the seed alone make
+    one row, with the mean over seeds and its confidence interval. Where two or
+    more settings vary, a second table shows how much of the variance of the
+    first result each of them explains.
 
     Examples:
 
       fedge show runs/first
       fedge show runs/fedavg runs/scaffold --chart compared.png
+      fedge show runs --baseline fedavg
       fedge show runs --y user_accuracy --chart users.svg
       fedge show runs/first --format json | jq .summary
     """
@@ -51,7 +55,9 @@ def show(
     if chart:
         check_charted(y, own_fields(runs))
     if len(paths) > 1 or runs[0].path != paths[0]:
-        say_comparison(runs, format)
+        say_comparison(runs, format, baseline, analysed=True)
+    elif baseline is not None:
+        raise ConfigError("--baseline: a comparison needs several runs, got one; give a folder or more runs")
     elif format == "json":
         (run,) = runs
         said = {"path": printable(str(run.path)), "status": run.status, "config": run.config}
@@ -63,7 +69,7 @@ def show(
 
 
 def _readable(paths: Sequence[Path], needs_rounds: bool) -> list[Run]:
-    """Return the runs at and below these paths. One that is damaged is left out, unless its own path was given.
+    """Return the runs at and below these paths. A damaged one is left out with a warning, or raises if it was named.
 
     All records are read where they are needed: in charts, and for the round in which a mean reaches a target.
     """

@@ -43,7 +43,7 @@ class Unit(NamedTuple):
 
 BYTES = (Unit("MB", 1e6), Unit("GB", 1e9), Unit("TB", 1e12))
 FLOPS = (Unit("GFLOPs", 1e9), Unit("TFLOPs", 1e12), Unit("PFLOPs", 1e15))
-SECONDS = (Unit("s", 1.0), Unit("h", 3600.0))
+SECONDS = (Unit("ms", 1e-3), Unit("s", 1.0), Unit("h", 3600.0))
 JOULES = (Unit("J", 1.0), Unit("kJ", 1e3), Unit("MJ", 1e6))
 PERCENT = (Unit("%", 0.01, ".2f"),)
 NUMBER = (Unit("", 1.0),)
@@ -285,8 +285,12 @@ def components(name: str) -> tuple[str, ...]:
 
 
 def fitting(units: Sequence[Unit], largest: float) -> Unit:
-    """Return the largest unit of which the largest value to be shown has at least two, or else the smallest."""
-    return next((unit for unit in reversed(units) if largest >= 2 * unit.size), units[0])
+    """Return the largest unit of which the largest value to be shown has at least two, or one of a base unit.
+
+    A base unit is that of the records, of size 1, such as seconds: smaller ones are for values below 1 only, not for 0.
+    """
+    least = next((unit for unit in units if unit.size == 1), units[0]) if largest <= 0 else units[0]
+    return next((unit for unit in reversed(units) if largest >= unit.size * (2 if unit.size > 1 else 1)), least)
 
 
 def titled(title: str, unit: Unit) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.fields import Unit, is_to_target
@@ -16,8 +17,10 @@ from fedge.report.tables import write
 if TYPE_CHECKING:
     import altair
 
-_BAR = 20  # pixels a bar takes with its gap
-_TEXT_ROOM = 0.45  # of the axis, beyond the longest bar: for the text at its end
+_BAR, _TALL_BAR = 20, 26  # pixels a bar takes with its gap; where labels have two lines
+_LETTER, _SMALL_LETTER = 5.2, 4.8  # pixels of a letter in labels, and in the text at the end of a bar
+_LABELS = 0.5  # part of the width that labels may take in one line
+_LEAST = 40  # pixels of the longest bar, however long the texts are
 
 
 def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: ChartOptions = PLAIN) -> altair.LayerChart:
@@ -29,9 +32,14 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
     # groups without a result come last
     rows.sort(key=lambda row: float("inf") if row["mean"] is None else declared.rank(row["mean"]))
     options.check_log("x", [row["low"] for row in rows if row["mean"] is not None])
-    at = alt.Y("label:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6))
-    largest = max((row["high"] for row in rows if row["mean"] is not None), default=1.0) or 1.0
-    scale = options.scale(alt, "x", domain=[0, largest * (1 + _TEXT_ROOM)], nice=False)
+    letters = int(options.canvas * _LABELS / _LETTER)
+    tall = any(len(row["label"]) > letters for row in rows)
+    for row in rows:
+        row["label"] = fill(row["label"], letters)
+    axis = alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6, labelExpr="split(datum.label, '\\n')")
+    at = alt.Y("label:N", title=None, sort=None, axis=axis)
+    room = options.canvas - 22 - _LETTER * max(len(line) for row in rows for line in row["label"].split("\n"))
+    scale = options.scale(alt, "x", domain=[0, _axis_end(rows, room)], nice=False)
     ticks = number_axis(alt, declared, unit, options.is_log("x"))
     across = alt.X("mean:Q", title=options.words.axis("x", declared, unit), scale=scale, axis=ticks)
     chart = alt.Chart()
@@ -46,9 +54,16 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
         data=alt.Data(values=rows),
         title=options.caption(target_note(groups, y), _interval_note(results), mixed),
         config=options.style(),
-        **options.size | {"height": _BAR * len(rows)},
+        **options.size | {"height": (_TALL_BAR if tall else _BAR) * len(rows)},
     )
     return made
+
+
+def _axis_end(rows: Sequence[Mapping[str, Any]], room: float) -> float:
+    """Return where an axis of so many pixels must end for the text at each bar's end to fit."""
+    known = [row for row in rows if row["mean"] is not None]
+    texts = {row["label"]: _SMALL_LETTER * len(row["text"]) + 8 for row in known}
+    return max((row["high"] * room / max(room - texts[row["label"]], _LEAST) for row in known), default=1.0) or 1.0
 
 
 def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def grid(
     names: DataNames = NO_NAMES,
     options: ChartOptions = PLAIN,
 ) -> altair.ConcatChart:
-    """Return the grid in each of some rounds, or in the last: the clients of a cell as number and shade, classes as bars.
+    """Return the grid in some rounds, or in the last: the clients of a cell as number and shade, its classes as bars.
 
     Bars and not colours, since nobody can tell apart as many colours as there are classes.
     """

@@ -29,8 +29,8 @@ def class_distribution(
 ) -> altair.HConcatChart:
     """Return the samples of each class that some clients have, beside a histogram of all clients' sizes.
 
-    Clients of a regression have no classes (None); without classes the chart is the histogram alone. Classes and clients
-    without names are shown by their numbers.
+    Clients of a regression have no classes (None); without classes the chart is the histogram alone. Classes and
+    clients without names are shown by their numbers.
     """
     alt = need("altair")
     labels = [printable(name) for name in class_names] or [*map(str, range(num_classes))]

@@ -84,8 +84,8 @@ class RunGroup:
 def group_runs(runs: Iterable[RunView], labels: Labels | None = None) -> list[RunGroup]:
     """Group the runs whose settings give the same results: those that differ in the seed alone.
 
-    Groups are in order of their experiments' first appearance, and those of one experiment's name in the order of their
-    settings, numbers by size. A seed that was run twice counts once, as its last finished run: a repeat is no new sample.
+    Groups are in order of their experiments' first appearance, and those of one name in the order of their settings,
+    numbers by size. A seed that was run twice counts once, as its last finished run: a repeat is no new sample.
     """
     groups: dict[str, tuple[dict[str, Any], dict[Any, RunView]]] = {}
     for run in runs:
@@ -95,15 +95,9 @@ def group_runs(runs: Iterable[RunView], labels: Labels | None = None) -> list[Ru
         if seed not in seeds or run.summary is not None or seeds[seed].summary is None:
             seeds[seed] = run
     configs = [config for config, _ in groups.values()]
-    names = label_configurations(configs, labels or Labels())
-    first: dict[str, int] = {}  # appearance of an experiment
-    places = [first.setdefault(str(config.get("name")), i) for i, config in enumerate(configs)]
-    found = [
-        RunGroup(name.label, list(seeds.values()), parts=name.parts)
-        for name, (_, seeds) in zip(names, groups.values(), strict=True)
-    ]
-    order = sorted(range(len(found)), key=lambda i: (places[i], names[i].order))
-    return [found[i] for i in order]
+    named = zip(label_configurations(configs, labels or Labels()), groups.values(), strict=True)
+    ordered = sorted(named, key=lambda one: one[0].order)
+    return [RunGroup(name.label, list(seeds.values()), parts=name.parts) for name, (_, seeds) in ordered]
 
 
 def group_begun(runs: Sequence[RunView], labels: Labels | None = None) -> list[RunGroup]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.effect import settings
@@ -96,11 +97,12 @@ def _cells(
     means = {place: one.estimate.mean / unit.size if one.estimate else None for place, one in results.items()}
     known = [mean for mean in means.values() if mean is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
+    decimals = max(0, 2 - floor(log10(abs(high)))) if high else 0
     cells = {}
     for place, mean in means.items():
         depth = 0.0 if mean is None or low == high else (mean - low) / (high - low)
         dark = mean is not None and (1 - depth if lower else depth) > 0.55
-        cells[place] = {"mean": mean, "text": "–" if mean is None else f"{mean:,.3g}", "dark": dark}
+        cells[place] = {"mean": mean, "text": "–" if mean is None else f"{mean:,.{decimals}f}", "dark": dark}
     return cells
 
 

@@ -47,8 +47,8 @@ class Importance:
 
     `settings` are sorted, the most important first. `interactions` is what the main effects leave between settings;
     where no setting has two seeds it contains the variance between seeds too, and `seeds` is None. `shared` is what an
-    unbalanced design cannot attribute; it may be negative. `follows` has the settings that another one determines, which
-    therefore have no share, and that setting.
+    unbalanced design cannot attribute; it may be negative. `follows` has the settings that have no share since another
+    one determines them, and that one. `rough`: there are few runs for the number of effects.
     """
 
     outcome: str
@@ -124,7 +124,7 @@ def _levels(values: Sequence[Any]) -> list[int]:
 
 
 def _independent(factors: Mapping[str, list[int]]) -> tuple[dict[str, list[int]], dict[str, str]]:
-    """Return the settings that are not determined by the algorithm or by an earlier setting, and what determines each."""
+    """Return the settings that neither the algorithm nor an earlier setting determines; of the others, what does."""
     kept: dict[str, list[int]] = {}
     follows: dict[str, str] = {}
     for key in sorted(factors, key=lambda key: key != ALGORITHM):

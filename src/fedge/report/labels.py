@@ -138,7 +138,7 @@ class Labels:
 
 
 class GroupName(NamedTuple):
-    """The label of a group, what it is made of, and its place among groups with the same experiment name.
+    """The label of a group, what it is made of, and its place among the groups.
 
     `parts` has the text for each setting that tells the group apart, and for the experiment's name under `name`.
     """
@@ -162,24 +162,55 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 def label_configurations(configs: Sequence[Mapping[str, Any]], labels: Labels) -> list[GroupName]:
     """Name configurations by their experiment's name, and those that share one by settings in which they differ.
 
-    The experiment's name is dropped where all configurations share it and their settings tell them apart.
+    The experiment's name is dropped where all configurations share it and their settings tell them apart. A name that
+    only repeats settings, as sweeps give it (`fedavg+learning_rate-0.1`), is no name.
     """
+    rows = [dict(settings(config)) for config in configs]
+    found = _label(rows, [_settings_in_name(row) for row in rows], labels)
+    if len({name.label for name in found}) < len(found):  # the names are the only difference
+        found = _label(rows, [[] for _ in rows], labels)
+    seen: set[str] = set()
+    for name in found:
+        if name.label in seen:
+            raise ConfigError(f"label: two groups of runs would be called {name.label!r}; give them different texts")
+        seen.add(name.label)
+    return found
+
+
+def _label(rows: Sequence[Mapping[str, Any]], in_name: Sequence[list[str]], labels: Labels) -> list[GroupName]:
+    """Name flat configurations; `in_name` has the settings that the experiment's name consists of."""
+    names = ["" if paths else str(row.get("name", "unnamed")) for row, paths in zip(rows, in_name, strict=True)]
     alike: dict[str, list[int]] = {}
-    for i, config in enumerate(configs):
-        alike.setdefault(str(config.get("name", "unnamed")), []).append(i)
+    for i, name in enumerate(names):
+        alike.setdefault(name, []).append(i)
     found: dict[int, GroupName] = {}
     for name, places in alike.items():
-        rows = [dict(settings(configs[i])) for i in places]
-        tag = str(rows[0].get(ALGORITHM))
-        shown = ALGORITHMS[tag] if name == tag in ALGORITHMS and ALGORITHMS[tag] not in alike else name
-        chosen = _distinguishing(rows)
-        prefix = {} if chosen and len(alike) == 1 else {"name": labels.values("name", [shown])[0]}
-        for i, named in zip(places, label_rows(rows, chosen, labels), strict=True):
+        own = [rows[i] for i in places]
+        chosen = _distinguishing(own) if len(own) > 1 else in_name[places[0]]
+        drop = not name or (chosen and len(alike) == 1)
+        prefix = {} if drop else {"name": labels.values("name", [name])[0]}
+        for i, named in zip(places, label_rows(own, chosen, labels), strict=True):
             label = ": ".join(filter(None, [*prefix.values(), named.label]))
-            found[i] = GroupName(labels.group(label), prefix | dict(named.parts), named.order)
-    names = [found[i] for i in range(len(configs))]
-    _check_distinct(names)
-    return names
+            place = (False, float(places[0]), 0)
+            found[i] = GroupName(labels.group(label), prefix | dict(named.parts), (place, *named.order))
+    return [found[i] for i in range(len(rows))]
+
+
+def _settings_in_name(row: Mapping[str, Any]) -> list[str]:
+    """Return the settings that the parts of a sweep's name stand for; none if the name says anything else."""
+    ends = {key: path for path in row for key in (path, _key(path))}
+    kinds = {short_name(str(value)): path for path, value in row.items() if path.endswith(".name")}
+    *parts, last = str(row.get("name", "")).split("+")
+    if not parts or not re.fullmatch(r"[0-9]+|[0-9a-f]{8}", last):  # the end of names that are long or not unique
+        parts.append(last)
+    found = []
+    for part in parts:
+        key, dash, _ = part.partition("-")
+        path = kinds.get(part) or kinds.get(part.partition(".")[0]) or (ends.get(key) if dash else None)
+        if path is None:
+            return []
+        found.append(path)
+    return found
 
 
 def label_rows(rows: Sequence[Mapping[str, Any]], paths: Sequence[str], labels: Labels) -> list[GroupName]:
@@ -228,14 +259,6 @@ def _distinguishing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             parts = more
             chosen.append(path)
     return chosen
-
-
-def _check_distinct(names: Sequence[GroupName]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name.label in seen:
-            raise ConfigError(f"label: two groups of runs would be called {name.label!r}; give them different texts")
-        seen.add(name.label)
 
 
 def _key(path: str) -> str:

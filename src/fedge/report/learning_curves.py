@@ -24,6 +24,7 @@ __all__ = ["COLOURS", "curves", "save", "side_by_side"]
 _MAX_COLUMNS = {"single": 3, "double": 5}  # of small multiples
 _GAP = 14  # between panels
 _SMALL = 90  # height of a panel
+_LETTER = 5  # pixels of a letter in its header
 
 
 def curves(
@@ -129,10 +130,9 @@ def _small_multiples(
     panels = list(dict.fromkeys(place.panel or "" for place in places))
     columns = min(_MAX_COLUMNS[options.width], len(panels))
     width = (options.canvas - 10 - AXIS - (columns - 1) * _GAP) // columns
-    letters = max(8, int(width / 5))
-    header = alt.Header(title=None, labelFontSize=9, labelPadding=3, labelLimit=width + _GAP)
-    if any(len(panel) > letters for panel in panels):
-        header = alt.Header(title=None, labelFontSize=8, labelPadding=3, labelExpr="split(datum.label, ', ')")
+    wraps = any(len(panel) * _LETTER > width for panel in panels)
+    lines = {"labelExpr": "split(datum.label, ', ')"} if wraps else {}
+    header = alt.Header(title=None, labelFontSize=9, labelPadding=3, labelLimit=width + _GAP, **lines)
     chart = alt.layer(*layers, data=data, width=width, height=_SMALL)
     facet = alt.Facet("panel:N", sort=panels, header=header)
     return chart.facet(facet, columns=columns, spacing=_GAP)
@@ -157,7 +157,7 @@ def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions,
         mean.mark_line().encode(at, value, **looks),
     ]
     if options.seeds:
-        thin = chart.transform_filter("isValid(datum.value)").mark_line(strokeWidth=0.5, opacity=0.6)
+        thin = chart.transform_filter("isValid(datum.value)").mark_line(strokeWidth=0.5, strokeOpacity=0.7)
         seed = alt.Detail(["label:N", "seed:N"])
         layers.insert(1, thin.encode(at, alt.Y("value:Q"), seed, stroke=alt.Stroke("colour:N", scale=None)))
     if alone:  # a line of one point would not show

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import altair
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
+_SYMBOLS = {"symbolType": "circle", "symbolSize": 45, "symbolStrokeWidth": 1.5, "rowPadding": 2}
 OTHERS = "others"
 """The legend entry of all groups that have none of their own."""
 
@@ -49,9 +50,13 @@ def pareto(
     front = set(pareto_front([(across.rank(a), up.rank(b)) for _, a, b in known]))
     x_unit, y_unit = unit_of(across.units, xs), unit_of(up.units, ys)
     named = [label for i, (label, _, _) in enumerate(known) if len(known) <= options.top or i in front][: options.top]
+    legend = [*named, OTHERS] if len(named) < len(known) else named
+    colours = dict(zip(named, cycle(COLOURS), strict=False)) | {OTHERS: FAINT}
+    shown = {label: label if label in named else OTHERS for label, _, _ in known}
     rows = [
         {
-            "label": label if label in named else OTHERS,
+            "label": shown[label],
+            "colour": colours[shown[label]],
             "name": label,
             "x": a / x_unit.size,
             "y": b / y_unit.size,
@@ -76,10 +81,9 @@ def pareto(
             axis=number_axis(alt, up, y_unit, options.is_log("y")),
         ),
     ]
-    legend = [*named, OTHERS] if len(named) < len(known) else named
     missing = f"{len(groups) - len(known)} not shown: target not reached" if len(known) < len(groups) else ""
     made: altair.LayerChart = alt.layer(
-        *_layers(alt, at, legend),
+        *_layers(alt, at, legend, [colours[label] for label in legend]),
         data=alt.Data(values=rows),
         title=options.caption("filled: Pareto front", target_note(groups, x, y), missing),
         config=options.style(
@@ -90,16 +94,14 @@ def pareto(
     return made
 
 
-def _layers(alt: Any, at: Sequence[Any], legend: Sequence[str]) -> list[Any]:
-    colours, shapes = (list(islice(cycle(looks), len(legend))) for looks in (COLOURS, SHAPES))
-    if legend[-1] == OTHERS:
-        colours[-1], shapes[-1] = FAINT, "circle"
+def _layers(alt: Any, at: Sequence[Any], legend: Sequence[str], colours: Sequence[str]) -> list[Any]:
+    shapes = list(islice(cycle(SHAPES), len(legend)))
     looks = {
-        "stroke": alt.Stroke("label:N", scale=alt.Scale(domain=list(legend), range=colours)),
+        "stroke": alt.Stroke("label:N", scale=alt.Scale(domain=list(legend), range=list(colours))),
         "shape": alt.Shape("label:N", scale=alt.Scale(domain=list(legend), range=shapes)),
         "tooltip": [alt.Tooltip("name:N", title="group"), "x:Q", "y:Q"],
     }
-    fill = alt.Fill("label:N", scale=alt.Scale(domain=list(legend), range=colours), legend=None)
+    fill = alt.Fill("colour:N", scale=None)  # a second scale without a legend would take that of the points along
     point = {"size": 45, "strokeWidth": 1.5, "opacity": 1}
     chart, best = alt.Chart(), alt.Chart().transform_filter("datum.front")
     return [

@@ -1,13 +1,13 @@
-"""Experiments side by side: what they came to, and what it took to reach the target."""
+"""Experiments compared in a table: their results, and the costs to reach the target."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from fedge.core.fields import OwnFields, Unit, describe, fitting, measured_on
+from fedge.core.fields import Field, OwnFields, Unit, describe, fitting, measured_on
 from fedge.report.edge_rates import depends_on_edge, edge_rates
 from fedge.report.groups import RunGroup, Target, own_fields
 from fedge.report.mean_curve import rounds_of_mean
@@ -19,8 +19,8 @@ from fedge.report.statistics import LEVEL, MIN_SEEDS, Estimate, to_target
 class Row:
     """One experiment over its finished seeds, in the units of the records. None: not measured, or by no seed.
 
-    Costs to the target are those of the seeds that reached it; `rounds_to_target_of_mean` is when the mean over seeds
-    did. `metrics` are those of `evaluate.metrics`, on the test set, and `own` declares them.
+    Costs to the target are those of the seeds that reached it; `rounds_to_target_of_mean` is the round in which the
+    mean over seeds did. `metrics` are those of `evaluate.metrics`, on the test set, and `own` declares them.
     """
 
     label: str
@@ -48,7 +48,7 @@ class Row:
 
 
 def compare(groups: Sequence[RunGroup]) -> list[Row]:
-    """A row for each group. Runs that have not ended are counted, but say nothing yet."""
+    """Return a row for each group. Unfinished runs are counted, but have no results yet."""
     return [_row(group) for group in groups]
 
 
@@ -61,30 +61,39 @@ def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
+def best_of(estimates: Sequence[Estimate | None], declared: Field) -> list[int]:
+    """Return the places of the best means; none if no direction is better, or if there is nothing to compare."""
+    ranks = {i: declared.rank(found.mean) for i, found in enumerate(estimates) if found}
+    if declared.better == "neither" or len(set(ranks.values())) < 2:
+        return []
+    return [i for i, rank in ranks.items() if rank == min(ranks.values())]
+
+
 def grid(rows: Sequence[Row]) -> TableCells:
-    """The rows as written. Columns of which nothing is known are left out."""
+    """Return the rows as text, with the best of each column; columns without any value are left out."""
     targets = list(dict.fromkeys(row.target for row in rows if row.target))
     goal = targets[0].written if len(targets) == 1 else "target"
-    head = ["name", "seeds"]
+    head, best = ["name", "seeds"], set()
     cells = [[_name(row), str(row.seeds)] for row in rows]
     for name, header in _headings(rows).items():
         estimates = [row.result(name) for row in rows]
-        says_reached = name == "rounds_to_target" and bool(targets)
-        if not any(estimates) and not says_reached:
+        to_target_rounds = name == "rounds_to_target" and bool(targets)
+        if not any(estimates) and not to_target_rounds:
             continue
         declared = describe(name, next((row.own for row in rows if name in row.own), {}))
         unit = fitting(declared.units, max((estimate.mean for estimate in estimates if estimate), default=0.0))
+        best |= {(i, len(head)) for i in best_of(estimates, declared)}
         head.append(header.format(unit=unit.name, goal=goal))
         for row, line, estimate in zip(rows, cells, estimates, strict=True):
             written = write(estimate, unit) if estimate else "–"
-            line.append(_with_details(written, row) if says_reached else written)
-    return TableCells("Results", head, cells, _caption(rows, targets))
+            line.append(_with_details(written, row) if to_target_rounds else written)
+    return TableCells("Results", head, cells, _caption(rows, targets), best)
 
 
 def write(estimate: Estimate, unit: Unit) -> str:
-    """`93.1±1.2`: to the place that the interval supports, but with three or four significant digits of the mean.
+    """Return `93.1±1.2`, with the digits that the interval supports, but three or four significant ones of the mean.
 
-    Of two seeds `93.1` and, in a second line, their range `(92.0–94.2)`.
+    For two seeds: `93.1` and, in a second line, their range `(92.0–94.2)`.
     """
     mean = estimate.mean / unit.size
     finest = max(0, 3 - _exponent(mean))
@@ -103,12 +112,16 @@ def write(estimate: Estimate, unit: Unit) -> str:
 
 
 class TableCells(NamedTuple):
-    """A table as text: the first column names the row, and notes say what the numbers mean."""
+    """A table as text: the first column names the row, and notes explain the numbers.
+
+    `best` has the cells, as (row, column), that are the best of their column.
+    """
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+    best: Collection[tuple[int, int]] = ()
 
 
 RESULTS = {
@@ -167,26 +180,26 @@ def _with_details(written: str, row: Row) -> str:
 
 
 def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
-    """What the numbers mean, as far as it applies to these rows."""
+    """Return what the numbers mean, as far as it applies to these rows."""
     if len(targets) == 1:
-        said = [f"target: {targets[0]}"]
+        notes = [f"target: {targets[0]}"]
     else:
-        said = [f"target of {row.label}: {row.target}" for row in rows if row.target]
+        notes = [f"target of {row.label}: {row.target}" for row in rows if row.target]
     if any(0 < row.reached < row.seeds for row in rows):
-        said.append("costs to target: of the seeds that reached it")
+        notes.append("costs to target: of the seeds that reached it")
     if targets and any(row.seeds > 1 for row in rows):
-        said.append("rounds to target: mean over seeds of the first that reached it")
-        said.append("mean: the first round in which the mean over seeds reached it")
+        notes.append("rounds to target: mean over seeds of the first that reached it")
+        notes.append("mean: the first round in which the mean over seeds reached it")
     estimates = [found for row in rows for name in (*RESULTS, *row.metrics) if (found := row.result(name))]
     if any(found.half is not None for found in estimates):
-        said.append(f"±: half the {100 * LEVEL:g}% confidence interval of the mean over seeds")
+        notes.append(f"±: half the {100 * LEVEL:g}% confidence interval of the mean over seeds")
     if any(found.band == "range" for found in estimates):
-        said.append(f"(least–greatest): range of fewer than {MIN_SEEDS} seeds, too few for an interval")
-    return said + _edge_notes(rows)
+        notes.append(f"(least–greatest): range of fewer than {MIN_SEEDS} seeds, too few for an interval")
+    return notes + _edge_notes(rows)
 
 
 def _edge_notes(rows: Sequence[Row]) -> list[str]:
-    """What edge seconds and joules rest on, once if it is the same for all rows that have any."""
+    """Return the assumptions of edge seconds and joules, once if they are the same for all rows that have any."""
     names = [name for name in RESULTS if depends_on_edge(name)]
     shown = [row for row in rows if row.edge_rates and any(getattr(row, name) for name in names)]
     if len({row.edge_rates for row in shown}) == 1:

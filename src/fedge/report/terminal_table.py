@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedge.report.tables import Row, grid
+from fedge.report.tables import Row, TableCells, grid
 
 _NAME_WIDTH = 10  # of the name's column at least; longer names are folded
 _GAP = 2  # between columns
@@ -26,17 +26,25 @@ class ResultTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         found = grid(self.rows)
         columns = list(zip(found.head, *found.rows, strict=True))
+        best = {(row, column - 1) for row, column in found.best}
         parts = _fit([_GAP + _width(column, _wraps(column)) for column in columns[1:]], options.max_width - _NAME_WIDTH)
         for number, part in enumerate(parts):
             if number:
                 yield Text()
-            yield self._draw(columns[0], [columns[1 + i] for i in part], options.max_width)
+            marked = {(row, part.index(column)) for row, column in best if column in part}
+            yield self._draw(columns[0], [columns[1 + i] for i in part], options.max_width, marked)
         if found.notes:
             yield Text()
             yield Text("\n".join(found.notes))
 
-    def _draw(self, names: Sequence[str], columns: Sequence[Sequence[str]], max_width: int) -> Table:
-        """A column whose cells wrap takes what is left beside the others, and the names what is left then."""
+    def _draw(
+        self,
+        names: Sequence[str],
+        columns: Sequence[Sequence[str]],
+        max_width: int,
+        best: Collection[tuple[int, int]] = (),
+    ) -> Table:
+        """Return a table whose wrapping columns take the width that the others leave, and the names the rest."""
         widths = [_width(column, _wraps(column)) for column in columns]
         spare = max_width - _NAME_WIDTH - sum(widths) - _GAP * len(widths)
         for i, column in enumerate(columns):
@@ -46,8 +54,10 @@ class ResultTable:
         shown.add_column(names[0], width=min(_width(names), _NAME_WIDTH + max(0, spare)), overflow="fold")
         for column, width in zip(columns, widths, strict=True):
             shown.add_column(Text(column[0]), justify="right", width=width)
-        for row, name, *values in zip(self.rows, names[1:], *(column[1:] for column in columns), strict=True):
-            shown.add_row(_dim_rest(name) if row.unfinished else Text(name), *map(Text, values))
+        lines = zip(self.rows, names[1:], *(column[1:] for column in columns), strict=True)
+        for i, (row, name, *values) in enumerate(lines):
+            cells = [Text(value, style="bold" if (i, j) in best else "") for j, value in enumerate(values)]
+            shown.add_row(_dim_rest(name) if row.unfinished else Text(name), *cells)
         return shown
 
 
@@ -74,3 +84,13 @@ def _wraps(column: Sequence[str]) -> bool:
 def _dim_rest(name: str) -> Text:
     label, _, rest = name.rpartition("\n")
     return Text(label).append(f"\n{rest}", style="dim")
+
+
+def draw_cells(part: TableCells) -> Group:
+    """Return a table with its title and its notes."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for i, head in enumerate(part.head):
+        shown.add_column(Text(head), justify="right" if i else "left", overflow="fold")
+    for row in part.rows:
+        shown.add_row(*map(Text, row))
+    return Group(Text(part.title, style="bold"), shown, Text("\n".join(part.notes)))

@@ -182,15 +182,15 @@ def _notes(line: EdgeRound, names: DataNames, num_shown: int, span: TimeSpan) ->
     count = len(line.clients)
     late = f", {sum(line.late):,} late" if any(line.late) else ""
     some = f"; {num_shown} shown, evenly spaced" if num_shown < count else ""
-    said = [f"round {line.round:,}: {count:,} client{'' if count == 1 else 's'}{late}{some}"]
+    notes = [f"round {line.round:,}: {count:,} client{'' if count == 1 else 's'}{late}{some}"]
     if names.clients:
-        said.append("clients are shown by their names in the data")
+        notes.append("clients are shown by their names in the data")
     if any(line.wait_s):
-        said.append(
+        notes.append(
             "wait: for the uplink; all of it is drawn before the upload, though other uploads may have interrupted it"
         )
     if span.end < span.slowest:
-        said.append(f"bars longer than {span.written(span.end)} are cut there")
+        notes.append(f"bars longer than {span.written(span.end)} are cut there")
     if span.deadline is not None and not span.shows_deadline:
-        said.append(f"the deadline, {span.written(span.deadline)}, is beyond the axis")
-    return said
+        notes.append(f"the deadline, {span.written(span.deadline)}, is beyond the axis")
+    return notes
