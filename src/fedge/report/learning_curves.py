@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedge.core.chart_kinds import MAX_CURVES
 from fedge.core.errors import ConfigError
-from fedge.core.fields import Field, Unit, describe, fitting
+from fedge.core.fields import Field, Unit, fitting
 from fedge.report.chart_options import AXIS, PLAIN, ChartOptions, keep_best, number_axis
-from fedge.report.groups import RunGroup, describe_in
-from fedge.report.series import Series, trace
+from fedge.report.groups import RunGroup, describe_timed
+from fedge.report.series import NUM_BUCKETS, Series, trace
 from fedge.report.statistics import LEVEL, MIN_SEEDS
 from fedge.report.style import COLOURS, FAINT, TICKS, line_looks, need, save
 
@@ -41,7 +41,7 @@ def curves(
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     alt = need("altair")
-    across, up = describe(x), describe_in(groups, y)
+    across, up = describe_timed(groups, x), describe_timed(groups, y)
     traced = [(group, trace(group, x, y)) for group in groups]
     ranked = [((group, line), up.rank(float(line.mean[-1]))) for group, line in traced]
     kept, left_out = keep_best(ranked, options.top, f"last {up.title}", up.better != "neither")
@@ -63,7 +63,8 @@ def curves(
     for goal in dict.fromkeys(group.target for group, _ in kept):
         if goal and goal.metric == y:
             layers += _goal(alt, goal.value / axes.y_unit.size, goal.written)
-    caption = options.caption(_seeds_note(lines, any(group.mixed for group, _ in kept)), left_out)
+    notes = [_seeds_note(lines, any(group.mixed for group, _ in kept)), _thinning_note(lines), left_out]
+    caption = options.caption(*notes)
     style = options.style(labels, "top-right" if up.better == "lower" else "bottom-right")
     data = alt.Data(values=rows)
     if places[0].panel is None:
@@ -196,6 +197,14 @@ def _labels(chart: Any) -> list[str]:
     encodings = (layer.encoding.to_dict() for layer in chart.layer)
     domain: list[str] = next(found["strokeDash"]["scale"]["domain"] for found in encodings if "strokeDash" in found)
     return domain
+
+
+def _thinning_note(lines: Sequence[Series]) -> str:
+    """Return how long curves were thinned after they were averaged; empty if none was."""
+    longest = max(line.num_points for line in lines)
+    if all(len(line.x) == line.num_points for line in lines):
+        return ""
+    return f"{longest:,} points averaged, then thinned to minimum, maximum and last of {NUM_BUCKETS} buckets"
 
 
 def _seeds_note(lines: Sequence[Series], mixed: bool) -> str:
