@@ -155,7 +155,7 @@ def _layers(
     tooltip = [alt.Tooltip("label:N", title="group"), alt.Tooltip("title:N", title="axis"), alt.Tooltip("text:N")]
     halo = {"stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.8}
     return [
-        axes.mark_rule(color=FAINT, strokeWidth=1).encode(x, y=alt.value(0), y2=alt.value(_HEIGHT)),
+        axes.mark_rule(color=FAINT, strokeWidth=1).encode(x, y=alt.value(0), y2=alt.value(alt.ExprRef("height"))),
         lines.mark_line(strokeWidth=1.5, opacity=0.75).encode(x, y, colour, alt.Detail("group:N"), alt.Order("axis:Q")),
         lines.mark_circle(size=30, opacity=1).encode(x, y, colour, tooltip=tooltip),
         *(
@@ -163,7 +163,7 @@ def _layers(
             for look in (halo, {"color": INK})
         ),
         axes.mark_text(baseline="top", fontSize=9, color=INK, lineBreak="\n", dy=8).encode(
-            x, alt.Text("title:N"), y=alt.value(_HEIGHT)
+            x, alt.Text("title:N"), y=alt.value(alt.ExprRef("height"))
         ),
     ]
 
