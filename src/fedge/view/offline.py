@@ -43,5 +43,6 @@ class OfflineCharts:
         spec = answer["spec"]
         spec["config"] = spec.get("config", {}) | {"background": "transparent"}
         svg = _ID.sub(rf"\g<1>c{self._count}-", as_svg(spec).decode())  # ids of charts in one file must differ
-        notes = [f"{answer['n']} of {answer['of']} selected runs", *answer["notes"]]
+        count = [f"{answer['n']} of {answer['of']} selected runs"] if answer["of"] > 1 else []
+        notes = [*count, *answer["notes"]]
         return {"problem": None, "svg": Markup(svg), "command": answer["command"], "notes": notes}

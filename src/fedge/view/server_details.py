@@ -94,6 +94,7 @@ def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
     found["events"] = history[-MOST_EVENTS:]
     found["rejections"] = [event for event in history if event.get("event") in _REJECTIONS][-50:]
     found["clients"], found["num_clients"] = people[:MOST_CLIENTS], len(people)
+    found["names"] = {str(one["client"]): one["name"] for one in people if one["name"]}
     found["cursor"] = cursor._asdict()
     return found
 

@@ -52,7 +52,7 @@ function fitted(spec, room) {
   if (typeof made.width === "number" && !made.hconcat && !made.concat) {
     const inside = String(made.autosize?.type ?? "").startsWith("fit"); // then the width has the axes in it
     const wide = Math.max(240, room - (inside ? 20 : 130));
-    if (typeof made.height === "number" && made.layer && made.height > 120 && made.width < wide) {
+    if (typeof made.height === "number" && (made.layer || made.mark) && made.height > 120 && made.width < wide) {
       made.height = Math.min(320, Math.round((made.height * wide) / made.width));
     }
     made.width = wide;
@@ -76,7 +76,8 @@ async function draw(figure, fresh = false) {
     drawn.get(figure)?.finalize();
     drawn.set(figure, { answer, view: result.view, finalize: () => result.finalize(), rows: 0 });
     const notes = figure.querySelector(".chart-notes");
-    if (notes) notes.textContent = [`${answer.n} of ${answer.of} selected runs`, ...answer.notes].join("\n");
+    const count = answer.of > 1 ? [`${answer.n} of ${answer.of} selected runs`] : [];
+    if (notes) notes.textContent = [...count, ...answer.notes].join("\n");
     const command = figure.querySelector(".command");
     if (command) command.textContent = answer.command;
   } catch (error) {
