@@ -12,7 +12,7 @@ from fedge.core.advice import synonym
 from fedge.core.effect import digest, omit, settings
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import Field, OwnFields, describe
-from fedge.report.labels import Labels, label_configurations, label_rows
+from fedge.report.labels import DisplayNames, label_configurations, label_rows
 from fedge.runs.data_names import DataNames
 
 
@@ -81,7 +81,7 @@ class RunGroup:
         return targets.pop() if len(targets) == 1 else None
 
 
-def group_runs(runs: Iterable[RunView], labels: Labels | None = None) -> list[RunGroup]:
+def group_runs(runs: Iterable[RunView], labels: DisplayNames | None = None) -> list[RunGroup]:
     """Group the runs whose settings give the same results: those that differ in the seed alone.
 
     Groups are in order of their experiments' first appearance, and those of one name in the order of their settings,
@@ -95,17 +95,17 @@ def group_runs(runs: Iterable[RunView], labels: Labels | None = None) -> list[Ru
         if seed not in seeds or run.summary is not None or seeds[seed].summary is None:
             seeds[seed] = run
     configs = [config for config, _ in groups.values()]
-    named = zip(label_configurations(configs, labels or Labels()), groups.values(), strict=True)
+    named = zip(label_configurations(configs, labels or DisplayNames()), groups.values(), strict=True)
     ordered = sorted(named, key=lambda one: one[0].order)
     return [RunGroup(name.label, list(seeds.values()), parts=name.parts) for name, (_, seeds) in ordered]
 
 
-def group_begun(runs: Sequence[RunView], labels: Labels | None = None) -> list[RunGroup]:
+def group_begun(runs: Sequence[RunView], labels: DisplayNames | None = None) -> list[RunGroup]:
     """Group the runs that have recorded a round, or all if none has: a chart shows nothing of the others."""
     return group_runs([run for run in runs if run.rounds] or runs, labels)
 
 
-def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: Labels | None = None) -> list[RunGroup]:
+def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: DisplayNames | None = None) -> list[RunGroup]:
     """Merge the runs that have the same values of these settings, and label and sort them by these values.
 
     Runs with simulated and with measured seconds stay apart: a mean over both would mean nothing.
@@ -118,7 +118,7 @@ def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: Labels | No
             values, clock = dict(settings(run.config)), str(run.effective.get("clock") or "")
             own = {key: values.get(key) for key in keys}
             merged.setdefault(f"{own} {clock}", (own, clock, {}))[2].setdefault(number, []).append(run)
-    words, clocks = labels or Labels(), {clock for _, clock, _ in merged.values()}
+    words, clocks = labels or DisplayNames(), {clock for _, clock, _ in merged.values()}
     named = zip(label_rows([own for own, _, _ in merged.values()], keys, words), merged.values(), strict=True)
     return [
         RunGroup(

@@ -96,7 +96,7 @@ def _setting_axis(groups: Sequence[RunGroup], key: str, options: ChartOptions) -
     values = [dict(settings(group.runs[0].config)).get(key) for group in groups]
     texts = options.words.values(key, values)
     order = sorted_values(values)
-    numbers = [float(value) for value in values if _is_number(value)]
+    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     title = options.words.setting(key)
     if len(order) > MAX_VALUES and len(numbers) == len(values):
         low, high = min(numbers), max(numbers)
@@ -170,7 +170,3 @@ def _layers(
 
 def _written(value: float, unit: Unit) -> str:
     return f"{value / unit.size:.4g}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

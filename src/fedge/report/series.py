@@ -94,5 +94,5 @@ def _grid(label: str, seeds: list[Array]) -> Array:
             f"{label}: its runs share no range of x, one begins at {first:g}, another ends at {last:g};"
             " drop one of them"
         )
-    places = np.unique(np.concatenate(seeds))
+    places: Array = np.unique(np.concatenate(seeds))
     return places[(places >= first) & (places <= last)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ _STATIC = Path(__file__).parent / "static"
 _ID = re.compile(r'(\bid="|\burl\(#|\bhref="#)')
 
 
-@cache
 def style_sheet() -> Markup:
     """Return the style sheets of the pages as one text."""
     return Markup("\n".join((_STATIC / name).read_text() for name in ("page.css", "charts.css", "offline.css")))

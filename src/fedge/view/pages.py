@@ -18,7 +18,7 @@ from starlette.routing import Route
 from fedge.core.errors import ConfigError
 from fedge.core.fields import describe
 from fedge.core.printable import printable
-from fedge.report.labels import Labels
+from fedge.report.labels import DisplayNames
 from fedge.runs.files import encode_pretty
 from fedge.view.chart_answers import show_command
 from fedge.view.comparison import ComparisonOptions, compare_runs
@@ -57,7 +57,7 @@ class Pages:
             "spark_points": spark_points,
             "address": lambda path, pairs=(): f"{root}{path}" + (f"?{urlencode(list(pairs))}" if pairs else ""),
             "pretty": lambda value: encode_pretty(value).decode(),
-            "setting_title": Labels().setting,
+            "setting_title": DisplayNames().setting,
             "written": lambda name, value: describe(name).write(value),
         }
 
