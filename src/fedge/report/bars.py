@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedge.core.fields import Unit, is_to_target
 from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
 from fedge.report.group_results import group_results, target_note, unit_of
-from fedge.report.groups import RunGroup, describe_in
+from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached
 from fedge.report.style import COLOURS, INK, need
 from fedge.report.tables import write
@@ -28,7 +28,7 @@ _LEAST = 40  # pixels of the longest bar, however long the texts are
 def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: ChartOptions = PLAIN) -> altair.LayerChart:
     """Return a result of each group with its interval, the best on top; "not reached" where the target was not."""
     alt, results = need("altair"), group_results(groups, y)
-    declared = describe_in(groups, y)
+    declared = describe_timed(groups, y)
     unit = unit_of(declared.units, results)
     rows = [_bar(group, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
     # groups without a result come last

@@ -103,6 +103,10 @@ class DisplayNames:
         """Return the title of an axis, with its unit unless the user gave the whole title as `x` or `y`."""
         return self._choose(titled(self._choose(declared.title, declared.name), unit), which)
 
+    def axis_text(self, which: str, text: str) -> str:
+        """Return the title of an axis that is of no single field, unless the user gave one as `x` or `y`."""
+        return self._choose(text, which)
+
     def field(self, declared: Field) -> str:
         """Return the title of a field."""
         return self._choose(declared.title, declared.name)

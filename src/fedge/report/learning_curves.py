@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedge.core.chart_kinds import MAX_CURVES
 from fedge.core.errors import ConfigError
-from fedge.core.fields import Field, Unit, describe, fitting
+from fedge.core.fields import Field, Unit, fitting
 from fedge.report.chart_options import AXIS, PLAIN, ChartOptions, keep_best, number_axis
-from fedge.report.groups import RunGroup, describe_in
-from fedge.report.series import Series, trace
+from fedge.report.groups import RunGroup, describe_timed
+from fedge.report.series import NUM_BUCKETS, Series, trace
 from fedge.report.statistics import LEVEL, MIN_SEEDS
 from fedge.report.style import COLOURS, FAINT, TICKS, line_looks, need, save
 
@@ -43,9 +43,10 @@ def curves(
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     alt = need("altair")
-    across, up = describe(x), describe_in(groups, y)
-    kept, left_out = best_groups(groups, x, y, options.top)
-    lines = [trace(group, x, y) for group in kept]
+    across, up = describe_timed(groups, x), describe_timed(groups, y)
+    traced = [(group, trace(group, x, y)) for group in groups]
+    best, left_out = _best_lines(traced, up, options.top)
+    kept, lines = [group for group, _ in best], [line for _, line in best]
     axes = _Axes(
         across,
         up,
@@ -65,7 +66,8 @@ def curves(
     for goal in goals:
         layers += _goal(alt, goal.value / axes.y_unit.size, "" if small else f"target {goal.written}")
     target = f"dashed: target {', '.join(goal.written for goal in goals)}" if small and goals else ""
-    caption = options.caption(_seeds_note(lines, any(group.mixed for group in kept)), target, left_out, note)
+    notes = [_seeds_note(lines, any(group.mixed for group in kept)), target, _thinning_note(lines), left_out, note]
+    caption = options.caption(*notes)
     style = options.style(labels, "top-right" if up.better == "lower" else "bottom-right")
     data = alt.Data(values=rows)
     if not small:
@@ -75,8 +77,14 @@ def curves(
 
 def best_groups(groups: Sequence[RunGroup], x: str, y: str, top: int = MAX_CURVES) -> tuple[list[RunGroup], str]:
     """Return the groups whose curves of y over x end best, in their order, and a note if others were left out."""
-    declared = describe_in(groups, y)
-    ranked = [(group, declared.rank(float(trace(group, x, y).mean[-1]))) for group in groups]
+    best, left_out = _best_lines([(group, trace(group, x, y)) for group in groups], describe_timed(groups, y), top)
+    return [group for group, _ in best], left_out
+
+
+def _best_lines(
+    traced: Sequence[tuple[RunGroup, Series]], declared: Field, top: int
+) -> tuple[list[tuple[RunGroup, Series]], str]:
+    ranked = [((group, line), declared.rank(float(line.mean[-1]))) for group, line in traced]
     return keep_best(ranked, top, f"last {declared.title}", declared.better != "neither")
 
 
@@ -208,6 +216,14 @@ def _labels(chart: Any) -> list[str]:
     encodings = (layer.encoding.to_dict() for layer in chart.layer)
     domain: list[str] = next(found["strokeDash"]["scale"]["domain"] for found in encodings if "strokeDash" in found)
     return domain
+
+
+def _thinning_note(lines: Sequence[Series]) -> str:
+    """Return how long curves were thinned after they were averaged; empty if none was."""
+    longest = max(line.num_points for line in lines)
+    if all(len(line.x) == line.num_points for line in lines):
+        return ""
+    return f"{longest:,} points averaged, then thinned to minimum, maximum and last of {NUM_BUCKETS} buckets"
 
 
 def _seeds_note(lines: Sequence[Series], mixed: bool) -> str:

@@ -10,7 +10,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import Field, Unit
 from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
 from fedge.report.group_results import group_results, target_note, unit_of
-from fedge.report.groups import RunGroup, describe_in
+from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.pareto import pareto_front
 from fedge.report.style import COLOURS, FAINT, need
 
@@ -35,7 +35,7 @@ def pareto(
     """
     alt = need("altair")
     xs, ys = group_results(groups, x), group_results(groups, y)
-    across, up = describe_in(groups, x), describe_in(groups, y)
+    across, up = describe_timed(groups, x), describe_timed(groups, y)
     for declared in (across, up):
         if declared.better == "neither":
             raise ConfigError(

@@ -7,6 +7,8 @@ import { bundle, fetchJson } from "./page_info.js";
 
 /** @type {WeakMap<Element, Drawn>} */
 const drawn = new WeakMap();
+/** @type {WeakMap<Element, Promise<void>>} */
+const turns = new WeakMap();
 /** @type {Promise<any> | undefined} */
 let loading;
 
@@ -23,7 +25,7 @@ function loadVega() {
 
 /** Colours of print, and what they are on a dark page. */
 const DARK = new Map([
-  ["#222222", "#e6e9ed"], ["#777777", "#a3acb7"], ["#000000", "#ffffff"], ["black", "#ffffff"], ["white", "#14181d"],
+  ["#222222", "#e6e9ed"], ["#777777", "#a3acb7"], ["#000000", "#ffffff"],
   ["#ffffff", "#14181d"], ["#d5d5d5", "#39424d"], ["#DDDDDD", "#59636f"], ["#0072B2", "#1f86d1"],
 ]);
 
@@ -37,6 +39,7 @@ function recoloured(value) {
   if (typeof value === "string") return DARK.get(value) ?? value;
   if (Array.isArray(value)) return value.map(recoloured);
   if (value && typeof value === "object") {
+    if (value.name === "viridis") return { ...value, extent: [0.35, 1] }; // its dark end is for paper
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, recoloured(inner)]));
   }
   return value;
@@ -50,21 +53,32 @@ function fitted(spec, room) {
   const made = isDark() ? recoloured(spec) : structuredClone(spec);
   made.config = { ...made.config, background: "transparent" };
   if (typeof made.width === "number" && !made.hconcat && !made.concat) {
-    const wide = Math.max(240, room - 130);
-    if (typeof made.height === "number" && made.layer && made.height > 120 && made.width < wide) {
-      made.height = Math.min(320, Math.round((made.height * wide) / made.width));
+    const inside = String(made.autosize?.type ?? "").startsWith("fit"); // then the width has the axes in it
+    const wide = Math.max(240, room - (inside ? 20 : 130));
+    if (typeof made.height === "number" && (made.layer || made.mark) && made.height > 120 && made.width < wide) {
+      made.height = Math.max(made.height, Math.min(320, Math.round((made.height * wide) / made.width)));
     }
     made.width = wide;
   }
   return made;
 }
 
-/** @param {Element} figure */
-async function draw(figure) {
+/**
+ * Draw a chart when earlier drawings of it are done: two at once would share its place.
+ * @param {Element} figure @param {boolean} [fresh] whether its data may have changed
+ */
+function draw(figure, fresh = false) {
+  const turn = (turns.get(figure) ?? Promise.resolve()).then(() => drawNow(figure, fresh));
+  turns.set(figure, turn);
+  return turn;
+}
+
+/** @param {Element} figure @param {boolean} fresh */
+async function drawNow(figure, fresh) {
   const canvas = figure.querySelector(".canvas");
   const url = figure.getAttribute("data-chart");
   if (!(canvas instanceof HTMLElement) || !url) return;
-  const own = figure.getAttribute("data-asked") === url ? drawn.get(figure)?.answer : undefined;
+  const own = !fresh && figure.getAttribute("data-asked") === url ? drawn.get(figure)?.answer : undefined;
   figure.setAttribute("data-asked", url);
   try {
     const [embed, answer] = await Promise.all([loadVega(), own ?? /** @type {Promise<ChartAnswer>} */ (fetchJson(url))]);
@@ -75,7 +89,8 @@ async function draw(figure) {
     drawn.get(figure)?.finalize();
     drawn.set(figure, { answer, view: result.view, finalize: () => result.finalize(), rows: 0 });
     const notes = figure.querySelector(".chart-notes");
-    if (notes) notes.textContent = [`${answer.n} of ${answer.of} selected runs`, ...answer.notes].join("\n");
+    const count = answer.of > 1 ? [`${answer.n} of ${answer.of} selected runs`] : [];
+    if (notes) notes.textContent = [...count, ...answer.notes].join("\n");
     const command = figure.querySelector(".command");
     if (command) command.textContent = answer.command;
   } catch (error) {
@@ -86,9 +101,9 @@ async function draw(figure) {
   }
 }
 
-/** @param {ParentNode} within */
-export function drawCharts(within) {
-  within.querySelectorAll("figure[data-chart]").forEach(draw);
+/** @param {ParentNode} within @param {boolean} [fresh] */
+export function drawCharts(within, fresh = false) {
+  within.querySelectorAll("figure[data-chart]").forEach((figure) => draw(figure, fresh));
 }
 
 export function recolourCharts() {
