@@ -49,13 +49,13 @@ class EventCursor(NamedTuple):
 
 
 def read_status(file: Path) -> dict[str, Any] | None:
-    """Return the last status; None if there is none. Raises FedgeError if it is damaged."""
+    """Return the last status, with defaults for what it lacks; None if there is none. Raises FedgeError."""
     data = files.read_bytes(file)
     if data is None:
         return None
     found = files.decode(file, data)
     files.check_types(file, found, _StatusFields)
-    return found
+    return msgspec.to_builtins(_StatusFields()) | found
 
 
 def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
