@@ -70,7 +70,9 @@ def test_names_settings_and_notes_in_the_tables(tmp_path: Path, open_page: OpenP
     found = page.get("/api/runs?limit=1000").json()
     assert not found["damaged"], [row["problem"] for row in found["rows"] if row["problem"]][:3]
     assert {row["name"] for row in found["rows"]} >= {text for text in STRINGS if text and text == printable(text)}
-    notes = {row["key"]: {"tags": [text[:40]], "note": text[:4000]} for row, text in zip(found["rows"], STRINGS, strict=True)}
+    notes = {
+        row["key"]: {"tags": [text[:40]], "note": text[:4000]} for row, text in zip(found["rows"], STRINGS, strict=True)
+    }
     ids = {json.loads((folder / row["path"] / "config.json").read_text())["id"]: row["key"] for row in found["rows"]}
     (folder / "fedge-notes.json").write_text(json.dumps({name: notes[key] for name, key in ids.items()}))
     for path in ("/?limit=1000", "/?limit=1000&group=data.name", "/?group=settings&sort=-name", "/compare?limit=50"):
