@@ -305,7 +305,7 @@ def test_several_seeds() -> None:
     runs = experiment().run(2, seeds=[3, 4], progress=False)
     assert isinstance(runs, fedge.Runs)
     assert [run.path for run in runs] == [Path("runs/run/seed-3"), Path("runs/run/seed-4")]
-    assert runs.plot().to_dict()["title"].startswith("mean of 2 seeds")
+    assert runs.plot().to_dict()["title"]["text"][0].startswith("mean of 2 seeds")
     assert "<td>2</td>" in runs._repr_html_()
     assert len(runs.to_frame("summary")) == 2
     more = experiment().run(3, seeds=[3, 4], resume=True, progress=False)

@@ -33,7 +33,7 @@ def test_repeats_are_no_run(tmp_path: Path) -> None:
     assert [each.path for each in fedge.find_runs(tmp_path)] == [each.path for each in runs]
     assert len(fedge.load([runs[0], tmp_path / "run" / "seed-2"], what="summary")) == 2
     assert len(fedge.load(runs)) == 2
-    assert fedge.plot([tmp_path], by="algorithm.name").to_dict()["title"].startswith("mean of 2 seeds")
+    assert fedge.plot([tmp_path], by="algorithm.name").to_dict()["title"]["text"][0].startswith("mean of 2 seeds")
 
 
 def test_the_trained_model(run: fedge.Run) -> None:
@@ -93,6 +93,13 @@ def test_a_chart_and_a_table(run: fedge.Run, tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.to_frame()["accuracy"], [record["accuracy"] for record in run.rounds])
     with pytest.raises(fedge.ConfigError, match=r"kind: expected one of .*'bras', did you mean 'bars'"):
         fedge.plot(run, kind="bras")  # type: ignore[arg-type]
+    layout = {"width": "double", "title": "T", "labels": {"accuracy": "A"}, "log": "x", "legend": "none", "seeds": True}
+    for chart in (run.plot(**layout), fedge.plot(run, top=3, **layout)):
+        spec = chart.to_dict()
+        assert (spec["width"], spec["title"]["text"], spec["config"]["legend"]) == (687, ["T"], {"disable": True})
+        assert spec["layer"][1]["encoding"]["x"]["scale"]["type"] == "log"
+    with pytest.raises(fedge.ConfigError, match="seeds: kind bars takes only"):
+        fedge.plot(run, kind="bars", seeds=True)
 
 
 def test_html_is_escaped(run: fedge.Run, tmp_path: Path) -> None:

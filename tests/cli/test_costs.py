@@ -86,4 +86,4 @@ def test_chart_of_compression(fedge, tmp_path):
     result = fedge("costs", file, "--chart", tmp_path / "fig.svg")
     assert result.exit_code == 0, result.stderr
     drawn = (tmp_path / "fig.svg").read_text()
-    assert all(text in drawn for text in ("CE-FedAvg", "times smaller than whole", "bits for the place"))
+    assert all(text in drawn for text in ("CE-FedAvg", "compression ratio", "bits per index"))

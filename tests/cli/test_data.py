@@ -197,7 +197,7 @@ def test_the_picture_is_saved(fedge, experiment_file, tmp_path):
     pytest.importorskip("vl_convert")
     assert fedge("data", "show", experiment_file, "--chart", tmp_path / "division.svg").exit_code == 0
     drawn = Path(tmp_path / "division.svg").read_text()
-    assert "training samples of a client" in drawn
+    assert "training samples per client" in drawn
     result = fedge("data", "show", experiment_file, "--chart", tmp_path / "division.txt")
     assert result.exit_code == 2
 

@@ -52,11 +52,14 @@ def edges(write_run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "shows"),
     [
-        (("--x", "bytes_up", "--y", "accuracy", "--by", "algorithm.name"), ["upload (MB)", "accuracy (%)", "scaffold"]),
+        (("--x", "bytes_up", "--y", "accuracy", "--by", "algorithm.name"), ["upload (MB)", "accuracy (%)", "SCAFFOLD"]),
         (("--kind", "bars"), ["rounds to target", "not reached"]),
         (("--kind", "pareto", "--x", "flops_to_target", "--y", "accuracy"), ["compute to target (GFLOPs)"]),
-        (("--kind", "heatmap", "--y", "accuracy"), ["algorithm.learning_rate", "algorithm.name"]),
-        (("--kind", "heatmap", "--by", "algorithm.name", "--by", "algorithm.learning_rate"), ["accuracy (%), darker"]),
+        (("--kind", "heatmap", "--y", "accuracy"), ["learning rate η", "algorithm"]),
+        (
+            ("--kind", "heatmap", "--by", "algorithm.name", "--by", "algorithm.learning_rate"),
+            ["accuracy (%)", "darker is better"],
+        ),
     ],
 )
 def test_each_kind(fedge, runs, tmp_path, options, shows):
@@ -75,21 +78,31 @@ def test_each_kind(fedge, runs, tmp_path, options, shows):
         (("--x", "byte_up"), 2, "did you mean 'bytes_up'"),
         (("--by", "algorithm.nam"), 2, "did you mean 'algorithm.name'"),
         (("--kind", "bars", "--y", "round_to_target"), 2, "did you mean 'rounds_to_target'"),
-        (("--kind", "bars", "--x", "flops"), 2, "--x: --kind bars takes --y, --by alone; drop --x"),
-        (("--round", "1"), 2, "--round: --kind curves takes --x, --y, --by alone; drop --round"),
-        (("--kind", "heatmap", "--by", "algorithm.name"), 2, "--by: a heat map has two settings, got 1; give two"),
+        (
+            ("--kind", "bars", "--x", "flops"),
+            2,
+            "--x: --kind bars takes only --y, --by, --width, --title, --label, --log; drop --x",
+        ),
+        (("--round", "1"), 2, "--round: --kind curves takes only --x, --y, --by, --width"),
+        (("--kind", "heatmap", "--by", "algorithm.name"), 2, "--by: a heat map needs two settings, got 1; give two"),
         (("--kind", "users"), 2, "no run has the user_accuracy of its clients"),
-        (("--kind", "users", "--x", "round"), 2, "--x: --kind users takes --by alone; drop --x"),
-        (("--kind", "users", "--y", "accuracy"), 2, "--y: --kind users takes --by alone; drop --y"),
-        (("--kind", "grid", "--by", "name"), 2, "--by: --kind grid takes --round alone; drop --by"),
+        (("--kind", "users", "--x", "round"), 2, "--x: --kind users takes only --by"),
+        (("--kind", "users", "--y", "accuracy"), 2, "--y: --kind users takes only --by"),
+        (("--kind", "grid", "--by", "name"), 2, "--by: --kind grid takes only --round"),
         (("--kind", "grid"), 2, "--set edge.record=true"),
         (("--kind", "timeline"), 2, "--set edge.record=true"),
         (("--kind", "latency"), 2, "--set edge.record=true"),
-        (("--kind", "timeline", "--round", "1", "--round", "2"), 2, "--round: a timeline is of one round, got 2"),
+        (("--kind", "timeline", "--round", "1", "--round", "2"), 2, "--round: a timeline shows one round, got 2"),
         (("--kind", "pie"), 2, "pie"),
+        (("--seeds", "--kind", "bars"), 2, "--seeds: --kind bars takes only"),
+        (("--top", "0"), 2, "--top"),
+        (("--label", "accuracy"), 2, "--label: expected KEY=TEXT"),
+        (("--label", "acuracy=A"), 2, "the chart has no 'acuracy', did you mean 'accuracy'"),
+        (("--kind", "bars", "--log", "y"), 2, "--log: bars have numbers on the x axis only"),
+        (("--width", "triple"), 2, "triple"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(fedge, runs, tmp_path, options, code, says):
+def test_a_chart_that_cannot_be_drawn_is_an_error(fedge, runs, tmp_path, options, code, says):
     result = fedge("plot", runs, *options, "-o", tmp_path / "fig.svg")
     assert result.exit_code == code
     assert says in result.stderr
@@ -100,21 +113,21 @@ def test_users(fedge, measured, tmp_path):
     result = fedge("plot", measured, "--kind", "users", "--by", "algorithm.name", "-o", tmp_path / "fig.svg")
     assert (result.exit_code, result.stderr) == (0, "")
     drawn = (tmp_path / "fig.svg").read_text()
-    for text in ("user accuracy (%)", "share of clients (%)", "mtfl", "2 clients; 1 not shown: not measured"):
+    for text in ("user accuracy (%)", "share of clients (%)", "mtfl", "2 clients; 1 not shown: not"):
         assert text in drawn
 
 
 @pytest.mark.parametrize(
     ("options", "shows"),
     [
-        (("--kind", "grid"), [">round 2<", "0 to 1 from left to right", ">#1<"]),
+        (("--kind", "grid"), [">round 2<", "by class (0 to 1)", ">#1<"]),
         (("--kind", "grid", "--round", "1", "--round", "2"), [">round 1<", ">round 2<"]),
         (("--kind", "timeline", "--round", "1"), ["round 1: 2 clients, 1 late", "late: 10 s", ">cell 1<"]),
         (
             ("--kind", "latency"),
-            ["latency of a cell (s)", "finish of a client (s)", ">a<", "1 not shown: not recorded"],
+            ["round time of a cell (s)", "client completion time (s)", ">a<", "1 not shown: not"],
         ),
-        (("--kind", "latency", "--by", "edge.clock"), ["clock=cells", "1 not shown: not recorded"]),
+        (("--kind", "latency", "--by", "edge.clock"), ["clock = cells", "1 not shown: not"]),
     ],
 )
 def test_the_edge(fedge, edges, tmp_path, options, shows):
@@ -139,24 +152,24 @@ def test_a_slider_is_for_one_place_on_a_page(edges, rounds, stepped, sliders):
 def test_a_round_that_was_not_recorded(fedge, edges, tmp_path):
     result = fedge("plot", edges, "--kind", "timeline", "--round", "3", "-o", tmp_path / "fig.svg")
     assert result.exit_code == 2
-    assert "--round 3: expected one of the rounds that are recorded, 1 to 2" in result.stderr
+    assert "--round 3: expected one of the recorded rounds, 1 to 2" in result.stderr
 
 
-def test_an_edge_that_cannot_be_read_is_said(fedge, edges, tmp_path):
+def test_edge_records_that_cannot_be_read_are_an_error(fedge, edges, tmp_path):
     (edges / "a" / "edge.jsonl").write_text("nonsense\n")
     result = fedge("plot", edges, "--kind", "grid", "-o", tmp_path / "fig.svg")
     assert result.exit_code == 6
     assert "edge.jsonl is damaged" in result.stderr
 
 
-def test_clients_that_cannot_be_read_are_said(fedge, measured, tmp_path):
+def test_clients_that_cannot_be_read_are_a_warning(fedge, measured, tmp_path):
     (measured / "a" / "clients.jsonl").write_text("nonsense\n")
     result = fedge("plot", measured, "-o", tmp_path / "fig.svg")
     assert result.exit_code == 0
     assert "clients.jsonl is damaged" in result.stderr
 
 
-def test_a_wrong_suffix_is_said_before_runs_are_read(fedge, tmp_path):
+def test_a_wrong_suffix_is_an_error_before_runs_are_read(fedge, tmp_path):
     result = fedge("plot", tmp_path / "absent", "-o", "fig.gif")
     assert result.exit_code == 2
     assert ".svg, .png, .pdf or .html" in result.stderr
@@ -178,7 +191,7 @@ def test_damaged_runs_are_left_out_with_the_reason(fedge, runs, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["svg", "html"])
 @pytest.mark.parametrize("kind", ["grid", "timeline"])
-def test_classes_and_clients_go_by_their_names_whatever_these_are(fedge, edges, tmp_path, kind, suffix):
+def test_classes_and_clients_are_shown_by_their_names_whatever_these_are(fedge, edges, tmp_path, kind, suffix):
     evil = "\x1b[2J</script><script>alert(1)</script>"
     names = {"classes": ["cat", evil], "clients": [*"abcd", evil, *"fg", "north"]}
     (edges / "a" / "names.json").write_text(json.dumps(names))
@@ -208,5 +221,16 @@ def test_names_of_a_run(fedge, tmp_path, kind):
     }
     assert fedge("plot", tmp_path / "runs", "--kind", kind, "-o", tmp_path / "fig.svg").exit_code == 0
     drawn = (tmp_path / "fig.svg").read_text()
-    for name in ("healthy, ill);",) if kind == "grid" else (">north<", ">south<"):
+    for name in ("(healthy, ill)",) if kind == "grid" else (">north<", ">south<"):
         assert name in drawn
+
+
+def test_layout_options(fedge, runs, tmp_path):
+    options = ("--top", 2, "--seeds", "--width", "double", "--title", "My title", "--log", "x", "--legend", "right")
+    labels = ("--label", "fedavg=baseline", "--label", "y=top-1", "--label", "learning_rate=lr")
+    result = fedge("plot", runs, *options, *labels, "-o", tmp_path / "fig.svg")
+    assert (result.exit_code, result.stderr) == (0, "")
+    drawn = (tmp_path / "fig.svg").read_text()
+    for text in ('width="687"', ">My title<", ">top-1<", "baseline, lr = 0.1", "best 2 of 4 by last accuracy"):
+        assert text in drawn
+    assert "SCAFFOLD" not in drawn

@@ -23,8 +23,10 @@ def test_each_form(fedge, runs, tmp_path, suffix, starts):
     assert (result.exit_code, result.stdout, result.stderr) == (0, f"report: {file}\n", "")
     text = file.read_text()
     assert text.startswith(starts)
-    for name in ("fedavg", "scaffold"):
+    for name in ("FedAvg", "SCAFFOLD"):
         assert name in text
+    if suffix != "tex":
+        assert f"from {runs}" in text
 
 
 def test_what_was_left_out_is_in_the_report(fedge, runs, tmp_path):
@@ -66,3 +68,12 @@ def test_export_to_something_unknown(fedge, runs, tmp_path):
     result = fedge("export", runs, "--to", "excel", "-o", tmp_path / "x")
     assert result.exit_code == 2
     assert "excel" in result.stderr
+
+
+def test_the_baseline_of_a_report(fedge, runs, tmp_path):
+    result = fedge("report", runs, "-o", tmp_path / "report.md", "--baseline", "scaffold")
+    assert result.exit_code == 0
+    assert "### Accuracy against SCAFFOLD" in (tmp_path / "report.md").read_text()
+    result = fedge("report", runs, "-o", tmp_path / "report.md", "--baseline", "nothing")
+    assert result.exit_code == 2
+    assert "baseline: no group of runs is 'nothing'" in result.stderr

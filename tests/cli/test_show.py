@@ -141,3 +141,59 @@ def test_chart_without_its_extra(fedge, write_run, tmp_path, monkeypatch):
     result = fedge("show", write_run(tmp_path / "a"), "--chart", tmp_path / "x.svg")
     assert result.exit_code == 1
     assert result.stderr == "error: charts need altair, which is not installed; pip install 'fedge[view]'\n"
+
+
+@pytest.fixture
+def sweep(write_run, tmp_path):
+    """Two algorithms by two rates, two seeds each."""
+    for i, name in enumerate(("fedavg", "scaffold")):
+        for rate in (1, 2):
+            for seed in (1, 2):
+                summary = {"rounds": 2, "accuracy": 0.5 + 0.1 * i + 0.02 * rate + 0.01 * seed}
+                algorithm = {"name": name, "learning_rate": rate}
+                write_run(tmp_path / f"{name}-{rate}-{seed}", summary=summary, algorithm=algorithm, seed=seed)
+    return tmp_path
+
+
+def test_differences_from_a_baseline_and_importance(fedge, sweep):
+    result = fedge("show", sweep, "--baseline", "fedavg")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Accuracy against FedAvg, other settings equal" in result.stdout
+    lines = [line.split() for line in result.stdout.splitlines()]
+    (paired,) = [line for line in lines if line[:5] == ["SCAFFOLD,", "η", "=", "1", "2"] and line[-1] == "better"]
+    assert float(paired[5].partition("±")[0]) == 10
+    assert "Parameter importance for accuracy" in result.stdout
+    # sums of squares: algorithm 8 * 0.05^2 = 0.02, rate 8 * 0.01^2 = 0.0008, seeds 8 * 0.005^2 = 0.0002
+    shares = {tuple(line[:-2]): line[-2] for line in lines if len(line) > 2 and line[-1] in ("2", "–")}
+    assert shares["algorithm",] == "95.2"
+    assert shares["learning", "rate", "η"] == "3.8"
+    assert shares["seeds",] == "1.0"
+
+
+def test_differences_and_importance_as_json(fedge, sweep):
+    found = json.loads(fedge("show", sweep, "--baseline", "algorithm.learning_rate=1", "--format", "json").stdout)
+    pairs = [(one["first"], one["second"], one["pairs"]) for one in found["pairs"]]
+    assert pairs == [("FedAvg, η = 2", "FedAvg, η = 1", 2), ("SCAFFOLD, η = 2", "SCAFFOLD, η = 1", 2)]
+    assert [one["difference"]["mean"] for one in found["pairs"]] == pytest.approx([0.02, 0.02])
+    importance = found["importance"]
+    assert (importance["outcome"], importance["runs"]) == ("accuracy", 8)
+    assert [(one["setting"], one["levels"]) for one in importance["settings"]] == [
+        ("algorithm.name", 2),
+        ("algorithm.learning_rate", 2),
+    ]
+
+
+def test_importance_of_too_few_runs_is_null(fedge, write_run, tmp_path):
+    write_run(tmp_path / "a", summary={"rounds": 2, "accuracy": 0.5})
+    write_run(tmp_path / "b", summary={"rounds": 2, "accuracy": 0.6}, algorithm={"name": "scaffold"})
+    assert json.loads(fedge("show", tmp_path, "--format", "json").stdout)["importance"] is None
+    assert "importance" not in fedge("show", tmp_path).stdout
+
+
+def test_a_baseline_that_is_not_there(fedge, sweep):
+    result = fedge("show", sweep, "--baseline", "fedavgg")
+    assert result.exit_code == 2
+    assert "baseline: no group of runs is 'fedavgg'" in result.stderr
+    result = fedge("show", sweep / "fedavg-1-1", "--baseline", "fedavg")
+    assert result.exit_code == 2
+    assert "--baseline: a comparison needs several runs, got one" in result.stderr

@@ -20,6 +20,7 @@ from fedge.sweeps.worker import Ended, Heard
 GRID = ["--set", "algorithm.learning_rate=[0.1,0.5]"]
 SPLIT = ["--set", "data.validation=0.1"]
 NAMES = ["learning_rate-0.1", "learning_rate-0.5"]
+LABELS = ["η = 0.1", "η = 0.5"]  # in the table
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def training(write_run, monkeypatch):
 def test_ends_with_the_best_first_and_where_the_runs_are(fedge, training, experiment_file, runs):
     result = fedge("sweep", experiment_file, *GRID, *SPLIT, "--runs", runs)
     assert result.exit_code == 0, result.stderr
-    assert result.stdout.index(NAMES[1]) < result.stdout.index(NAMES[0])
+    assert result.stdout.index(LABELS[1]) < result.stdout.index(LABELS[0])
     assert result.stdout.endswith(f"\nsweep: {runs / 'tiny'}\n")
     ended = [line for line in result.stderr.splitlines() if ": complete" in line]
     assert [line.split()[0] for line in ended] == ["1/2", "2/2"]
@@ -57,13 +58,13 @@ def test_ends_with_the_best_first_and_where_the_runs_are(fedge, training, experi
 def test_without_a_split_points_stay_in_order_and_are_labelled(fedge, training, experiment_file, runs):
     result = fedge("sweep", experiment_file, *GRID, "--runs", runs)
     assert result.exit_code == 0, result.stderr
-    assert result.stdout.index(NAMES[0]) < result.stdout.index(NAMES[1])
+    assert result.stdout.index(LABELS[0]) < result.stdout.index(LABELS[1])
     assert "learning_rate-0.1: complete, test set accuracy 90.00%" in result.stderr
     assert "best" not in result.stderr
     assert "test set: points are not ranked by it; to find the best, set data.validation\n" in result.stdout
     found = json.loads(fedge("sweep", experiment_file, *GRID, "--runs", runs, "--format", "json").stdout)
     assert (found["metric"], found["measured_on"]) == ("accuracy", "test set")
-    assert [row["label"] for row in found["comparison"]] == NAMES
+    assert [row["label"] for row in found["comparison"]] == LABELS
 
 
 def test_piped_output_has_no_control_characters(fedge, training, experiment_file, runs):
@@ -78,7 +79,7 @@ def test_quiet_and_json(fedge, training, experiment_file, runs):
     assert (found["metric"], found["measured_on"]) == ("validation_accuracy", "validation split")
     assert found["sweep"] == str(runs / "tiny")
     assert found["failures"] == []
-    assert [row["label"] for row in found["comparison"]] == NAMES[::-1]
+    assert [row["label"] for row in found["comparison"]] == LABELS[::-1]
     assert [entry["path"] for entry in found["runs"]] == [str(runs / "tiny" / name) for name in NAMES]
 
 
@@ -91,7 +92,7 @@ def test_failures_are_named_with_their_reason_and_make_the_exit_code(
     assert "failed: learning_rate-2: 2 is too fast\n" in result.stderr
     count = rates.count(",")
     assert f"error: {count} of {count + 1} runs failed; the same command tries them again\n" in result.stderr
-    assert "learning_rate-0.1" in result.stdout
+    assert "η = 0.1" in result.stdout
 
 
 def test_failures_as_json(fedge, training, experiment_file, runs):

@@ -41,10 +41,10 @@ def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
     without = make_run("without", summary={"rounds_to_target": None})
     found = rows(bars([*groups, RunGroup("never", [never]), RunGroup("without", [without])]))
     assert [row["mean"] for row in found] == [4, 7, 11, 20, None, None]
-    assert found[3]["said"].endswith("(1/2 reached)")
-    assert [row["said"] for row in found[4:]] == ["not reached", "no target"]
+    assert found[3]["text"] == "20 (1/2 reached)"
+    assert [row["text"] for row in found[4:]] == ["not reached", "no target"]
     assert (found[1]["low"], found[1]["high"]) == (6, 8)  # of two seeds, the range
-    assert found[1]["said"] == "7.00 (6.00–8.00)"
+    assert found[1]["text"] == "7.00"
 
 
 def test_of_an_accuracy_the_highest_bar_comes_first(groups) -> None:
@@ -80,7 +80,7 @@ def test_heat_map_says_what_dark_means(make_run, field, says) -> None:
         for (rate, steps), value in values.items()
     )
     chart = heatmap(groups, field)
-    assert says in chart.to_dict()["title"]
+    assert says in chart.to_dict()["title"]["text"]
     (dark,) = [(row["a"], row["b"]) for row in rows(chart) if row["mean"] in (0.1, 0.4, 10.0, 40.0) and row["dark"]]
     assert dark == (("1", "5") if field == "messages" else ("2", "9"))
 
@@ -88,7 +88,7 @@ def test_heat_map_says_what_dark_means(make_run, field, says) -> None:
 def test_pareto_marks_the_front(groups) -> None:
     found = {row["label"]: row for row in rows(pareto(groups, "rounds_to_target", "accuracy"))}
     front = [label for label, row in found.items() if row["front"]]
-    assert front == ["x (rate=2, steps=5)"]
+    assert front == ["rate = 2, steps = 5"]
     assert found[front[0]]["x"] == 4
     assert found[front[0]]["y"] == pytest.approx(70)
 
@@ -96,8 +96,8 @@ def test_pareto_marks_the_front(groups) -> None:
 def test_pareto_says_how_many_reached_nothing(groups, make_run) -> None:
     never = make_run("never", target=TARGET, summary={"rounds_to_target": None, "accuracy": 0.1})
     chart = pareto([*groups, RunGroup("never", [never])], "rounds_to_target", "accuracy").to_dict()
-    assert "1 not shown: target not reached" in chart["title"]
-    with pytest.raises(ConfigError, match="no setting has both"):
+    assert "1 not shown: target not reached" in " ".join(chart["title"]["text"])
+    with pytest.raises(ConfigError, match="no group of runs has both"):
         pareto([RunGroup("never", [never])], "rounds_to_target", "accuracy")
 
 
@@ -122,8 +122,8 @@ def test_heat_map_needs_two_settings(groups) -> None:
 def test_regrouped_runs_are_called_mixed(groups) -> None:
     merged = regroup(groups, ["algorithm.rate"])
     assert [(group.label, len(group.runs), group.mixed) for group in merged] == [
-        ("rate=1", 4, True),
-        ("rate=2", 4, True),
+        ("rate = 1", 4, True),
+        ("rate = 2", 4, True),
     ]
     assert not any(group.mixed for group in regroup(groups, ["algorithm.rate", "algorithm.steps"]))
     with pytest.raises(ConfigError, match=r"did you mean 'algorithm\.rate'"):
@@ -132,7 +132,7 @@ def test_regrouped_runs_are_called_mixed(groups) -> None:
 
 def test_runs_of_one_group_may_be_told_apart_by_their_seed(groups) -> None:
     merged = regroup(groups, ["seed"])
-    assert [group.label for group in merged] == ["seed=0", "seed=1"]
+    assert [group.label for group in merged] == ["seed = 0", "seed = 1"]
     for seed, group in enumerate(merged):
         assert [run.config["seed"] for run in group.runs] == [seed] * 4
         assert group.mixed
@@ -142,9 +142,9 @@ def test_runs_of_one_group_may_be_told_apart_by_their_seed(groups) -> None:
 def test_bars_over_different_settings_have_no_interval(groups) -> None:
     chart = bars(regroup(groups, ["algorithm.rate"]), "rounds_to_target").to_dict()
     first, second = chart["data"]["values"]
-    assert (first["mean"], first["low"], first["high"], first["said"]) == (9, 9, 9, "9")  # of 10, 12, 6 and 8
-    assert second["said"] == "9.333  (3/4 reached)"  # of 4, 4 and 20
-    assert chart["title"] == "target: accuracy 90%; no line: mean over different settings"
+    assert (first["mean"], first["low"], first["high"], first["text"]) == (9, 9, 9, "9")  # of 10, 12, 6 and 8
+    assert second["text"] == "9.333 (3/4 reached)"  # of 4, 4 and 20
+    assert " ".join(chart["title"]["text"]) == "target: accuracy 90%; no line: mean over different settings"
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf", "html"])
@@ -161,3 +161,53 @@ def test_the_other_kinds_can_be_drawn(groups, tmp_path: Path) -> None:
     for name, chart in {"bars": bars(groups), "pareto": pareto(groups, "flops_to_target", "accuracy")}.items():
         save(chart, tmp_path / f"{name}.svg")
         assert "to target" in (tmp_path / f"{name}.svg").read_text()
+
+
+def test_texts_at_the_ends_of_bars_fit(groups) -> None:
+    """The axis ends where the text beside the longest bars ends: 336 pixels less the labels."""
+    spec = bars(groups).to_dict()
+    domain = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    room = 336 - 22 - 4.8 * len("rate = 2, steps = 9")
+    assert domain == [0, pytest.approx(20 * room / (room - 4.8 * len("20 (1/2 reached)") - 8))]
+    assert spec["layer"][0]["encoding"]["x"]["axis"] == {"tickMinStep": 1, "format": ",d"}
+
+
+def test_long_labels_of_bars_have_two_lines(make_run) -> None:
+    group = RunGroup("a label that is longer than half of a column", [make_run(summary={"accuracy": 0.5})])
+    spec = bars([group], "accuracy").to_dict()
+    long = RunGroup("SCAFFOLD, η = 0.02, B = 10, C = 0.1, K = 20", group.runs)
+    assert rows(bars([long], "accuracy"))[0]["label"] == "SCAFFOLD, η = 0.02, B = 10, C = 0.1,  K = 20"
+    assert spec["data"]["values"][0]["label"] == "a label that is longer than half of  a column"
+    assert spec["layer"][0]["encoding"]["y"]["axis"]["labelExpr"] == "split(datum.label, '  ')"
+
+
+def test_of_many_groups_the_legend_of_a_pareto_chart_names_the_front(make_run) -> None:
+    values = {i: (i, 0.9 - 0.01 * i if i != 5 else 0.95) for i in range(1, 13)}
+    groups = [
+        RunGroup(f"g{i}", [make_run(summary={"rounds_to_target": x, "accuracy": y}, target=TARGET)])
+        for i, (x, y) in values.items()
+    ]
+    spec = pareto(groups, "rounds_to_target", "accuracy").to_dict()
+    looks = spec["layer"][1]["encoding"]
+    assert looks["stroke"]["scale"]["domain"] == looks["shape"]["scale"]["domain"] == ["g1", "g5", "others"]
+    assert looks["shape"]["scale"]["range"] == ["circle", "square", "cross"]
+    assert [row["label"] for row in spec["data"]["values"]].count("others") == 10
+    assert {row["name"] for row in spec["data"]["values"] if row["front"]} == {"g1", "g5"}
+    few = pareto(groups[:8], "rounds_to_target", "accuracy").to_dict()
+    assert few["layer"][1]["encoding"]["stroke"]["scale"]["domain"] == [f"g{i}" for i in range(1, 9)]
+
+
+def test_a_heat_map_has_titles_with_symbols_numeric_order_and_a_colour_bar(make_run) -> None:
+    groups = group_runs(
+        make_run("x", summary={"accuracy": 0.5 + rate / 10 + steps / 100}, algorithm=algorithm)
+        for rate in (0.5, 0.02, 0.1)
+        for steps in (10, 2)
+        for algorithm in [{"learning_rate": rate, "local_steps": steps}]
+    )
+    spec = heatmap(groups).to_dict()
+    encoding = spec["layer"][0]["encoding"]
+    assert (encoding["x"]["title"], encoding["y"]["title"]) == ("learning rate η", "local steps K")
+    assert encoding["x"]["sort"] == ["0.02", "0.1", "0.5"]
+    assert encoding["y"]["sort"] == ["10", "2"]  # from top to bottom
+    assert encoding["color"]["legend"]["title"] == "accuracy (%)"
+    assert {row["text"] for row in spec["data"]["values"]} == {"65.0", "57.0", "60.2", "52.2", "61.0", "53.0"}

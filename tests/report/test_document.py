@@ -5,15 +5,18 @@ import re
 import shlex
 import tomllib
 import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from fedge.config import assignments, change, parse, plain
-from fedge.core.errors import RunError
+from fedge.core.errors import ConfigError, RunError
 from fedge.report.collect import collect
-from fedge.report.document import Figure, describe_runs
+from fedge.report.document import Figure, describe_runs, describe_source
 from fedge.report.reproduction import changes, commands, common_toml
+from fedge.report.tables import TableCells
 from fedge.report.writers import latex, markdown, page
 
 BASE = {
@@ -73,7 +76,7 @@ def test_markdown(folder: Path) -> None:
     text = markdown(describe_runs(runs, problems, "Two | algorithms"))
     for part in (
         "# Two \\| algorithms",
-        "6 runs of 3 settings.",
+        "6 runs in 3 groups of equal settings.",
         "## Paired comparison",
         "### Correlation",
         "1/2 reached",
@@ -85,14 +88,18 @@ def test_markdown(folder: Path) -> None:
         counts = {len(re.split(r"(?<!\\)\|", line)) for line in table.splitlines()}
         assert len(counts) == 1
     # rates 0.1, 0.1, 0.5, 0.5, 0.1, 0.1 against accuracies 0.51, 0.52, 0.61, 0.62, 0.71, 0.72: no correlation
-    row = next(line for line in text.splitlines() if line.startswith("| algorithm.learning_rate"))
+    row = next(
+        line for line in text[text.index("### Correlation") :].splitlines() if line.startswith("| learning rate η")
+    )
     assert row.split("|")[2].strip() in ("+0.00 (6)", "−0.00 (6)")
 
 
 def test_latex_is_escaped_and_balanced(folder: Path) -> None:
     runs, problems = collect([folder])
     text = latex(describe_runs(runs, problems))
-    assert r"x\_y" in text
+    assert r"algorithm\_" not in text
+    assert r"FedAvg, $\eta$ = 0.1" in text
+    assert r"\textbf{" in text
     assert not re.search(r"(?<!\\)[_#]", text)
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") > 3
     for body in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
@@ -115,7 +122,10 @@ def test_page_is_one_file_with_its_charts(folder: Path) -> None:
     assert len(identities) == len(set(identities))
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(identities)
     fetched = re.findall(r'(?:src|href)="([^"]*)"', text) + re.findall(r"@import|url\(['\"]?http", text)
-    assert fetched == []
+    sections = re.findall(r'<section id="([^"]+)">', text)
+    assert fetched == [f"#{section}" for section in sections]  # the table of contents, and no address
+    assert 'class="best"' in text
+    assert text.count("<script>") == 1
 
 
 def test_user_accuracy_is_drawn_where_it_was_measured(folder: Path) -> None:
@@ -133,7 +143,7 @@ def test_a_single_unfinished_run_has_a_report_too(folder: Path) -> None:
     (folder / "run-0" / "seed-1" / "summary.json").unlink()
     runs, problems = collect([folder / "run-0" / "seed-1"])
     text = markdown(describe_runs(runs, problems))
-    assert "1 runs of 1 settings, 1 of them unfinished." in text
+    assert "1 run in 1 group of equal settings, 1 of them unfinished." in text
     assert "Paired" not in text
 
 
@@ -182,8 +192,8 @@ def test_a_mixed_folder_is_reported_in_parts(mixed: Path) -> None:
     parts = {part.title: part for section in document.sections for part in section.parts if not isinstance(part, str)}
     curve = parts["Accuracy over rounds"]
     assert {row["label"] for row in curve.draw().to_dict()["data"]["values"]} >= {
-        "x_y (fedavg, learning_rate=0.1)",
-        "x_y (scaffold, learning_rate=0.1)",
+        "x_y: FedAvg, η = 0.1",
+        "x_y: SCAFFOLD, η = 0.1",
     }
     early, values = curve.notes
     assert early.startswith("not shown: early: its runs share no range of x, one begins at 2, another ends at 1")
@@ -208,3 +218,44 @@ def test_a_chart_that_cannot_be_drawn_gives_its_reason(mixed: Path) -> None:
     text = page(describe_runs(runs, problems))
     assert "not drawn: early: its runs share no range of x" in text
     assert text.count("<svg") == text.count("<figure>") - 1
+
+
+def test_a_report_tells_when_from_what_and_by_which_version_it_was_made(folder: Path) -> None:
+    runs, problems = collect([folder])
+    made = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
+    source = describe_source([Path("runs"), Path("<more>")], made)
+    assert source == f"Made on 4 March 2026, 05:06 UTC by Fedge {version('fedge')} from runs, <more>"
+    document = describe_runs(runs, problems, source=source)
+    assert "from runs, &lt;more&gt;</p>" in page(document)
+    assert "from runs, &lt;more>" in markdown(document)
+
+
+def test_tables_can_be_sorted_and_the_best_cells_follow_the_direction_of_the_field(folder: Path) -> None:
+    runs, problems = collect([folder])
+    results = next(part for part in describe_runs(runs, problems).sections[0].parts if isinstance(part, TableCells))
+    names = [row[0] for row in results.rows]
+    assert names == ["FedAvg, η = 0.1", "FedAvg, η = 0.5", "SCAFFOLD, η = 0.1"]
+    # accuracies 0.515, 0.615, 0.715: the last is best; all reach the target in 2 rounds, so no cost is
+    assert results.best == {(2, results.head.index("accuracy\n(%)"))}
+    text = page(describe_runs(runs, problems))
+    table = text[text.index("<table") : text.index("</table>")]
+    assert table.startswith('<table class="sortable">')
+    assert table.count("<button") == len(results.head)
+    assert table.count('class="best"') == 1
+    assert "**71.5 (71.0–72.0)**" in markdown(describe_runs(runs, problems))
+
+
+def test_a_report_has_the_chosen_baseline_and_the_importance_of_settings(folder: Path) -> None:
+    runs, problems = collect([folder])
+    document = describe_runs(runs, problems, baseline="scaffold")
+    parts = {part.title: part for section in document.sections for part in section.parts if not isinstance(part, str)}
+    paired = parts["Accuracy against SCAFFOLD, η = 0.1"]
+    # each seed is 0.2 and 0.1 below
+    assert [row[:2] for row in paired.rows] == [["FedAvg, η = 0.1", "2"], ["FedAvg, η = 0.5", "2"]]
+    assert [float(row[2].partition("±")[0]) for row in paired.rows] == [-20, -10]
+    importance = parts["Parameter importance for accuracy"]
+    # SS 2 * (0.1^2 + 0 + 0.1^2) = 0.04 between settings, 6 * 0.005^2 = 0.00015 between seeds
+    shares = {row[0]: row[1] for row in importance.rows}
+    assert shares["seeds"] == "0.4"
+    with pytest.raises(ConfigError, match="baseline: no group of runs is 'nothing'"):
+        describe_runs(runs, problems, baseline="nothing")

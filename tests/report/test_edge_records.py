@@ -62,7 +62,7 @@ def test_the_only_run_that_recorded() -> None:
     assert ([line.round for line in rounds], found) == ([4], names)
     with pytest.raises(ConfigError, match=r"no run has edge\.jsonl.*--set edge\.record=true"):
         read_one([silent])
-    with pytest.raises(ConfigError, match="of one run, got 2 with a recorded edge; give the path of one"):
+    with pytest.raises(ConfigError, match="shows one run, got 2 with edge records; give the path of one"):
         read_one([recorded, silent, recorded])
 
 
@@ -70,5 +70,5 @@ def test_find_round() -> None:
     rounds = msgspec.convert([edge_line(number) for number in (3, 4, 5)], list[EdgeRound])
     assert find_round(rounds, None).round == 5
     assert find_round(rounds, 3).round == 3
-    with pytest.raises(ConfigError, match="--round 6: expected one of the rounds that are recorded, 3 to 5"):
+    with pytest.raises(ConfigError, match="--round 6: expected one of the recorded rounds, 3 to 5"):
         find_round(rounds, 6)

@@ -160,6 +160,8 @@ def test_names_that_sweeps_make_of_settings_are_no_names(make_run) -> None:
         "my own",
     ]
     assert [group.label for group in group_runs(runs[:1])] == ["FedAvg, K = 10"]
+    both = make_run("rate-0.5", algorithm={"rate": 0.5}, schedule={"rate": None}, server={"rate": 0.25})
+    assert group_runs([both])[0].parts == {"algorithm.rate": "rate = 0.5"}
     long = make_run("fedavg+local_steps-10+0a1b2c3d", algorithm={"name": "fedavg", "local_steps": 10})
     assert [group.label for group in group_runs([long])] == ["FedAvg, K = 10"]
     same = [make_run(name, algorithm={"name": "fedavg"}) for name in ("name-a", "name-b")]

@@ -5,7 +5,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import PERCENT, describe
 from fedge.core.schema import structs, tag
 from fedge.report.groups import group_runs, regroup
-from fedge.report.labels import ALGORITHMS, Labels, parse_labels, sorted_values
+from fedge.report.labels import ALGORITHMS, DisplayNames, parse_labels, sorted_values
 
 
 def test_every_algorithm_has_a_display_name() -> None:
@@ -14,7 +14,7 @@ def test_every_algorithm_has_a_display_name() -> None:
 
 
 def test_values_have_the_digits_that_tell_them_apart() -> None:
-    labels = Labels()
+    labels = DisplayNames()
     assert labels.values("algorithm.learning_rate", [0.1, 1e-05, 0.0125]) == ["0.1", "1e-05", "0.0125"]
     assert labels.values("algorithm.learning_rate", [0.123456789, 0.5]) == ["0.123", "0.5"]
     assert labels.values("algorithm.learning_rate", [0.123456789, 0.1234123456]) == ["0.1235", "0.1234"]
@@ -38,7 +38,7 @@ def test_values_have_the_digits_that_tell_them_apart() -> None:
     ],
 )
 def test_titles_of_settings_have_symbols_and_units(path: str, title: str) -> None:
-    assert Labels().setting(path) == title
+    assert DisplayNames().setting(path) == title
 
 
 def test_values_are_sorted_by_size_and_names_by_appearance() -> None:
@@ -56,7 +56,7 @@ def test_labels_of_the_command_line_are_split_at_the_first_bare_equals_sign() ->
 
 def test_labels_replace_settings_values_fields_and_axes(make_run) -> None:
     runs = [make_run("x", algorithm={"name": name, "learning_rate": r}) for name in ("fedavg", "mtfl") for r in (1, 2)]
-    words = Labels({"learning_rate": "lr", "fedavg": "baseline", "mtfl, lr = 1": "ours"})
+    words = DisplayNames({"learning_rate": "lr", "fedavg": "baseline", "mtfl, lr = 1": "ours"})
     assert [group.label for group in group_runs(runs, words)] == [
         "baseline, lr = 1",
         "baseline, lr = 2",
@@ -67,14 +67,14 @@ def test_labels_replace_settings_values_fields_and_axes(make_run) -> None:
     assert [group.label for group in regroup(group_runs(runs), ["algorithm.name"], words)] == ["baseline", "mtfl"]
     (percent,) = PERCENT
     accuracy = describe("accuracy")
-    assert Labels().axis("y", accuracy, percent) == "accuracy (%)"
-    assert Labels({"accuracy": "test accuracy"}).axis("y", accuracy, percent) == "test accuracy (%)"
-    assert Labels({"y": "top-1"}).axis("y", accuracy, percent) == "top-1"
+    assert DisplayNames().axis("y", accuracy, percent) == "accuracy (%)"
+    assert DisplayNames({"accuracy": "test accuracy"}).axis("y", accuracy, percent) == "test accuracy (%)"
+    assert DisplayNames({"y": "top-1"}).axis("y", accuracy, percent) == "top-1"
 
 
 def test_a_label_that_names_nothing_is_an_error_with_the_nearest_key(make_run) -> None:
     runs = [make_run("x", algorithm={"name": "fedavg", "learning_rate": rate}) for rate in (1, 2)]
-    words = Labels({"learning_rat": "lr"})
+    words = DisplayNames({"learning_rat": "lr"})
     group_runs(runs, words)
     with pytest.raises(ConfigError, match=r"the chart has no 'learning_rat', did you mean 'learning_rate'"):
         words.check()
@@ -83,7 +83,7 @@ def test_a_label_that_names_nothing_is_an_error_with_the_nearest_key(make_run) -
 def test_two_groups_cannot_have_one_label(make_run) -> None:
     runs = [make_run("x", algorithm={"learning_rate": rate}) for rate in (1, 2)]
     with pytest.raises(ConfigError, match="two groups of runs would be called 'a'"):
-        group_runs(runs, Labels({"η = 1": "a", "η = 2": "a"}))
+        group_runs(runs, DisplayNames({"η = 1": "a", "η = 2": "a"}))
 
 
 def test_an_experiment_named_like_its_algorithm_has_the_name_of_the_paper(make_run) -> None:

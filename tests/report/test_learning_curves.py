@@ -1,3 +1,4 @@
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -6,8 +7,10 @@ from struct import unpack
 import pytest
 
 from fedge.core.errors import ConfigError, FedgeError, StorageError
+from fedge.report.chart_options import ChartOptions
 from fedge.report.groups import RunGroup, group_runs
-from fedge.report.learning_curves import COLOURS, DASHES, curves, save, side_by_side
+from fedge.report.learning_curves import curves, side_by_side
+from fedge.report.style import COLOURS, DASHES, save
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
@@ -48,13 +51,128 @@ def test_rows_are_in_the_units_of_the_axes(make_groups) -> None:
     assert (line["x"]["title"], line["y"]["title"]) == ("upload (MB)", "accuracy (%)")
 
 
-def test_every_group_has_a_line_of_its_own(make_groups) -> None:
-    spec = curves(make_groups(*[1] * 40)).to_dict()
+def caption(chart) -> str:
+    return " ".join(chart.to_dict()["title"]["text"])
+
+
+def test_eight_groups_have_different_colours_and_dashes_tell_them_apart_in_grey(make_groups) -> None:
+    spec = curves(make_groups(*[1] * 8)).to_dict()
     looks = spec["layer"][1]["encoding"]
-    colours, dashes = looks["stroke"]["scale"]["range"], looks["strokeDash"]["scale"]["range"]
-    assert colours[:8] == list(COLOURS)
-    assert dashes[:5] == [list(dash) for dash in DASHES]
-    assert len({(colour, tuple(dash)) for colour, dash in zip(colours, dashes, strict=True)}) == 40
+    assert looks["stroke"]["scale"]["domain"] == [f"group {i}" for i in range(8)]
+    assert looks["stroke"]["scale"]["range"] == list(COLOURS)
+    assert looks["strokeDash"]["scale"]["range"] == [list(DASHES[i % 5]) for i in range(8)]
+
+
+def test_more_than_eight_groups_are_reduced_to_the_best_with_a_note(make_run) -> None:
+    def group(i, last):
+        return RunGroup(f"group {i}", [make_run(rounds=[{"round": 1, "accuracy": last, "loss": last}])])
+
+    groups = [group(i, value) for i, value in enumerate([0.5, 0.1, 0.9, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.05])]
+    chart = curves(groups)
+    shown = chart.to_dict()["layer"][1]["encoding"]["stroke"]["scale"]["domain"]
+    assert shown == [f"group {i}" for i in (0, 2, 3, 4, 5, 6, 7, 8)]
+    assert "best 8 of 10 by last accuracy, --top 10 shows all" in caption(chart)
+    chart = curves(groups, y="loss", options=ChartOptions(top=2))
+    assert chart.to_dict()["layer"][1]["encoding"]["stroke"]["scale"]["domain"] == ["group 1", "group 9"]
+    with pytest.raises(ConfigError, match="top: expected the number of curves, at least 1, got 0"):
+        ChartOptions(top=0)
+
+
+@pytest.fixture
+def many(make_run) -> list[RunGroup]:
+    """Two algorithms by three rates by three numbers of steps."""
+    return group_runs(
+        make_run(
+            "x",
+            rounds=[{"round": r, "accuracy": 0.1 * r, "bytes_up": 1} for r in (1, 2)],
+            target=TARGET,
+            algorithm={"name": name, "learning_rate": rate, "local_steps": steps},
+        )
+        for name in ("fedavg", "scaffold")
+        for rate in (0.5, 0.02, 0.1)
+        for steps in (10, 2, 20)
+    )
+
+
+@pytest.mark.parametrize(("width", "pixels"), [("single", 336), ("double", 687)])
+def test_more_curves_than_eight_are_small_multiples_if_asked_for(many, tmp_path, width, pixels) -> None:
+    chart = curves(many, options=ChartOptions(top=18, width=width))
+    spec = chart.to_dict()
+    assert spec["facet"]["sort"] == ["η = 0.02", "η = 0.1", "η = 0.5"]
+    lines = spec["spec"]["layer"][1]["encoding"]["stroke"]["scale"]["domain"]
+    assert lines == [f"{name}, K = {steps}" for name in ("FedAvg", "SCAFFOLD") for steps in (2, 10, 20)]
+    assert len({(row["panel"], row["label"]) for row in spec["data"]["values"]}) == 18
+    assert "dashed: target 90%" in caption(chart)
+    save(chart, tmp_path / "many.svg")
+    drawn = float(ElementTree.parse(tmp_path / "many.svg").getroot().attrib["width"])
+    assert 0.9 * pixels < drawn <= pixels
+
+
+def test_settings_that_make_no_grid_have_a_panel_each(make_groups) -> None:
+    spec = curves(make_groups(*[1] * 9), options=ChartOptions(top=9)).to_dict()
+    assert spec["facet"]["sort"] == [f"group {i}" for i in range(9)]
+    assert spec["spec"]["layer"][1]["encoding"]["stroke"] == {"value": COLOURS[0]}
+
+
+@pytest.mark.parametrize(("width", "points"), [("single", 252), ("double", 515.25)])
+def test_charts_are_as_wide_as_the_columns_of_a_paper(make_groups, tmp_path, width, points) -> None:
+    chart = curves(make_groups(2, 2), options=ChartOptions(width=width))
+    spec = chart.to_dict()
+    assert spec["autosize"] == {"type": "fit-x", "contains": "padding"}
+    assert spec["width"] * 72 / 96 == points
+    save(chart, tmp_path / "chart.svg")
+    assert float(ElementTree.parse(tmp_path / "chart.svg").getroot().attrib["width"]) * 72 / 96 == points
+    save(chart, tmp_path / "chart.pdf")
+    box = re.search(rb"MediaBox *\[0 0 ([0-9.]+)", (tmp_path / "chart.pdf").read_bytes())
+    assert float(box[1]) == pytest.approx(points, abs=1)
+
+
+def test_seeds_are_thin_lines_of_the_colour_of_their_mean(make_groups) -> None:
+    spec = curves(make_groups(2, 1, target=None), options=ChartOptions(seeds=True)).to_dict()
+    marks = [(layer["mark"]["type"], layer["mark"].get("strokeWidth")) for layer in spec["layer"]]
+    assert marks == [("area", None), ("line", 0.5), ("line", None)]
+    seeds = [row for row in spec["data"]["values"] if "seed" in row]
+    assert [(row["label"], row["seed"], row["x"]) for row in seeds] == [
+        ("group 0", s, x) for s in (0, 1) for x in (1, 2)
+    ]
+    assert [row["value"] for row in seeds] == pytest.approx([50, 60, 51, 61])
+    assert {row["colour"] for row in seeds} == {COLOURS[0]}
+
+
+def test_logarithmic_axes(make_groups, make_run) -> None:
+    encoding = curves(make_groups(2), options=ChartOptions(log="both")).to_dict()["layer"][1]["encoding"]
+    assert (encoding["x"]["scale"]["type"], encoding["y"]["scale"]["type"]) == ("log", "log")
+    encoding = curves(make_groups(2), options=ChartOptions(log="y")).to_dict()["layer"][1]["encoding"]
+    assert "type" not in encoding["x"]["scale"]
+    zero = [RunGroup("zero", [make_run(rounds=[{"round": 1, "accuracy": 0.0}])])]
+    with pytest.raises(ConfigError, match="a logarithmic y axis needs values above 0, got 0; drop log y"):
+        curves(zero, options=ChartOptions(log="y"))
+    wide = [make_run(seed=s, rounds=[{"round": 1, "accuracy": a}]) for s, a in enumerate((0.01, 0.02, 0.5))]
+    (row,) = curves(group_runs(wide), options=ChartOptions(log="y")).to_dict()["data"]["values"]
+    assert row["low"] == pytest.approx(row["mean"] / 10)  # the interval reaches below 0
+
+
+def test_title_labels_and_legend(make_groups) -> None:
+    options = ChartOptions(
+        title="My title", legend="inside", labels={"accuracy": "test accuracy", "x": "communication rounds"}
+    )
+    spec = curves(make_groups(2, 2), options=options).to_dict()
+    assert (spec["title"]["text"], spec["title"]["subtitle"]) == (
+        ["My title"],
+        ["mean of 2 seeds; band: range of the seeds"],
+    )
+    encoding = spec["layer"][1]["encoding"]
+    assert (encoding["x"]["title"], encoding["y"]["title"]) == ("communication rounds", "test accuracy (%)")
+    assert spec["config"]["legend"]["orient"] == "bottom-right"
+    for legend, found in (("right", {"orient": "right"}), ("none", {"disable": True}), ("bottom", {"columns": 2})):
+        style = curves(make_groups(2, 2), options=ChartOptions(legend=legend)).to_dict()["config"]["legend"]
+        assert found.items() <= style.items()
+
+
+def test_rounds_have_ticks_at_integers(make_groups) -> None:
+    spec = curves(make_groups(1)).to_dict()
+    assert spec["layer"][1]["encoding"]["x"]["axis"] == {"tickMinStep": 1, "format": ",d"}
+    assert spec["layer"][1]["encoding"]["y"]["axis"] == {}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +185,8 @@ def test_every_group_has_a_line_of_its_own(make_groups) -> None:
         ((2, 3), "mean of 2 to 3 seeds; band: 95% confidence interval, or range if fewer than 3"),
     ],
 )
-def test_the_title_says_which_band_is_drawn(make_groups, counts: tuple[int, ...], says: str) -> None:
-    assert curves(make_groups(*counts)).to_dict()["title"] == says
+def test_the_caption_states_which_band_is_drawn(make_groups, counts: tuple[int, ...], says: str) -> None:
+    assert caption(curves(make_groups(*counts))) == says
 
 
 def test_the_target_is_drawn_once_and_only_over_its_own_metric(make_groups) -> None:
@@ -134,7 +252,7 @@ def test_an_unknown_suffix_names_the_valid_ones(make_groups, tmp_path: Path, nam
         save(curves(make_groups(1)), tmp_path / name)
 
 
-def test_a_place_that_cannot_be_written_is_said(make_groups, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(make_groups, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write the chart"):
         save(curves(make_groups(1)), tmp_path / "file" / "chart.svg")
@@ -146,7 +264,7 @@ def test_no_runs_no_chart() -> None:
 
 
 @pytest.mark.parametrize("module", ["altair", "vl_convert"])
-def test_without_the_extra_it_says_what_to_install(make_groups, tmp_path, monkeypatch, module: str) -> None:
+def test_without_the_extra_the_error_tells_what_to_install(make_groups, tmp_path, monkeypatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(FedgeError, match=r"pip install 'fedge\[view\]'"):
         save(curves(make_groups(1)), tmp_path / "chart.svg")
@@ -160,11 +278,11 @@ def test_a_band_ends_where_accuracies_end(make_run) -> None:
     assert 0 <= row["low"] < row["mean"] < 100
 
 
-def test_the_title_says_that_bands_over_different_settings_are_ranges(make_groups) -> None:
+def test_the_caption_states_that_bands_over_different_settings_are_ranges(make_groups) -> None:
     three, four = make_groups(3, 4)
     mixed = RunGroup("mixed", four.runs, mixed=True)
-    assert curves([mixed]).to_dict()["title"] == "mean of 4 runs of different settings; band: range of the runs"
-    assert curves([three, mixed]).to_dict()["title"] == (
+    assert caption(curves([mixed])) == "mean of 4 runs of different settings; band: range of the runs"
+    assert caption(curves([three, mixed])) == (
         "mean of 3 to 4 runs of different settings; band: 95% confidence interval, "
         "or range if fewer than 3 or if settings differ"
     )

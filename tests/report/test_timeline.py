@@ -40,6 +40,10 @@ def domain(found: dict[str, Any]) -> list[float]:
     return ends
 
 
+def caption(spec: dict[str, Any]) -> str:
+    return " ".join(spec["title"]["text"])
+
+
 def deadline_marks(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [layer["data"]["values"][0] for layer in found["layer"] if "deadline" in layer["data"]["values"][0]]
 
@@ -63,40 +67,42 @@ def test_by_cell_then_by_finish_with_gaps_between_cells() -> None:
     ]
 
 
-def test_late_clients_say_when_and_bars_far_beyond_the_deadline_are_cut() -> None:
+def test_late_clients_have_their_time_and_bars_far_beyond_the_deadline_are_cut() -> None:
     # The axis ends at 1.5 deadlines, 6 s.
     found = chart([(0, 0, 1, 2, 0, 1), (1, 0, 1, 2, 0, 2), (2, 0, 1, 2, 0, 57)], deadline_s=4.0)
     assert [(name["late"], name["at"]) for name in values(found, 1)] == [("", 4), ("late: 5 s", 5), ("late: 60 s", 6)]
     assert domain(found) == [0, 6]
-    assert found["title"] == ["round 3: 3 clients, 2 late", "bars that go on beyond 6 s are cut there"]
+    assert caption(found) == "round 3: 3 clients, 2 late; bars longer than 6 s are cut there"
     assert deadline_marks(found) == [{"deadline": 4}] * 2  # the rule and its label
 
 
-def test_a_deadline_after_all_is_drawn_if_it_is_near_and_else_said() -> None:
+def test_a_deadline_after_all_clients_is_drawn_if_near_and_else_noted() -> None:
     near = chart([(0, 0, 1, 2, 0, 1)], deadline_s=8.0)
     assert domain(near) == [0, 8]
     assert deadline_marks(near)
     far = chart([(0, 0, 1, 2, 0, 1)], deadline_s=9.0)
     assert domain(far) == [0, 4]
     assert deadline_marks(far) == []
-    assert far["title"][-1] == "the deadline, 9 s, is further to the right"
+    assert caption(far).endswith("the deadline, 9 s, is beyond the axis")
 
 
 def test_long_rounds_are_read_in_hours() -> None:
     found = chart([(0, 0, 0, 7200, 1, 0)], deadline_s=5400.0)
     assert domain(found) == pytest.approx([0, 7201 / 3600])
     assert values(found, 1)[0]["late"] == "late: 2 h"
-    assert found["title"][1].startswith("wait: for the uplink, all of it drawn before the upload")
+    assert "wait: for the uplink; all of it is drawn before the upload" in caption(found)
 
 
-def test_of_many_clients_some_are_shown_which_is_said() -> None:
+def test_of_many_clients_some_are_shown_with_a_note() -> None:
     found = chart([(client, 0, 0, client + 1, 0, 0) for client in range(2 * MOST_CLIENTS)], deadline_s=110.0)
     assert [name["client"] for name in values(found, 1)] == list(range(0, 2 * MOST_CLIENTS, 2))
-    assert found["title"] == ["round 3: 120 clients, 10 late; 60 shown, evenly chosen"]
+    assert caption(found) == "round 3: 120 clients, 10 late; 60 shown, evenly spaced"
 
 
-def test_nobody_worked() -> None:
-    with pytest.raises(ConfigError, match="nobody worked in round 3, so there is no timeline; choose another --round"):
+def test_a_round_without_clients_has_no_timeline() -> None:
+    with pytest.raises(
+        ConfigError, match="no client took part in round 3, so it has no timeline; choose another --round"
+    ):
         timeline(made([]))
 
 
@@ -112,21 +118,21 @@ def test_rows_never_overlap_and_bars_end_when_their_client_was_done(work: list[A
     assert ends == pytest.approx({client: sum(workers[client][2:]) for client in ends})
 
 
-def test_clients_go_by_their_names() -> None:
+def test_clients_are_shown_by_their_names() -> None:
     names = DataNames(clients=("north", "a ward with a name that is very long"))
     line = made([(0, 0, 1, 2, 0, 4), (1, 1, 1, 3, 0, 4), (2, 1, 1, 4, 0, 4)], cols=2)
     found = timeline(line, names).to_dict()
     assert [row["name"] for row in values(found, 1)] == ["north", "a ward with a name that…", "2"]
     assert [row["client"] for row in values(found, 1)] == [0, 1, 2]
     assert found["layer"][1]["encoding"]["text"]["field"] == "name"
-    assert "clients go by their names in the data" in found["title"]  # which may be numerals
+    assert "clients are shown by their names in the data" in caption(found)  # which may be numerals
     assert "name" in [shown["field"] for shown in found["layer"][0]["encoding"]["tooltip"]]
     rule = found["layer"][4]["encoding"]["x"]["value"]
     assert rule == -10 - 5 * 24  # beyond the longest label
 
 
-def test_clients_without_names_go_by_their_numbers() -> None:
+def test_clients_without_names_are_shown_by_their_numbers() -> None:
     found = chart([(9, 0, 1, 2, 0, 4)])
     assert [row["name"] for row in values(found, 1)] == ["9"]
-    assert "clients go by their names in the data" not in found["title"]
+    assert "clients are shown by their names in the data" not in caption(found)
     assert "name" not in [shown["field"] for shown in found["layer"][0]["encoding"]["tooltip"]]

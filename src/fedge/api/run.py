@@ -202,10 +202,10 @@ def plot(
 ) -> altair.TopLevelMixin:
     """Return a chart of runs, given as such or by their paths, which a notebook shows; `save` writes it to a file.
 
-    `kind` is one of those of the command `fedge plot`: curves of `y` over `x`, bars, pareto, heatmap, users, grid,
-    timeline or latency. Runs that differ in the seed alone are drawn as one, and so are those that share the values of
-    the settings `by`, such as "algorithm.name". The layout is that of the command: `width`, `title`, `labels` as a
-    dictionary, `log`, `legend`, `seeds` and `top`.
+    `kind` is one of those of the command `fedge plot`: curves of `y` over `x`, bars, pareto, parallel, pairs,
+    importance, heatmap, users, breakdown, grid, timeline or latency. Runs that differ in the seed alone are drawn as
+    one, and so are those that share the values of the settings `by`, such as "algorithm.name". The layout is that of
+    the command: `width`, `title`, `labels` as a dictionary, `log`, `legend`, `seeds` and `top`.
     """
     keys = [by] if isinstance(by, str) else list(by)
     request = ChartRequest(kind, x, y, keys, options=ChartOptions(**layout))

@@ -1,4 +1,4 @@
-"""Whether a chart's metric can be there, found out before anything is trained or printed."""
+"""Check the metric of a chart before anything is trained or printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_charted(y: str, own: Collection[str] = (), config: Config | None = None) -> None:
     """Raise a ConfigError unless records have the field y, or it is one of the runs' own metrics.
 
-    Of a configuration, unless its runs measure it.
+    With a configuration, also unless its runs measure it.
     """
     known = {field.name: field for field in FIELDS if field.role != "label"}
     if y in own:

@@ -13,7 +13,7 @@ from fedge.core.errors import ConfigError
 from fedge.report.analysis_tables import comparable, importance_table, paired_table
 from fedge.report.groups import group_begun, group_runs, varied
 from fedge.report.importance import measure_importance
-from fedge.report.learning_curves import curves, save, side_by_side
+from fedge.report.learning_curves import best_groups, curves, save, side_by_side
 from fedge.report.pairs import find_baseline, pair_all
 from fedge.report.tables import RESULTS, compare, records
 from fedge.report.terminal_table import ResultTable, draw_cells
@@ -65,5 +65,5 @@ def say_trained(paths: Sequence[Path], format: Literal["text", "json"], quiet: b
 
 def save_chart(runs: Sequence[Run], path: Path, y: str) -> None:
     """Save the metric y over rounds beside the same over upload."""
-    groups = group_begun(runs)
-    save(side_by_side([curves(groups, "round", y), curves(groups, "bytes_up", y)]), path)
+    groups, note = best_groups(group_begun(runs), "round", y)
+    save(side_by_side([curves(groups, x, y, note=note) for x in ("round", "bytes_up")]), path)

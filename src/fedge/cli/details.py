@@ -34,7 +34,7 @@ _AFTER = _FIELDS.index("train_loss")  # where a run's own metrics stand
 
 
 def details(run: Run) -> Iterator[RenderableType]:
-    """Its name and status, its results, and its last rounds."""
+    """Yield a run's name and status, its results, and its last rounds."""
     name, algorithm = run.config.get("name"), run.config.get("algorithm", {}).get("name")
     yield Text(f"{name}: {short_name(str(algorithm))}, {run.status}, {run.path}", style="bold")
     for part in ("model", "data"):

@@ -9,16 +9,15 @@ from fedge.cli.parameters import Format, complete_run
 
 
 def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.", autocompletion=complete_run)] = Path(
-        "runs"
-    ),
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder to search.", autocompletion=complete_run)
+    ] = Path("runs"),
     format: Format = "text",
 ) -> None:
     """List the runs in a folder and below it.
 
-    Says of each how far it is, its last accuracy, and where it lies. A run
-    is complete, running, unfinished (`fedge resume` goes on with it) or
-    damaged.
+    Shows the progress of each run, its last accuracy and its path. A run is
+    complete, running, unfinished (`fedge resume` continues it) or damaged.
 
     Examples:
 

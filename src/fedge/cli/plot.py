@@ -24,7 +24,8 @@ def plot(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="curves, bars, pareto, heatmap, users, grid, timeline or latency: see above.",
+            help="curves, bars, pareto, parallel, pairs, importance, heatmap, users, breakdown, grid, timeline or "
+            "latency: see above.",
         ),
     ] = "curves",
     x: Annotated[
@@ -52,6 +53,14 @@ def plot(
             metavar="KEY",
             help="Merge the runs that share a value of this setting, such as algorithm.name; may be repeated. "
             "For a heat map: its two settings.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="NAME",
+            help="For pairs: the group, experiment or algorithm that others are compared with, or KEY=VALUE.",
         ),
     ] = None,
     rounds: Annotated[
@@ -97,8 +106,12 @@ def plot(
     curves shows a metric over rounds or over a cost summed so far, with a band
     over seeds. bars shows a result, such as the cost to the target, or "not
     reached". pareto shows two results and the groups of runs that no other
-    beats in both. heatmap shows a result over two varied settings. users shows
-    the distribution of user accuracy over clients at the end of runs.
+    beats in both. parallel shows a line for each group through its settings
+    and results. pairs shows differences from a baseline, seed by seed.
+    importance shows how much of a result's variance each setting explains.
+    heatmap shows a result over two varied settings. users shows the
+    distribution of user accuracy over clients at the end of runs. breakdown
+    shows the parts of one run's bytes or edge time over rounds.
 
     Three charts need runs with edge.record = true. grid shows one run's cells,
     with the clients and classes in each; a .html page has a slider over the
@@ -113,6 +126,8 @@ def plot(
       fedge plot runs --kind bars --y rounds_to_target -o bars.pdf
       fedge plot runs --kind pareto --x bytes_to_target --y accuracy -o pareto.png
       fedge plot runs --kind heatmap --by algorithm.learning_rate --by algorithm.local_steps -o map.html
+      fedge plot runs --kind parallel --y rounds_to_target -o parallel.svg
+      fedge plot runs --kind pairs --y accuracy --baseline fedavg -o pairs.svg
       fedge plot runs --kind users --by algorithm.name -o users.svg
       fedge plot runs/first --kind grid -o grid.html
       fedge plot runs/first --kind grid --round 1 --round 10 -o grid.svg
@@ -128,7 +143,8 @@ def plot(
     from fedge.report.style import check_saving, save
 
     options = ChartOptions(width, title, parse_labels(labels or ()), log, legend, seeds, top)
-    request = ChartRequest(kind, x, y, by or (), rounds or (), stepped=output.suffix == ".html", options=options)
+    stepped = output.suffix == ".html"
+    request = ChartRequest(kind, x, y, by or (), rounds or (), stepped, baseline, options)
     request.check("--")
     check_saving(output)
     runs, problems = collect(paths, read_edge if kind == "latency" else None)

@@ -2,7 +2,20 @@
 
 from typing import Literal
 
-ChartKind = Literal["curves", "bars", "pareto", "heatmap", "users", "grid", "timeline", "latency"]
+ChartKind = Literal[
+    "curves",
+    "bars",
+    "pareto",
+    "parallel",
+    "pairs",
+    "importance",
+    "heatmap",
+    "users",
+    "breakdown",
+    "grid",
+    "timeline",
+    "latency",
+]
 ChartWidth = Literal["single", "double"]
 LogAxes = Literal["x", "y", "both"]
 LegendPlace = Literal["bottom", "right", "inside", "none"]

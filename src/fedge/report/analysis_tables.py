@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedge.core.errors import ConfigError
-from fedge.core.fields import OwnFields, describe, fitting, is_to_target, titled
+from fedge.core.fields import OwnFields, Unit, describe, fitting, is_to_target, titled
 from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, RunView, describe_in, own_fields
 from fedge.report.importance import Importance, measure_importance
-from fedge.report.labels import Labels
+from fedge.report.labels import DisplayNames
 from fedge.report.pairs import Baseline, Pairing, find_baseline, pair_all
 from fedge.report.run_results import outcome
-from fedge.report.statistics import LEVEL
+from fedge.report.statistics import LEVEL, Reached
 from fedge.report.tables import TableCells, best_of, write
 
-_WORDS = Labels()
+_WORDS = DisplayNames()
 
 
 def paired_table(groups: Sequence[RunGroup], name: str, baseline: str | None = None) -> TableCells | str:
@@ -103,8 +103,7 @@ def relation_tables(runs: Sequence[RunView], outcomes: Sequence[str], own: OwnFi
         rows = [
             [text, counts[i]]
             + [
-                (write(results[i].estimate, units[name]) if results[i].estimate else "–")
-                + _reached(name, results[i].reached, results[i].count)
+                _mean(results[i], units[name]) + _reached(name, results[i].reached, results[i].count)
                 for name, results in columns.items()
             ]
             for i, text in enumerate(_WORDS.values(setting, [None if value == "None" else value for value in values]))
@@ -158,6 +157,10 @@ def _importance_notes(found: Importance) -> list[str]:
     if abs(found.shared) >= 0.005:
         notes.append("not attributable: settings did not vary independently of each other")
     return notes
+
+
+def _mean(result: Reached, unit: Unit) -> str:
+    return write(result.estimate, unit) if result.estimate else "–"
 
 
 def _levels(levels: int, binned: bool) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import fill
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.fields import Unit, is_to_target
 from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
 from fedge.report.group_results import group_results, target_note, unit_of
-from fedge.report.groups import RunGroup, describe_in
+from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached
 from fedge.report.style import COLOURS, INK, need
 from fedge.report.tables import write
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     import altair
 
 _BAR, _TALL_BAR = 20, 26  # pixels a bar takes with its gap; where labels have two lines
-_LETTER, _SMALL_LETTER = 5.2, 4.8  # pixels of a letter in labels, and in the text at the end of a bar
-_LABELS = 0.5  # part of the width that labels may take in one line
+_LETTER, _SMALL_LETTER = 4.8, 4.8  # pixels of a letter in labels, and in the text at the end of a bar
+_LABELS = 0.52  # part of the width that labels may take in one line
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
+_LINE = "  "  # between the lines of a label: controls such as line ends are not printed
 _LEAST = 40  # pixels of the longest bar, however long the texts are
 
 
 def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: ChartOptions = PLAIN) -> altair.LayerChart:
     """Return a result of each group with its interval, the best on top; "not reached" where the target was not."""
     alt, results = need("altair"), group_results(groups, y)
-    declared = describe_in(groups, y)
+    declared = describe_timed(groups, y)
     unit = unit_of(declared.units, results)
     rows = [_bar(group, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
     # groups without a result come last
@@ -35,10 +37,11 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
     letters = int(options.canvas * _LABELS / _LETTER)
     tall = any(len(row["label"]) > letters for row in rows)
     for row in rows:
-        row["label"] = fill(row["label"], letters)
-    axis = alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6, labelExpr="split(datum.label, '\\n')")
+        kept = row["label"].replace(" = ", _EQUALS)
+        row["label"] = _LINE.join(wrap(kept, letters)).replace(_EQUALS, " = ")
+    axis = alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6, labelExpr=f"split(datum.label, '{_LINE}')")
     at = alt.Y("label:N", title=None, sort=None, axis=axis)
-    room = options.canvas - 22 - _LETTER * max(len(line) for row in rows for line in row["label"].split("\n"))
+    room = options.canvas - 22 - _LETTER * max(len(line) for row in rows for line in row["label"].split(_LINE))
     scale = options.scale(alt, "x", domain=[0, _axis_end(rows, room)], nice=False)
     ticks = number_axis(alt, declared, unit, options.is_log("x"))
     across = alt.X("mean:Q", title=options.words.axis("x", declared, unit), scale=scale, axis=ticks)
@@ -60,7 +63,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
 
 
 def _axis_end(rows: Sequence[Mapping[str, Any]], room: float) -> float:
-    """Return where an axis of so many pixels must end for the text at each bar's end to fit."""
+    """Return where an axis of `room` pixels must end for the text at each bar's end to fit."""
     known = [row for row in rows if row["mean"] is not None]
     texts = {row["label"]: _SMALL_LETTER * len(row["text"]) + 8 for row in known}
     return max((row["high"] * room / max(room - texts[row["label"]], _LEAST) for row in known), default=1.0) or 1.0
@@ -74,9 +77,9 @@ def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dic
         return {"label": group.label, "mean": None, "end": 0.0, "text": text}
     mean = estimate.mean / unit.size
     low, high = ((end if end is not None else estimate.mean) / unit.size for end in (estimate.low, estimate.high))
-    partly = f"  ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
+    partly = f" ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
     ends = {"low": max(low, 0.0), "high": high, "end": high}
-    return {"label": group.label, "mean": mean, "text": write(estimate, unit).replace("\n", " ") + partly, **ends}
+    return {"label": group.label, "mean": mean, "text": write(estimate, unit).partition("\n")[0] + partly, **ends}
 
 
 def _interval_note(results: Sequence[Reached]) -> str:

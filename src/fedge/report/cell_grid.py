@@ -23,7 +23,7 @@ _SHORT = ".3~s"  # 12, 999, 1.23k: what fits a small cell
 _HEAD, _EDGE, _FOOT = 0.3, 0.06, 0.13  # parts of a cell: above its bars, around them, and below them with labels
 _LABEL = 7  # pixels of the type of class labels
 _LETTER = 0.58  # of that size, the width of a letter
-_MOST_LETTERS = 200  # of a list of classes in the title; of a longer one the ends are shown
+_MOST_LETTERS = 120  # of a list of classes in the title; of a longer one the ends are shown
 _TINTS = ("#ffffff", "#d5d5d5")  # light enough for bars and numbers on them
 
 
@@ -92,7 +92,7 @@ class _Scales:
 
 def _panel(alt: Any, rounds: Sequence[EdgeRound], scales: _Scales, which: str = "true") -> Any:
     """The cells of the round for which the expression holds."""
-    cells = alt.Chart().transform_filter(which)  # without data of its own, so that the layers share what they are given
+    cells = alt.Chart().transform_filter(which)  # without data, so that the layers share those of the whole
     heads = alt.Chart(alt.Data(values=[{"round": line.round, "said": _heading(line)} for line in rounds]))
     x, y = (alt.X("col:Q", scale=scales.x, axis=None), alt.Y("row:Q", scale=scales.y, axis=None))
     corner = {"fontSize": 10, "baseline": "top", "dy": 4}

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from textwrap import wrap
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
 from fedge.core.chart_kinds import MAX_CURVES, ChartWidth, LegendPlace, LogAxes
 from fedge.core.errors import ConfigError
 from fedge.core.fields import Field, Unit
-from fedge.report.labels import Labels
+from fedge.report.labels import DisplayNames
 from fedge.report.style import CANVAS, FAINT, HEIGHT, INK, STYLE
 
 AXIS = 50
@@ -40,7 +40,7 @@ class ChartOptions:
     """The layout of a chart. Widths are those of a column, and of both columns, of a paper.
 
     `top` is the number of curves: the best, where there are more. `seeds` draws each seed as a thin line. `labels` are
-    the user's words by key, as in `fedge.report.labels.Labels`.
+    the user's words by key, as in `fedge.report.labels.DisplayNames`.
     """
 
     width: ChartWidth = "single"
@@ -50,12 +50,12 @@ class ChartOptions:
     legend: LegendPlace = "bottom"
     seeds: bool = False
     top: int = MAX_CURVES
-    words: Labels = field(init=False, repr=False, compare=False)
+    words: DisplayNames = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.top < 1:
             raise ConfigError(f"top: expected the number of curves, at least 1, got {self.top}")
-        object.__setattr__(self, "words", Labels(self.labels))
+        object.__setattr__(self, "words", DisplayNames(self.labels))
 
     @property
     def canvas(self) -> int:
@@ -117,6 +117,8 @@ class ChartOptions:
 
 PLAIN = ChartOptions()
 
+Item = TypeVar("Item")
+
 
 def number_axis(alt: Any, declared: Field, unit: Unit, log: bool = False) -> Any:
     """Return the axis of a field: counts have ticks at integers only."""
@@ -127,7 +129,7 @@ def number_axis(alt: Any, declared: Field, unit: Unit, log: bool = False) -> Any
     return alt.Axis()
 
 
-def keep_best(items: Sequence[tuple[Any, float]], top: int, by: str, ranked: bool = True) -> tuple[list[Any], str]:
+def keep_best(items: Sequence[tuple[Item, float]], top: int, by: str, ranked: bool = True) -> tuple[list[Item], str]:
     """Return the `top` items with the smallest ranks, in their order, and a note on how many were left out.
 
     Without `ranked`, as for a field of which neither direction is better, these are the first ones.

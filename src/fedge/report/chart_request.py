@@ -19,8 +19,12 @@ TAKES: dict[ChartKind, tuple[str, ...]] = {
     "curves": ("x", "y", "by", *_EVERY, "label", "log", "legend", "seeds", "top"),
     "bars": ("y", "by", *_EVERY, "label", "log"),
     "pareto": ("x", "y", "by", *_EVERY, "label", "log", "legend", "top"),
+    "parallel": ("x", "y", "by", *_EVERY, "label"),
+    "pairs": ("y", "by", "baseline", *_EVERY, "label", "legend"),
+    "importance": ("y", *_EVERY, "label"),
     "heatmap": ("y", "by", *_EVERY, "label", "legend"),
     "users": ("by", *_EVERY, "label", "legend", "top"),
+    "breakdown": ("y", *_EVERY, "label", "legend"),
     "grid": ("round", *_EVERY),
     "timeline": ("round", *_EVERY, "legend"),
     "latency": ("by", *_EVERY, "label", "log", "legend", "top"),
@@ -38,6 +42,7 @@ class ChartRequest:
     by: Sequence[str] = ()
     rounds: Sequence[int] = ()
     stepped: bool = False
+    baseline: str | None = None
     options: ChartOptions = PLAIN
 
     def check(self, dash: str = "") -> None:
@@ -63,13 +68,14 @@ class ChartRequest:
         """Return the options that differ from their defaults, by the names that users know."""
         names = {"labels": "label"}
         changed = [one.name for one in fields(PLAIN) if getattr(self.options, one.name) != getattr(PLAIN, one.name)]
-        own = {"x": self.x, "y": self.y, "by": self.by, "round": self.rounds}
+        own = {"x": self.x, "y": self.y, "by": self.by, "round": self.rounds, "baseline": self.baseline}
         return [*(name for name, value in own.items() if value), *(names.get(n, n) for n in changed if n != "words")]
 
 
 def draw(request: ChartRequest, runs: Sequence[Run]) -> Any:
     """Return the chart of these runs; a ConfigError if they lack what it shows, or a label names nothing in it."""
-    chart = _draw_one(request, runs) if request.kind in ("grid", "timeline") else _draw_groups(request, runs)
+    makers = {"grid": _draw_edge, "timeline": _draw_edge, "importance": _draw_runs, "breakdown": _draw_runs}
+    chart = makers.get(request.kind, _draw_groups)(request, runs)
     request.options.words.check()
     return chart
 
@@ -80,6 +86,8 @@ def _draw_groups(request: ChartRequest, runs: Sequence[Run]) -> Any:
     from fedge.report.heatmap import heatmap
     from fedge.report.latency import latency
     from fedge.report.learning_curves import curves
+    from fedge.report.pairs_chart import paired_differences
+    from fedge.report.parallel_coordinates import parallel
     from fedge.report.pareto_chart import pareto
     from fedge.report.user_accuracy import users
 
@@ -87,18 +95,34 @@ def _draw_groups(request: ChartRequest, runs: Sequence[Run]) -> Any:
     groups: Sequence[RunGroup] = group_begun(runs, options.words)
     if request.kind == "heatmap":
         return heatmap(groups, request.y or "accuracy", (by[0], by[1]) if by else None, options)
+    if request.kind == "parallel":
+        return parallel(groups, request.y or "accuracy", request.x, by, options)
     if by:
         groups = regroup(groups, by, options.words)
     if request.kind == "curves":
         return curves(groups, request.x or "round", request.y or "accuracy", options)
     if request.kind == "pareto":
         return pareto(groups, request.x or "bytes_to_target", request.y or "flops_to_target", options)
+    if request.kind == "pairs":
+        return paired_differences(groups, request.y or "accuracy", request.baseline, options)
     if request.kind == "bars":
         return bars(groups, request.y or "rounds_to_target", options)
     return latency(groups, options) if request.kind == "latency" else users(groups, options)
 
 
-def _draw_one(request: ChartRequest, runs: Sequence[Run]) -> Any:
+def _draw_runs(request: ChartRequest, runs: Sequence[Run]) -> Any:
+    from fedge.report.cost_breakdown import breakdown
+    from fedge.report.importance_chart import importance_bars
+
+    if request.kind == "importance":
+        return importance_bars(runs, request.y or "accuracy", request.options)
+    begun = [run for run in runs if run.rounds]
+    if len(begun) != 1:
+        raise ConfigError(f"this chart is of one run, got {len(begun)} with records; give the path of one")
+    return breakdown(begun[0], request.y or "bytes", request.options)
+
+
+def _draw_edge(request: ChartRequest, runs: Sequence[Run]) -> Any:
     from fedge.report.cell_grid import grid, stepped_grid
     from fedge.report.edge_records import find_round, read_one
     from fedge.report.timeline import timeline

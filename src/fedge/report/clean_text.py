@@ -1,4 +1,4 @@
-"""What others wrote, on a terminal: it must not control it."""
+"""Untrusted text on a terminal, without control characters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedge.core.printable import printable
 
 
 class Clean:
-    """What Rich draws, with the text in it made printable: names of runs must not control the terminal."""
+    """A Rich renderable with its text made printable: names of runs must not control the terminal."""
 
     def __init__(self, drawn: RenderableType) -> None:
         self._drawn = drawn

@@ -1,4 +1,4 @@
-"""The runs that a report is about."""
+"""Find the runs that a report covers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fedge.runs import Run, find_runs
 
 
 def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) -> tuple[list[Run], list[str]]:
-    """The runs at and below these paths that can be read in full, and of all others why they are left out.
+    """Return the runs at and below these paths that can be read in full, and why each other one is left out.
 
-    What is read of each run is its rounds and clients, and what `also` reads.
+    The rounds and clients of each run are read, and whatever `also` reads.
     """
     found = {run.path: run for path in paths for run in sorted(find_runs(path), key=_order)}
     runs, problems = [], []
@@ -23,13 +23,13 @@ def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) 
         else:
             problems.append(f"left out: {problem}")
     if not runs:
-        said = "".join(f"\n{problem}" for problem in problems)
-        raise RunError(f"no runs in {', '.join(map(str, paths))}; start one with `fedge run FILE`{said}")
+        reasons = "".join(f"\n{problem}" for problem in problems)
+        raise RunError(f"no runs in {', '.join(map(str, paths))}; start one with `fedge run FILE`{reasons}")
     return runs, problems
 
 
 def damage(run: Run, read: Callable[[Run], object]) -> str | None:
-    """Return why this cannot be read of a run; None if it can. `Run.problem` looks at the end of the records only."""
+    """Return why `read` fails on a run; None if it does not. `Run.problem` checks the end of the records only."""
     if run.problem is None:
         try:
             read(run)
@@ -39,7 +39,7 @@ def damage(run: Run, read: Callable[[Run], object]) -> str | None:
 
 
 def _order(run: Run) -> list[list[tuple[int, str]]]:
-    """By path, folder by folder, with numbers by their size: run-2 before run-10."""
+    """Return a key that sorts by path, with numbers by their size: run-2 before run-10."""
     return [
         [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", folder)]
         for folder in run.path.parts

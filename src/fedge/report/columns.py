@@ -25,7 +25,7 @@ Array = np.ndarray[tuple[int], np.dtype[Any]]
 class RoundColumns(NamedTuple):
     """The rounds of several runs below each other: how many each has, and a column for each field.
 
-    What was not measured is NaN in a column of numbers, None in one that holds anything else.
+    A missing value is NaN in a column of numbers, None in any other.
     """
 
     lengths: list[int]
@@ -70,7 +70,7 @@ class _Column:
         self._others: list[tuple[slice, Array]] = []
 
     def put(self, start: int, values: Array) -> None:
-        """Go on with these at a row; those above it that are not filled yet have no value."""
+        """Append values from a row on; rows above it that are not filled yet have no value."""
         self._skip(start)
         if values.dtype == object:
             self._others.append((slice(start, start + len(values)), values))
@@ -152,7 +152,7 @@ def _form(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], np.dtype[A
 
 
 def _whole(column: Array) -> Array:
-    """As integers in the same memory, if all are there and none is beyond what a float holds exactly; else as it is."""
+    """Return the column as integers in the same memory if all are exact integers; else as it is."""
     if column.dtype == object or not -(2**53) < column.min() <= column.max() < 2**53:
         return column
     whole = column.astype(np.int64)

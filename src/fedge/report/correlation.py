@@ -1,4 +1,4 @@
-"""How results go with the settings that were varied."""
+"""Correlation of results with the settings that were varied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedge.report.statistics import Reached, to_target
 
 @dataclass(frozen=True)
 class Correlation:
-    """Pearson's coefficient over so many runs; None where the setting or the result did not vary among them."""
+    """Pearson's coefficient over `count` runs; None where the setting or the result did not vary among them."""
 
     setting: str
     outcome: str
@@ -24,7 +24,7 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Level:
-    """The runs that share one value of a setting that is no number."""
+    """The result of the runs that share one value of a setting that is not a number."""
 
     setting: str
     value: str
@@ -33,7 +33,7 @@ class Level:
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    """The linear correlation of two series; None if there are fewer than two values, or if one is constant."""
+    """Return the linear correlation of two series; None if there are fewer than two values, or if one is constant."""
     if len(xs) != len(ys):
         raise ValueError(f"expected two series of one length, got {len(xs)} and {len(ys)}")
     if len(xs) < 2 or len(set(xs)) == 1 or len(set(ys)) == 1:
@@ -48,9 +48,9 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
 
 
 def correlate(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Correlation]:
-    """Every varied setting that is a number, or a switch (as 0 and 1), against every outcome.
+    """Correlate every varied setting that is a number, or a switch (as 0 and 1), with every outcome.
 
-    A run counts where it has both: one without a target reached says nothing about the cost of reaching it.
+    A run counts where it has both: one that did not reach the target has no cost of reaching it.
     """
     found = []
     for setting, values in varied(runs).items():
@@ -68,9 +68,9 @@ def correlate(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Correlat
 
 
 def levels(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Level]:
-    """The outcomes by each value of every varied setting that is no number.
+    """Return the outcomes by each value of every varied setting that is not a number.
 
-    One that parts the runs as an earlier one does, such as an option that one algorithm alone has, says nothing new.
+    A setting that divides the runs as an earlier one does, such as an option of one algorithm only, is left out.
     There is an interval only where the runs of a value differ in nothing but the seed.
     """
     found, seen = [], []

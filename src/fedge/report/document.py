@@ -15,7 +15,7 @@ from fedge.report.analysis_tables import importance_table, paired_table, relatio
 from fedge.report.bars import bars
 from fedge.report.groups import RunGroup, group_runs, has, own_fields, varied
 from fedge.report.heatmap import heatmap
-from fedge.report.labels import Labels, sorted_values
+from fedge.report.labels import DisplayNames, sorted_values
 from fedge.report.learning_curves import curves
 from fedge.report.pairs import find_baseline
 from fedge.report.pareto_chart import pareto
@@ -98,7 +98,7 @@ def describe_runs(
 def describe_source(paths: Sequence[Path], made: datetime) -> str:
     """Return when a report was made, by which version of Fedge, and of which folders."""
     folders = ", ".join(str(path) for path in paths)
-    return f"Made on {made:%d %B %Y, %H:%M %Z} by Fedge {version('fedge')} from {folders}".replace(" 0", " ")
+    return f"Made on {made.day} {made:%B %Y, %H:%M %Z} by Fedge {version('fedge')} from {folders}"
 
 
 def _counted(runs: Sequence[Run], groups: Sequence[RunGroup]) -> str:
@@ -148,7 +148,9 @@ def _configuration(runs: Sequence[Run]) -> list[TableCells | Figure | Listing | 
     ]
     differing = varied(runs)
     if differing:
-        rows = [[key, "; ".join(Labels().values(key, sorted_values(values)))] for key, values in differing.items()]
+        rows = [
+            [key, "; ".join(DisplayNames().values(key, sorted_values(values)))] for key, values in differing.items()
+        ]
         found.append(TableCells("Settings that differ", ["setting", "values"], rows))
     return found
 

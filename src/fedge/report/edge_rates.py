@@ -1,4 +1,4 @@
-"""What edge seconds and joules rest on: the rates that a run assumed, or that they were measured."""
+"""The basis of edge seconds and joules: the rates that a run assumed, or that they were measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def depends_on_edge(name: str) -> bool:
 
 
 def _written(value: Any) -> str:
-    """A number, the range of one per client, or a distribution."""
+    """Return a number, the range of a value per client, or a distribution as text."""
     if isinstance(value, Mapping):
         inner = ", ".join(f"{key} {_written(part)}" for key, part in value.items() if key != "name")
         return f"{value.get('name')} ({inner})"

@@ -1,4 +1,4 @@
-"""What a run recorded of its edge: who was where, and when each client did what."""
+"""The edge records of a run: the cell of each client and the times of its phases."""
 
 from __future__ import annotations
 
@@ -48,39 +48,38 @@ class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_edge(run: RunView) -> list[EdgeRound]:
-    """All rounds that a run has recorded; none, if it was not asked to."""
+    """Return all rounds that a run has recorded; none without `edge.record`."""
     try:
         return msgspec.convert(run.edge, list[EdgeRound])
     except msgspec.ValidationError as error:
         file = run.path / EDGE
-        raise RunError(f"{file} is damaged: {error}; put back a copy of it, or run the experiment again") from None
+        raise RunError(f"{file} is damaged: {error}; restore a copy of it, or rerun the experiment") from None
 
 
 def read_one(runs: Sequence[RunView]) -> tuple[list[EdgeRound], DataNames]:
-    """The rounds of the only run among these that has recorded its edge, with its names of classes and clients."""
+    """Return the rounds of the only run with edge records, with its names of classes and clients."""
     recorded = [(rounds, run.names) for run in runs if (rounds := read_edge(run))]
     if not recorded:
         raise not_recorded()
     if len(recorded) > 1:
-        raise ConfigError(f"this chart is of one run, got {len(recorded)} with a recorded edge; give the path of one")
+        raise ConfigError(f"this chart shows one run, got {len(recorded)} with edge records; give the path of one")
     return recorded[0]
 
 
 def find_round(rounds: Sequence[EdgeRound], number: int | None) -> EdgeRound:
-    """The round of that number, or the last."""
+    """Return the round of that number, or the last."""
     if number is None:
         return rounds[-1]
     found = next((line for line in rounds if line.round == number), None)
     if found is None:
         raise ConfigError(
-            f"--round {number}: expected one of the rounds that are recorded, {rounds[0].round} to {rounds[-1].round}"
+            f"--round {number}: expected one of the recorded rounds, {rounds[0].round} to {rounds[-1].round}"
         )
     return found
 
 
 def not_recorded() -> ConfigError:
-    """How to get what the pictures of the edge need."""
+    """Return an error that tells how to get edge records."""
     return ConfigError(
-        "no run has edge.jsonl, which says where clients were and when they did what; "
-        "run the experiment with --set edge.record=true"
+        "no run has edge.jsonl, the record of cells and client times; run the experiment with --set edge.record=true"
     )

@@ -1,6 +1,6 @@
-"""Runs for other tools: tables, TensorBoard, MLflow, Weights & Biases, the hierarchical document's result file.
+"""Runs for other tools: tables, TensorBoard, MLflow, Weights & Biases, the result file of Serena (2020).
 
-Each of the tools is an extra, which is imported when it is used. Nothing here speaks to the network.
+Each tool is an extra, which is imported on first use. Nothing here uses the network.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LAST_MS = 2.0**52  # of a time, far from now; databases store times in 64 bits
 
 
 def export_csv(runs: Sequence[Run], path: Path) -> None:
-    """A row for each round of each run, as `fedge.load` has them, and when the run and the mean reached the target."""
+    """Write a row for each round of each run, as `fedge.load` returns them, with the rounds to target."""
     table = frame(runs, to_target=True)
     with _new_file(path):
         table.to_csv(path, index=False) if hasattr(table, "to_csv") else table.write_csv(path)
 
 
 def export_parquet(runs: Sequence[Run], path: Path) -> None:
-    """The same, with types and much smaller."""
+    """Write the same with types, in a much smaller file."""
     table = frame(runs, to_target=True)
     with _new_file(path):
         if hasattr(table, "write_parquet"):
@@ -58,7 +58,7 @@ def export_parquet(runs: Sequence[Run], path: Path) -> None:
 
 
 def export_hfl_json(runs: Sequence[Run], path: Path) -> None:
-    """The document's result file: `config`, and `results` with the mean over seeds of each round.
+    """Write the result file of Serena (2020): `config`, and `results` with the mean over seeds of each round.
 
     A path that ends in .json is the file of one setting; any other is a folder with a file for each.
     """
@@ -75,14 +75,14 @@ def export_hfl_json(runs: Sequence[Run], path: Path) -> None:
 
 
 def export_tensorboard(runs: Sequence[Run], path: Path) -> None:
-    """A folder of event files, one below it for each run: `tensorboard --logdir PATH`."""
+    """Write a folder of event files, with a folder for each run: `tensorboard --logdir PATH`."""
     for name, run in named_runs(runs, MAX_BYTES):
         with writing(path, _AGAIN):
             _tell(TensorBoardSink(path / name), name, run)
 
 
 def export_mlflow(runs: Sequence[Run], path: Path) -> None:
-    """An SQLite file that MLflow opens: `mlflow ui --backend-store-uri sqlite:///PATH`."""
+    """Write an SQLite file for MLflow: `mlflow ui --backend-store-uri sqlite:///PATH`."""
     with quiet_tools():
         for name, run in named_runs(runs, MAX_BYTES):
             with _new_file(path):
@@ -93,7 +93,7 @@ def export_mlflow(runs: Sequence[Run], path: Path) -> None:
 
 
 def export_wandb(runs: Sequence[Run], path: Path) -> None:
-    """A folder of offline runs, which `wandb sync` uploads if one wants that."""
+    """Write a folder of offline runs, which `wandb sync` can upload."""
     with quiet_tools():
         for name, run in named_runs(runs, MAX_BYTES):
             with writing(path, _AGAIN):
@@ -102,7 +102,7 @@ def export_wandb(runs: Sequence[Run], path: Path) -> None:
 
 
 def _tell(sink: Sink, name: str, run: Run) -> None:
-    """Tell a tool of a whole run."""
+    """Write a whole run to a tool."""
     sink.open(SinkRun(name, run.config, started_ms=_started_ms(run)))
     sink.log(run.rounds, [time_ms for _, time_ms in _timed(run)])
     sink.close(run.summary)
@@ -119,7 +119,7 @@ SINKS: Mapping[str, Callable[[Sequence[Run], Path], None]] = {
 
 
 def hfl_results(group: RunGroup) -> dict[str, Any]:
-    """The content of the document's result file (its section 4.1.5).
+    """Return the content of the result file of Serena (2020), section 4.1.5.
 
     A metric keeps its value until it is measured again; it is null before it first was, and where no run of a
     round has it. With a target, `rounds_to_target` is the mean over seeds of the first round that reached it, and
@@ -140,7 +140,7 @@ def hfl_results(group: RunGroup) -> dict[str, Any]:
 
 
 def _hfl_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings under the document's names (its section 4.1.1), as far as there are such, and all under `fedge`."""
+    """Return the settings under the names of Serena (2020), section 4.1.1, and all of them under `fedge`."""
     flat = dict(settings(config))
     names = {
         "n_clusters": flat.get("edge.cells", 1),
@@ -171,7 +171,7 @@ def _carried(rounds: Sequence[Mapping[str, Any]], field: str) -> list[float | No
 
 
 def _mean_by_round(seeds: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Over the seeds that have a value; a seed that ended early has none from then on."""
+    """Return the mean over the seeds that have a value; a seed that ended early has none from then on."""
     longest = max(map(len, seeds))
     rounds = [[seed[i] for seed in seeds if i < len(seed)] for i in range(longest)]
     known = [[value for value in values if value is not None] for values in rounds]
@@ -186,7 +186,7 @@ def _started_ms(run: Run) -> int:
 
 
 def _timed(run: Run) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """The records with the time at which each was made, as far as it is known."""
+    """Yield the records with the time of each, as far as it is known."""
     now = float(_started_ms(run))
     for record in run.rounds:
         now = min(max(0.0, now + 1000 * (record.get("seconds") or 0.0)), _LAST_MS)

@@ -29,10 +29,10 @@ _ROUNDS = "rounds_to_target"
 
 
 def load(runs: str | Path | Run | Iterable[str | Path | Run] = "runs", what: What = "rounds") -> Any:
-    """Runs, or those at paths, as a table: a row a round, or with what="summary" a row a run.
+    """Return runs, or those at paths, as a table: a row for each round, or with what="summary" for each run.
 
     The first column is the run's path; then come its settings by their path, such as `algorithm.learning_rate`, then
-    what was recorded; a row a run also has `rounds_to_target_of_mean`, when the mean over its seeds reached the target.
+    what was recorded; a row for a run also has `rounds_to_target_of_mean`, when the mean over its seeds reached it.
     A setting that has the name of a result is called `config.` and its name; one that no run sets is left out. The
     table is a pandas DataFrame, or one of polars if there is no pandas. Directories that cannot be read are left out
     with a warning.
@@ -44,7 +44,7 @@ def load(runs: str | Path | Run | Iterable[str | Path | Run] = "runs", what: Wha
     problems = [run.problem for run in found]
     try:
         return _warned_frame(where, found, problems, what)
-    except RunError:  # damage that the end of the records does not show; to read all of them twice takes long
+    except RunError:  # damage that the end of the records does not show; reading all of them twice is slow
         return _warned_frame(where, found, [damage(run, lambda run: run.rounds) for run in found], what)
 
 

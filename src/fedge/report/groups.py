@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from fedge.core.advice import synonym
 from fedge.core.effect import digest, omit, settings
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import Field, OwnFields, describe
-from fedge.report.labels import Labels, label_configurations, label_rows
+from fedge.report.labels import DisplayNames, label_configurations, label_rows
 from fedge.runs.data_names import DataNames
 
 
@@ -81,7 +81,7 @@ class RunGroup:
         return targets.pop() if len(targets) == 1 else None
 
 
-def group_runs(runs: Iterable[RunView], labels: Labels | None = None) -> list[RunGroup]:
+def group_runs(runs: Iterable[RunView], labels: DisplayNames | None = None) -> list[RunGroup]:
     """Group the runs whose settings give the same results: those that differ in the seed alone.
 
     Groups are in order of their experiments' first appearance, and those of one name in the order of their settings,
@@ -95,36 +95,39 @@ def group_runs(runs: Iterable[RunView], labels: Labels | None = None) -> list[Ru
         if seed not in seeds or run.summary is not None or seeds[seed].summary is None:
             seeds[seed] = run
     configs = [config for config, _ in groups.values()]
-    named = zip(label_configurations(configs, labels or Labels()), groups.values(), strict=True)
+    named = zip(label_configurations(configs, labels or DisplayNames()), groups.values(), strict=True)
     ordered = sorted(named, key=lambda one: one[0].order)
     return [RunGroup(name.label, list(seeds.values()), parts=name.parts) for name, (_, seeds) in ordered]
 
 
-def group_begun(runs: Sequence[RunView], labels: Labels | None = None) -> list[RunGroup]:
+def group_begun(runs: Sequence[RunView], labels: DisplayNames | None = None) -> list[RunGroup]:
     """Group the runs that have recorded a round, or all if none has: a chart shows nothing of the others."""
     return group_runs([run for run in runs if run.rounds] or runs, labels)
 
 
-def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: Labels | None = None) -> list[RunGroup]:
-    """Merge the runs that have the same values of these settings, and label and sort them by these values."""
+def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: DisplayNames | None = None) -> list[RunGroup]:
+    """Merge the runs that have the same values of these settings, and label and sort them by these values.
+
+    Runs with simulated and with measured seconds stay apart: a mean over both would mean nothing.
+    """
     for key in keys:
         check_key(key, groups)
-    merged: dict[str, tuple[dict[str, Any], dict[int, list[RunView]]]] = {}  # then by the group that they come from
+    merged: dict[str, tuple[dict[str, Any], str, dict[int, list[RunView]]]] = {}  # then by their groups
     for number, group in enumerate(groups):
         for run in group.runs:
-            values = dict(settings(run.config))
+            values, clock = dict(settings(run.config)), str(run.effective.get("clock") or "")
             own = {key: values.get(key) for key in keys}
-            merged.setdefault(str(own), (own, {}))[1].setdefault(number, []).append(run)
-    words = labels or Labels()
-    named = zip(label_rows([own for own, _ in merged.values()], keys, words), merged.values(), strict=True)
+            merged.setdefault(f"{own} {clock}", (own, clock, {}))[2].setdefault(number, []).append(run)
+    words, clocks = labels or DisplayNames(), {clock for _, clock, _ in merged.values()}
+    named = zip(label_rows([own for own, _, _ in merged.values()], keys, words), merged.values(), strict=True)
     return [
         RunGroup(
-            words.group(name.label),
+            words.group(f"{name.label} ({clock})" if len(clocks) > 1 else name.label),
             [*chain(*parts.values())],
             len(parts) > 1 or any(groups[number].mixed for number in parts),
-            name.parts,
+            name.parts if len(clocks) == 1 else {**name.parts, "clock": clock},
         )
-        for name, (_, parts) in sorted(named, key=lambda one: one[0].order)
+        for name, (_, clock, parts) in sorted(named, key=lambda one: one[0].order)
     ]
 
 
@@ -150,6 +153,16 @@ def own_fields(runs: Iterable[RunView]) -> OwnFields:
 def describe_in(groups: Iterable[RunGroup], name: str) -> Field:
     """Return the declaration of a field, also of a metric that the runs of these groups declare."""
     return describe(name, own_fields(run for group in groups for run in group.runs))
+
+
+def describe_timed(groups: Iterable[RunGroup], name: str) -> Field:
+    """Return the declaration of a field; edge time has the clock of these groups in its title."""
+    found = list(groups)
+    declared = describe_in(found, name)
+    if not declared.name.removeprefix("mean_").removeprefix("median_").startswith("sim_"):
+        return declared
+    clocks = sorted({str(run.effective.get("clock") or "simulated") for group in found for run in group.runs})
+    return replace(declared, title=f"{' or '.join(clocks)} {declared.title}")
 
 
 def has(record: Mapping[str, Any], field: str) -> bool:

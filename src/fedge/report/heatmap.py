@@ -11,7 +11,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import Field, Unit, is_to_target
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.group_results import target_note, unit_of
-from fedge.report.groups import RunGroup, check_key, describe_in, varied
+from fedge.report.groups import RunGroup, check_key, describe_timed, varied
 from fedge.report.labels import sorted_values
 from fedge.report.run_results import check_outcome, outcome
 from fedge.report.statistics import Reached, to_target
@@ -46,7 +46,7 @@ def heatmap(
         merged.setdefault((str(own.get(across)), str(own.get(down))), []).append(group)
     check_outcome([run for group in groups for run in group.runs], y)
     results = {place: _result(alike, y) for place, alike in merged.items()}
-    declared = describe_in(groups, y)
+    declared = describe_timed(groups, y)
     unit = unit_of(declared.units, list(results.values()))
     names = {key: _texts(options, key, values) for key, values in found.items()}
     rows = [

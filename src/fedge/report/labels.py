@@ -1,6 +1,6 @@
 """What settings, values, axes and groups of runs are called: tables, charts and pages take their words from here.
 
-A group of runs is labelled by the settings that tell it apart: `FedAvg, η = 0.1, K = 2`. `Labels` also holds the
+A group of runs is labelled by the settings that tell it apart: `FedAvg, η = 0.1, K = 2`. `DisplayNames` also holds the
 user's own words (`fedge plot --label KEY=TEXT`).
 """
 
@@ -81,7 +81,7 @@ _UNITS = {"s": "s", "hz": "Hz", "w": "W", "j": "J", "m": "m", "mbps": "Mbit/s", 
 _SEPARATOR = re.compile(r"(?<! )=(?! )")  # of `--label KEY=TEXT`, where KEY may be the label `η = 0.1`
 
 
-class Labels:
+class DisplayNames:
     """The words for axes, settings, values and groups, with the user's own in place of the built-in ones.
 
     A key of `given` is `x` or `y` (an axis), a field such as `accuracy`, a setting such as `algorithm.local_steps` or
@@ -102,6 +102,10 @@ class Labels:
     def axis(self, which: str, declared: Field, unit: Unit) -> str:
         """Return the title of an axis, with its unit unless the user gave the whole title as `x` or `y`."""
         return self._choose(titled(self._choose(declared.title, declared.name), unit), which)
+
+    def axis_text(self, which: str, text: str) -> str:
+        """Return the title of an axis that is of no single field, unless the user gave one as `x` or `y`."""
+        return self._choose(text, which)
 
     def field(self, declared: Field) -> str:
         """Return the title of a field."""
@@ -159,7 +163,7 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def label_configurations(configs: Sequence[Mapping[str, Any]], labels: Labels) -> list[GroupName]:
+def label_configurations(configs: Sequence[Mapping[str, Any]], labels: DisplayNames) -> list[GroupName]:
     """Name configurations by their experiment's name, and those that share one by settings in which they differ.
 
     The experiment's name is dropped where all configurations share it and their settings tell them apart. A name that
@@ -177,7 +181,7 @@ def label_configurations(configs: Sequence[Mapping[str, Any]], labels: Labels) -
     return found
 
 
-def _label(rows: Sequence[Mapping[str, Any]], in_name: Sequence[list[str]], labels: Labels) -> list[GroupName]:
+def _label(rows: Sequence[Mapping[str, Any]], in_name: Sequence[list[str]], labels: DisplayNames) -> list[GroupName]:
     """Name flat configurations; `in_name` has the settings that the experiment's name consists of."""
     names = ["" if paths else str(row.get("name", "unnamed")) for row, paths in zip(rows, in_name, strict=True)]
     alike: dict[str, list[int]] = {}
@@ -198,22 +202,25 @@ def _label(rows: Sequence[Mapping[str, Any]], in_name: Sequence[list[str]], labe
 
 def _settings_in_name(row: Mapping[str, Any]) -> list[str]:
     """Return the settings that the parts of a sweep's name stand for; none if the name says anything else."""
-    ends = {key: path for path in row for key in (path, _key(path))}
     kinds = {short_name(str(value)): path for path, value in row.items() if path.endswith(".name")}
     *parts, last = str(row.get("name", "")).split("+")
     if not parts or not re.fullmatch(r"[0-9]+|[0-9a-f]{8}", last):  # the end of names that are long or not unique
         parts.append(last)
     found = []
     for part in parts:
-        key, dash, _ = part.partition("-")
-        path = kinds.get(part) or kinds.get(part.partition(".")[0]) or (ends.get(key) if dash else None)
+        key, _, value = part.partition("-")
+        named = [path for path, own in row.items() if own is not None and key in (path, _key(path)) and value]
+        named.sort(
+            key=lambda path: f"{row[path]:.4g}" != value if isinstance(row[path], float) else str(row[path]) != value
+        )
+        path = kinds.get(part) or kinds.get(part.partition(".")[0]) or next(iter(named), None)
         if path is None:
             return []
         found.append(path)
     return found
 
 
-def label_rows(rows: Sequence[Mapping[str, Any]], paths: Sequence[str], labels: Labels) -> list[GroupName]:
+def label_rows(rows: Sequence[Mapping[str, Any]], paths: Sequence[str], labels: DisplayNames) -> list[GroupName]:
     """Name flat configurations by these settings; one that is not set is left out where the others suffice."""
     columns = {path: [row.get(path) for row in rows] for path in paths}
     texts = {path: labels.assignments(path, values) for path, values in columns.items()}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedge.core.chart_kinds import MAX_CURVES
 from fedge.core.errors import ConfigError
-from fedge.core.fields import Field, Unit, describe, fitting
+from fedge.core.fields import Field, Unit, fitting
 from fedge.report.chart_options import AXIS, PLAIN, ChartOptions, keep_best, number_axis
-from fedge.report.groups import RunGroup, describe_in
-from fedge.report.series import Series, trace
+from fedge.report.groups import RunGroup, describe_timed
+from fedge.report.series import NUM_BUCKETS, Series, trace
 from fedge.report.statistics import LEVEL, MIN_SEEDS
 from fedge.report.style import COLOURS, FAINT, TICKS, line_looks, need, save
 
@@ -24,6 +24,7 @@ __all__ = ["COLOURS", "curves", "save", "side_by_side"]
 _MAX_COLUMNS = {"single": 3, "double": 5}  # of small multiples
 _GAP = 14  # between panels
 _SMALL = 90  # height of a panel
+_FEW = 4  # bands that are told apart where they overlap; more of them are fainter
 _LETTER = 5  # pixels of a letter in its header
 
 
@@ -32,43 +33,59 @@ def curves(
     x: str = "round",
     y: str = "accuracy",
     options: ChartOptions = PLAIN,
-) -> altair.TopLevelMixin:
+    note: str = "",
+) -> Any:
     """Return the mean of y over seeds with a band, one line a group; x is one of `AXES`, summed so far.
 
     More groups than `options.top` are reduced to the best, which a note states. More than `MAX_CURVES` are drawn as
-    small multiples.
+    small multiples. `note` is added to the caption.
     """
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     alt = need("altair")
-    across, up = describe(x), describe_in(groups, y)
+    across, up = describe_timed(groups, x), describe_timed(groups, y)
     traced = [(group, trace(group, x, y)) for group in groups]
-    ranked = [((group, line), up.rank(float(line.mean[-1]))) for group, line in traced]
-    kept, left_out = keep_best(ranked, options.top, f"last {up.title}", up.better != "neither")
-    lines = [line for _, line in kept]
+    best, left_out = _best_lines(traced, up, options.top)
+    kept, lines = [group for group, _ in best], [line for _, line in best]
     axes = _Axes(
         across,
         up,
         fitting(across.units, max(float(line.x[-1]) for line in lines)),
         fitting(up.units, max(float(line.mean.max()) for line in lines)),
     )
-    places = _panels([group for group, _ in kept])
+    places = _panels(kept)
     labels = list(dict.fromkeys(place.label for place in places))
     colours = dict(zip(labels, cycle(COLOURS), strict=False))
     placed = zip(lines, places, strict=True)
     rows = [row for line, place in placed for row in _rows(line, place, colours[place.label], axes, options)]
-    for axis, key in (("x", "x"), ("y", "mean")):
-        options.check_log(axis, [row[key] for row in rows if key in row])
+    options.check_log("x", [row["x"] for row in rows])
+    options.check_log("y", [row["mean"] for row in rows if "mean" in row])
     layers = _layers(alt, axes, labels, options, any(len(line.x) == 1 for line in lines))
-    for goal in dict.fromkeys(group.target for group, _ in kept):
-        if goal and goal.metric == y:
-            layers += _goal(alt, goal.value / axes.y_unit.size, goal.written)
-    caption = options.caption(_seeds_note(lines, any(group.mixed for group, _ in kept)), left_out)
+    small = places[0].panel is not None
+    goals = [goal for goal in dict.fromkeys(group.target for group in kept) if goal and goal.metric == y]
+    for goal in goals:
+        layers += _goal(alt, goal.value / axes.y_unit.size, "" if small else f"target {goal.written}")
+    target = f"dashed: target {', '.join(goal.written for goal in goals)}" if small and goals else ""
+    notes = [_seeds_note(lines, any(group.mixed for group in kept)), target, _thinning_note(lines), left_out, note]
+    caption = options.caption(*notes)
     style = options.style(labels, "top-right" if up.better == "lower" else "bottom-right")
     data = alt.Data(values=rows)
-    if places[0].panel is None:
+    if not small:
         return alt.layer(*layers, data=data, title=caption, config=style, **options.size)
     return _small_multiples(alt, layers, data, places, options).properties(title=caption, config=style)
+
+
+def best_groups(groups: Sequence[RunGroup], x: str, y: str, top: int = MAX_CURVES) -> tuple[list[RunGroup], str]:
+    """Return the groups whose curves of y over x end best, in their order, and a note if others were left out."""
+    best, left_out = _best_lines([(group, trace(group, x, y)) for group in groups], describe_timed(groups, y), top)
+    return [group for group, _ in best], left_out
+
+
+def _best_lines(
+    traced: Sequence[tuple[RunGroup, Series]], declared: Field, top: int
+) -> tuple[list[tuple[RunGroup, Series]], str]:
+    ranked = [((group, line), declared.rank(float(line.mean[-1]))) for group, line in traced]
+    return keep_best(ranked, top, f"last {declared.title}", declared.better != "neither")
 
 
 def side_by_side(charts: Sequence[altair.LayerChart], options: ChartOptions = PLAIN) -> altair.ConcatChart:
@@ -148,12 +165,14 @@ def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions,
     at = alt.X("x:Q", title=words.axis("x", axes.x, axes.x_unit), scale=x_scale, axis=x_axis)
     value = alt.Y("mean:Q", title=words.axis("y", axes.y, axes.y_unit), scale=y_scale, axis=y_axis)
     looks = line_looks(alt, labels) if labels != [""] else {"stroke": alt.value(COLOURS[0])}
-    chart = alt.Chart()  # without data of its own, so that the layers share what they are given
+    chart = alt.Chart()  # without data, so that the layers share those of the whole
     mean = chart.transform_filter("isValid(datum.mean)") if options.seeds else chart
     # the colour comes with the data: a second scale without a legend would take that of the lines along
     fill = alt.Fill("colour:N", scale=None)
     layers = [
-        mean.mark_area(opacity=0.18).encode(at, alt.Y("low:Q"), alt.Y2("high:Q"), alt.Detail("label:N"), fill=fill),
+        mean.mark_area(opacity=0.18 if len(labels) <= _FEW else 0.1).encode(
+            at, alt.Y("low:Q"), alt.Y2("high:Q"), alt.Detail("label:N"), fill=fill
+        ),
         mean.mark_line().encode(at, value, **looks),
     ]
     if options.seeds:
@@ -184,11 +203,12 @@ def _rows(line: Series, place: _Place, colour: str, axes: _Axes, options: ChartO
                 yield own | {"seed": seed, "x": x / x_unit.size, "value": value / y_unit.size}
 
 
-def _goal(alt: Any, value: float, written: str) -> list[Any]:
-    """Return a thin rule with its label at the left end, where curves have not come near it."""
+def _goal(alt: Any, value: float, text: str) -> list[Any]:
+    """Return a thin rule, with its text at the left end, where curves have not come near it."""
     once = alt.Chart().transform_aggregate(rows="count()", groupby=["panel"]).encode(y=alt.YDatum(value))
-    label = once.mark_text(text=f"target {written}", align="left", baseline="bottom", dx=3, fontSize=9, color=FAINT)
-    return [once.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT), label.encode(x=alt.value(0))]
+    rule = once.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT)
+    label = once.mark_text(text=text, align="left", baseline="bottom", dx=3, fontSize=9, color=FAINT)
+    return [rule, label.encode(x=alt.value(0))] if text else [rule]
 
 
 def _labels(chart: Any) -> list[str]:
@@ -196,6 +216,14 @@ def _labels(chart: Any) -> list[str]:
     encodings = (layer.encoding.to_dict() for layer in chart.layer)
     domain: list[str] = next(found["strokeDash"]["scale"]["domain"] for found in encodings if "strokeDash" in found)
     return domain
+
+
+def _thinning_note(lines: Sequence[Series]) -> str:
+    """Return how long curves were thinned after they were averaged; empty if none was."""
+    longest = max(line.num_points for line in lines)
+    if all(len(line.x) == line.num_points for line in lines):
+        return ""
+    return f"{longest:,} points averaged, then thinned to minimum, maximum and last of {NUM_BUCKETS} buckets"
 
 
 def _seeds_note(lines: Sequence[Series], mixed: bool) -> str:

@@ -1,4 +1,4 @@
-"""When the mean over seeds reaches the target: another number than the mean of the rounds in which each seed does."""
+"""The round in which the mean over seeds reaches the target, which is not the mean of the seeds' own rounds."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from fedge.core.effect import settings
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import Field, is_to_target
 from fedge.report.groups import RunGroup, check_key, describe_in, varied
-from fedge.report.labels import ALGORITHM, Labels
+from fedge.report.labels import ALGORITHM, DisplayNames
 from fedge.report.run_results import outcome
 from fedge.report.statistics import LEVEL, Estimate, interval
 
@@ -109,7 +109,7 @@ def find_baseline(groups: Sequence[RunGroup], text: str | None = None) -> Baseli
         raise ConfigError(f"baseline: all runs are {text!r}, so none is left to compare; name fewer")
     if len(chosen) == 1:
         return Baseline(chosen[0].label, chosen)
-    title = text if named else Labels().assignments(key, [_value(chosen[0], key)])[0]
+    title = text if named else DisplayNames().assignments(key, [_value(chosen[0], key)])[0]
     return Baseline(f"{title}, other settings equal", chosen, list(varied([group.runs[0] for group in chosen])))
 
 
@@ -132,7 +132,7 @@ def _value(group: RunGroup, key: str) -> object:
 def _matches(group: RunGroup, key: str, text: str) -> bool:
     """Whether a setting has a value, written as in the configuration, as in JSON, or as labels have it."""
     value = _value(group, key)
-    if text.casefold() in (str(value).casefold(), Labels().values(key, [value])[0].casefold()):
+    if text.casefold() in (str(value).casefold(), DisplayNames().values(key, [value])[0].casefold()):
         return True
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and float(text) == value

@@ -1,4 +1,4 @@
-"""The settings that nothing beats in every cost at once."""
+"""The Pareto front: the points that no other beats in every cost at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def pareto_front(points: Sequence[Sequence[float]]) -> list[int]:
-    """Return the places of the points that no other dominates: none is as low in every cost and lower in one.
+    """Return the indices of the points that no other dominates: none is as low in every cost and lower in one.
 
     Two costs take O(n log n): in the order of the first cost, a point stays if it has the lowest second cost so far.
     """

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import Field, Unit
 from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
 from fedge.report.group_results import group_results, target_note, unit_of
-from fedge.report.groups import RunGroup, describe_in
+from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.pareto import pareto_front
 from fedge.report.style import COLOURS, FAINT, need
 
 if TYPE_CHECKING:
     import altair
 
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
-_SYMBOLS = {"symbolType": "circle", "symbolSize": 45, "symbolStrokeWidth": 1.5, "rowPadding": 2}
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right", "wedge")
+_SYMBOLS: dict[str, Any] = {"symbolType": "circle", "symbolSize": 45, "symbolStrokeWidth": 1.5, "rowPadding": 2}
 OTHERS = "others"
 """The legend entry of all groups that have none of their own."""
 
@@ -30,11 +31,11 @@ def pareto(
 ) -> altair.LayerChart:
     """Return two results of each group, and the line through those that no other beats in both.
 
-    Of more than `options.top` groups the legend names those on the front, and the others are grey.
+    Of more than `options.top` groups the legend names those on the front, and the others are grey crosses.
     """
     alt = need("altair")
     xs, ys = group_results(groups, x), group_results(groups, y)
-    across, up = describe_in(groups, x), describe_in(groups, y)
+    across, up = describe_timed(groups, x), describe_timed(groups, y)
     for declared in (across, up):
         if declared.better == "neither":
             raise ConfigError(
@@ -64,22 +65,11 @@ def pareto(
         }
         for i, (label, a, b) in enumerate(known)
     ]
-    for axis in ("x", "y"):
-        options.check_log(axis, [row[axis] for row in rows])
-    words = options.words
+    options.check_log("x", [a for _, a, _ in known])
+    options.check_log("y", [b for _, _, b in known])
     at = [
-        alt.X(
-            "x:Q",
-            title=words.axis("x", across, x_unit),
-            scale=options.scale(alt, "x", zero=False, padding=12),
-            axis=number_axis(alt, across, x_unit, options.is_log("x")),
-        ),
-        alt.Y(
-            "y:Q",
-            title=words.axis("y", up, y_unit),
-            scale=options.scale(alt, "y", zero=False, padding=12),
-            axis=number_axis(alt, up, y_unit, options.is_log("y")),
-        ),
+        alt.X("x:Q", **_axis(alt, "x", across, x_unit, options)),
+        alt.Y("y:Q", **_axis(alt, "y", up, y_unit, options)),
     ]
     missing = f"{len(groups) - len(known)} not shown: target not reached" if len(known) < len(groups) else ""
     made: altair.LayerChart = alt.layer(
@@ -94,8 +84,18 @@ def pareto(
     return made
 
 
+def _axis(alt: Any, which: Literal["x", "y"], declared: Field, unit: Unit, options: ChartOptions) -> dict[str, Any]:
+    return {
+        "title": options.words.axis(which, declared, unit),
+        "scale": options.scale(alt, which, zero=False, padding=12),
+        "axis": number_axis(alt, declared, unit, options.is_log(which)),
+    }
+
+
 def _layers(alt: Any, at: Sequence[Any], legend: Sequence[str], colours: Sequence[str]) -> list[Any]:
     shapes = list(islice(cycle(SHAPES), len(legend)))
+    if legend[-1] == OTHERS:
+        shapes[-1] = "cross"
     looks = {
         "stroke": alt.Stroke("label:N", scale=alt.Scale(domain=list(legend), range=list(colours))),
         "shape": alt.Shape("label:N", scale=alt.Scale(domain=list(legend), range=shapes)),

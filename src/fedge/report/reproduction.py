@@ -1,4 +1,4 @@
-"""How to get runs again: what their settings have in common as a file, and a command for each."""
+"""How to reproduce runs: their common settings as a file, and a command for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_][A-Za-z0-9_./:-]*")
 
 
 def common(runs: Sequence[RunView]) -> dict[str, Any]:
-    """The settings that all runs share, as a table that can be written as TOML."""
+    """Return the settings that all runs share, as a table that can be written as TOML."""
     found: dict[str, Any] = {}
     for path, value in _shared(runs).items():
         *tables, key = path.split(".")
@@ -28,20 +28,20 @@ def common(runs: Sequence[RunView]) -> dict[str, Any]:
 
 
 def common_toml(runs: Sequence[RunView]) -> str:
-    """The same as the text of an experiment file."""
+    """Return the common settings as the text of an experiment file."""
     from tomli_w import dumps
 
     return dumps(common(runs))
 
 
 def changes(runs: Sequence[RunView]) -> list[dict[str, Any]]:
-    """What is to be set for each run, on top of what all share, to get it."""
+    """Return the settings of each run beyond those that all share."""
     shared = _shared(runs)
     return [{path: value for path, value in _given(run).items() if path not in shared} for run in runs]
 
 
 def commands(runs: Sequence[RunView], file: str) -> list[str]:
-    """The command for each run that trains it again from the file of what all share."""
+    """Return the command that trains each run again from the file of common settings."""
     return [" ".join(["fedge run", shlex.quote(file), *map(_setting, own.items())]) for own in changes(runs)]
 
 
@@ -56,12 +56,12 @@ def _shared(runs: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _given(run: RunView) -> dict[str, Any]:
-    """TOML has no word for nothing: a setting that is null is one that is not set."""
+    """Return the settings without null: TOML has no null, and an absent setting means the same."""
     return {path: without_none(value) for path, value in settings(run.config) if value is not None and value != {}}
 
 
 def _value(value: Any) -> str:
-    """As `--set` reads it: a TOML value, or else a plain word."""
+    """Return a value as `--set` reads it: a TOML value, or a plain word."""
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
     return _inline(value)

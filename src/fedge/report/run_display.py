@@ -1,4 +1,4 @@
-"""What is seen of a run while it trains: a bar on a terminal or in a notebook, now and then a line elsewhere."""
+"""The progress of a run while it trains: a bar on a terminal or in a notebook, regular lines elsewhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Screen(Protocol):
     def show(self, picture: RunPicture) -> None: ...
     def notice(self, text: str) -> None: ...
     def close(self) -> None:
-        """The last picture shown stays; the next one is of another run."""
+        """Keep the last picture; the next one is of another run."""
 
 
 class RunPicture(NamedTuple):
@@ -45,7 +45,7 @@ class RunPicture(NamedTuple):
 
 
 class Bar:
-    """Two lines for each run, drawn over and over."""
+    """Two lines for each run, redrawn in place."""
 
     interval_s = 0.1
 
@@ -66,7 +66,7 @@ class Bar:
 
     def _update(self, drawn: RenderableType) -> None:
         if self._live is None:
-            # Drawn when told to: a thread of its own would be in the way of engines that fork.
+            # Drawn on request: a refreshing thread would interfere with engines that fork.
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
         self._live.update(Clean(drawn), refresh=True)
@@ -131,7 +131,7 @@ class Nothing:
 
 
 class Watch:
-    """Passes on what a run tells, as often as the screen wants to hear it; knows which run is under way."""
+    """Passes the progress of a run to a screen, at most once per interval, and knows which run is unfinished."""
 
     def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
         self.unfinished: Path | None = None
@@ -170,7 +170,7 @@ class Watch:
 
 
 def choose_screen(quiet: bool) -> Screen:
-    """Return where runs are shown: in a notebook, on a terminal, or as lines of text; nowhere if `quiet`."""
+    """Return the screen for runs: a notebook, a terminal, or lines of text; none if `quiet`."""
     if quiet:
         return Nothing()
     if _in_notebook():

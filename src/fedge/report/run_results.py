@@ -35,10 +35,10 @@ def outcome(run: RunView, name: str) -> float | None:
 
 
 def check_outcome(runs: Sequence[RunView], name: str) -> None:
-    """Raise a ConfigError that names the nearest known result if no run can have this one."""
+    """Raise a ConfigError that names the nearest result if no run has this one."""
     summaries = [run.summary or {} for run in runs]
     if is_to_target(name) and any(part in summary for summary in summaries for part in components(name)):
-        return  # known, and perhaps reached by no run: that is a result too
+        return  # a target that no run reached is a result too
     if all(outcome(run, name) is None for run in runs):
         found = {key: None for summary in summaries for key, value in summary.items() if not isinstance(value, str)}
         sums = [total + end for total, parts in SUMS.items() for end in ("", TO_TARGET) if parts[0] + end in found]
@@ -47,7 +47,7 @@ def check_outcome(runs: Sequence[RunView], name: str) -> None:
 
 
 def _recorded(run: RunView, name: str) -> list[float]:
-    """The values of the rounds that have one."""
+    """Return the values of the rounds that have one."""
     parts = components(name)
     return [value for record in run.rounds if (value := _value(record, parts)) is not None]
 

@@ -1,4 +1,4 @@
-"""What a run has come to so far, in one line."""
+"""The metrics and total costs of a run so far, in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = {
 
 
 class RunTotals:
-    """Adds up the records of a run. Metrics are the last ones measured, costs are totals."""
+    """Adds up the records of a run: the last value of each metric, the total of each cost."""
 
     def __init__(self, num_rounds: int, started_s: float) -> None:
         self.round = 0
@@ -29,7 +29,7 @@ class RunTotals:
         self._values: dict[str, float] = {}
 
     def add(self, record: Mapping[str, Any], timed: bool = True) -> None:
-        """Take a round into account; one from before this process started says nothing about its speed."""
+        """Add a round; one from before this process started (`timed` is False) does not count for the speed."""
         self.round = record["round"]
         self._num_timed += timed
         for name in _SHOWN:
@@ -38,22 +38,22 @@ class RunTotals:
                 self._values[name] = before + value
 
     def line(self) -> str:
-        """`accuracy 93.12%, 12.5 MB up`"""
+        """Return `accuracy 93.12%, 12.5 MB up`."""
         known = [(name, form) for name, form in _SHOWN.items() if name in self._values]
         return ", ".join(form.format(describe(name).write(self._values[name])) for name, form in known)
 
     def left(self, now_s: float) -> str:
-        """`1:23 left`, if the rounds to come take as long as those so far."""
+        """Return `1:23 left`, assuming that the remaining rounds take as long as those so far."""
         each_s = (now_s - self._started_s) / self._num_timed
         return f"{duration(each_s * (self.num_rounds - self.round))} left"
 
     def took(self, now_s: float) -> str:
-        """`done in 1:23`"""
+        """Return `done in 1:23`."""
         return f"done in {duration(now_s - self._started_s)}"
 
 
 def duration(seconds: float) -> str:
-    """`1:23`, or `2:01:23` from an hour on."""
+    """Return `1:23`, or `2:01:23` from an hour on."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -37,6 +37,7 @@ class Series:
     count: int
     band: Literal["none", "range", "interval"]
     seeds: np.ndarray[tuple[int, int], np.dtype[np.float64]]
+    num_points: int  # before a long curve was thinned
 
 
 def trace(group: RunGroup, x: str, y: str) -> Series:
@@ -63,7 +64,9 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
         low, high, band = mean - half, mean + half, "interval"
     # averaged first and thinned then: the mean of thinned curves would be another one
     kept = thin(NUM_BUCKETS, mean, low, high) if len(grid) > MAX_POINTS else np.arange(len(grid))
-    return Series(group.label, grid[kept], mean[kept], low[kept], high[kept], len(seeds), band, values[:, kept])
+    return Series(
+        group.label, grid[kept], mean[kept], low[kept], high[kept], len(seeds), band, values[:, kept], len(grid)
+    )
 
 
 def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
@@ -91,5 +94,5 @@ def _grid(label: str, seeds: list[Array]) -> Array:
             f"{label}: its runs share no range of x, one begins at {first:g}, another ends at {last:g};"
             " drop one of them"
         )
-    places = np.unique(np.concatenate(seeds))
+    places: Array = np.unique(np.concatenate(seeds))
     return places[(places >= first) & (places <= last)]

@@ -1,4 +1,4 @@
-"""What a few seeds say about a mean, and what they cannot say."""
+"""Means over few seeds, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEVEL = 0.95
 
 
 MIN_SEEDS = 3
-"""Of two seeds the interval is 12.7 standard errors wide on either side: their range says more."""
+"""The interval of two seeds is 12.7 standard errors wide on either side: their range is more informative."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Estimate:
 
     @property
     def half(self) -> float | None:
-        """Half the width of the interval: what stands behind the ±."""
+        """Half the width of the interval, as written after the ±."""
         return None if self.high is None or self.band == "range" else self.high - self.mean
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What it took to reach a target, over those seeds that reached it, and how many did."""
+    """The cost of reaching a target, over the seeds that reached it, and how many did."""
 
     estimate: Estimate | None
     reached: int
@@ -45,7 +45,7 @@ class Reached:
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
-    """Student's confidence interval of the mean; for a single value the mean alone."""
+    """Return Student's confidence interval of the mean; for a single value the mean alone."""
     count = len(values)
     if count == 0:
         raise ValueError("expected at least one value to estimate a mean from, got none")
@@ -58,7 +58,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
 
 
 def to_target(values: Sequence[float | None], mixed: bool = False) -> Reached:
-    """The cost of reaching a target, None standing for a seed that did not reach it.
+    """Return the cost of reaching a target; None stands for a seed that did not reach it.
 
     Fewer than `MIN_SEEDS` values have their range in place of an interval. With `mixed` the values are of different
     settings. They are no sample of one distribution, so their mean has neither.
@@ -74,7 +74,7 @@ def to_target(values: Sequence[float | None], mixed: bool = False) -> Reached:
 
 @lru_cache
 def student(freedom: int, level: float) -> float:
-    """The t with P(|T| <= t) = level at so many degrees of freedom, by bisection of the distribution."""
+    """Return the t with P(|T| <= t) = level at these degrees of freedom, by bisection of the distribution."""
     if freedom < 1 or not 0 < level < 1:
         raise ValueError(f"expected freedom >= 1 and 0 < level < 1, got {freedom} and {level}")
     low, high = 0.0, pi / 2

@@ -5,6 +5,8 @@ Needs the extra `view`, which is imported on first use, so that the rest of `fed
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import cycle, islice
@@ -24,6 +26,7 @@ DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (10, 2, 2, 2, 2, 2))
 """For grey print. With eight colours they make forty different lines."""
 
 PNG_SCALE = 3  # 288 dots an inch
+PDF_SCALE = 0.75  # points of a pixel
 
 INK, FAINT = "#222222", "#777777"
 
@@ -53,6 +56,7 @@ STYLE: dict[str, Any] = {
     "legend": {
         "orient": "bottom",
         "title": None,
+        "titleColor": INK,
         "offset": 6,
         "rowPadding": 0,
         "labelColor": INK,
@@ -84,13 +88,15 @@ def line_looks(alt: Any, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
-    """Write a chart as the suffix of the path says. A page is one file: what draws the chart is in it."""
+    """Write a chart in the format of the path's suffix. A page (.html) is one file: the code that draws it is in it."""
     path = Path(path)
     check_saving(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".html":
             path.write_text(_page(chart), encoding="utf-8")
+        elif path.suffix == ".pdf":
+            path.write_bytes(_pdf(chart))
         else:
             make_printable(chart).save(path, scale_factor=PNG_SCALE if path.suffix == ".png" else 1)
     except OSError as error:
@@ -98,12 +104,22 @@ def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
 
 
 def make_printable(chart: Any) -> Any:
-    """The chart with the text in it made printable: a control character in a label ends the process that draws it."""
+    """Return the chart with its text made printable: a control character in a label ends the process that draws it."""
     return _with_texts(chart, printable)
 
 
+def _pdf(chart: Any) -> bytes:
+    """Return a PDF of the size in print: vl-convert takes a pixel for a point."""
+    drawn = io.StringIO()
+    make_printable(chart).save(drawn, format="svg")
+    head, rest = drawn.getvalue().split(">", 1)
+    sized = re.sub(r'\b(width|height)="([0-9.]+)"', lambda f: f'{f[1]}="{float(f[2]) * PDF_SCALE:g}"', head)
+    pdf: bytes = need("vl_convert").svg_to_pdf(f"{sized}>{rest}")
+    return pdf
+
+
 def _page(chart: Any) -> str:
-    """A page whose chart is data to a browser, whatever its labels say: `</script>` in one would end the data."""
+    """Return a page whose chart is data to a browser: `</script>` in one of its labels would end the data."""
     marked = _with_texts(chart, lambda text: printable(text).replace("<", _LESS))
     return str(marked.to_html(inline=True)).replace(_LESS.encode("unicode_escape").decode(), "\\u003c")
 
@@ -123,7 +139,7 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def check_saving(path: Path) -> None:
-    """Refuse a chart that could not be saved: called before long work, not after it."""
+    """Raise an error if a chart could not be saved: to be called before long work."""
     if path.suffix not in SUFFIXES:
         known = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise ConfigError(f"{path}: a chart is saved as {known}, got {path.suffix or 'no suffix'}")
@@ -132,7 +148,7 @@ def check_saving(path: Path) -> None:
 
 
 def need(module: str) -> Any:
-    """The module, or what to install."""
+    """Return a module; raise a FedgeError that tells what to install if it is missing."""
     try:
         return import_module(module)
     except ImportError:

@@ -28,7 +28,7 @@ _CELL_ROOM, _LATE_ROOM = 46, 58  # pixels that the cells' names and the times of
 _LONGEST = 24  # letters of a client beside its bar
 _GAP = 0.4  # rows between cells
 _BEYOND = 1.5  # deadlines: where the axis ends, so that one client that takes for ever does not squeeze all others
-_FAR = 2.0  # times the slowest: a deadline further off is said and not drawn, for the same reason
+_FAR = 2.0  # times the slowest: a deadline further off is noted and not drawn, for the same reason
 
 
 class TimeSpan(NamedTuple):
@@ -67,7 +67,7 @@ def timeline(line: EdgeRound, names: DataNames = NO_NAMES, options: ChartOptions
         *_cells(alt, line, shown, places, y, max(map(len, labels))),
         *_deadline(alt, span),
     ]
-    symbols = {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
+    symbols: dict[str, Any] = {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
     chart: altair.LayerChart = alt.layer(
         *layers,
         width=width,

@@ -94,7 +94,7 @@ def _html(part: TableCells | Listing | str, section: str) -> str:
     rows = "\n".join(
         "<tr>"
         + "".join(
-            f'<td class="best">{escape(cell)}</td>' if (i, j) in part.best else f"<td>{escape(cell)}</td>"
+            f'<td class="best">{_cell(cell)}</td>' if (i, j) in part.best else f"<td>{_cell(cell)}</td>"
             for j, cell in enumerate(row)
         )
         + "</tr>"
@@ -103,6 +103,11 @@ def _html(part: TableCells | Listing | str, section: str) -> str:
     kind = ' class="words"' if words else ' class="sortable"' if sortable else ""
     table = f"<table{kind}>\n<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody>\n</table>"
     return f'{title}<div class="wide">{table}</div>{_notes(_all_notes(part))}'
+
+
+def _cell(text: str) -> str:
+    """Return the text with no line end inside of `η = 0.1`."""
+    return escape(text).replace(" = ", "&nbsp;=&nbsp;")
 
 
 def _all_notes(part: TableCells) -> list[str]:

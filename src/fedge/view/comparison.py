@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from fedge.core.effect import settings
 from fedge.core.errors import ConfigError
 from fedge.core.fields import AXES, describe, fitting
 from fedge.report.correlation import correlate, levels
-from fedge.report.groups import RunGroup, describe_in, group_begun, own_fields, varied
+from fedge.report.groups import RunGroup, describe_in, describe_timed, group_begun, own_fields, varied
 from fedge.report.importance import measure_importance
 from fedge.report.pairs import find_baseline, pair
 from fedge.report.run_results import outcome
@@ -18,6 +19,8 @@ from fedge.report.tables import RESULTS, write
 from fedge.runs import Run
 from fedge.view.run_entry import RunEntry
 
+_PARETO = ("bytes_to_target", "rounds_to_target", "bytes", "flops")
+_SEEDS = ("name", "seed", "seeds", "clock")
 _SHOWN_AXES = ("round", "bytes_up", "bytes_down", "flops", "sim_seconds", "energy_j")
 
 
@@ -28,6 +31,8 @@ class ComparisonOptions(NamedTuple):
     y: str | None = None
     outcome: str | None = None
     baseline: str | None = None
+    px: str | None = None
+    py: str | None = None
 
     @staticmethod
     def parse(query: Any) -> ComparisonOptions:
@@ -36,6 +41,8 @@ class ComparisonOptions(NamedTuple):
             query.get("y") or None,
             query.get("outcome") or None,
             query.get("baseline") or None,
+            query.get("px") or None,
+            query.get("py") or None,
         )
 
 
@@ -72,12 +79,18 @@ def compare_runs(
         "x": wanted.x,
         "y": y,
         "outcome": judged,
-        "axes": [_titled(name) for name in _axes(runs)],
-        "metrics": [_titled(name, runs) for name in metrics],
-        "outcomes": [_titled(name, runs) for name in results],
+        "outcome_title": describe_timed(groups, judged).title,
+        "px": wanted.px or next((name for name in _PARETO if name in results), judged),
+        "py": wanted.py or (y if y in results else judged),
+        "axes": [_titled(name, groups) for name in _axes(runs)],
+        "metrics": [_titled(name, groups) for name in metrics],
+        "outcomes": [_titled(name, groups) for name in results],
+        "rivals": [_titled(name, groups) for name in results if describe_in(groups, name).better != "neither"],
         "groups": [_describe_group(group, groups, results, keys) for group in groups],
         "clocks": sorted({str(group.runs[0].effective.get("clock")) for group in groups}),
         "differences": _differences(groups),
+        "same": _same(groups),
+        "baseline": find_baseline(groups, wanted.baseline).title,
         "pairs": _pairs(groups, judged, wanted.baseline),
         "importance": _importance(runs, judged),
         "correlations": [asdict(each) for each in correlate(runs, [judged])],
@@ -139,6 +152,40 @@ def _differences(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
     return [{"setting": name, "values": values} for name, values in varied([g.runs[0] for g in groups]).items()]
 
 
+def _same(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
+    """The settings that all groups share; null where one is not set."""
+    differing = varied([group.runs[0] for group in groups])
+    own = dict(settings(groups[0].runs[0].effective))
+    return [{"setting": name, "value": value} for name, value in own.items() if name not in (*differing, *_SEEDS)]
+
+
+def _results_table(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for group in found["groups"]:
+        row = {"label": group["label"], "finished": group["finished"], "count": group["count"]}
+        for name, cell in group["results"].items():
+            row |= {name: cell["mean"], f"{name} low": cell.get("low"), f"{name} high": cell.get("high")}
+            row |= {f"{name} n": cell["n"], f"{name} of": cell["of"]}
+        rows.append(row)
+    return rows
+
+
+def _settings_table(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    labels = [group["label"] for group in found["groups"]]
+    rows = [{"setting": one["setting"]} | dict(zip(labels, one["values"], strict=True)) for one in found["differences"]]
+    return rows + [{"setting": one["setting"]} | dict.fromkeys(labels, one["value"]) for one in found["same"]]
+
+
+TABLES: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]] = {
+    "results": _results_table,
+    "settings": _settings_table,
+    "pairs": lambda found: found["pairs"],
+    "importance": lambda found: found["importance"]["settings"],
+    "correlations": lambda found: [*found["correlations"], *found["levels"]],
+}
+"""The tables of a comparison that are exported, each made of what `compare_runs` returns."""
+
+
 def _pairs(groups: Sequence[RunGroup], judged: str, baseline: str | None) -> list[dict[str, Any]]:
     """Every group against its baseline, seed by seed; groups without a common seed have no pairs."""
     against = find_baseline(groups, baseline)
@@ -183,8 +230,8 @@ def _metrics(runs: Sequence[Run]) -> list[str]:
     return [name for name in names if describe(name, own).role == "metric"]
 
 
-def _titled(name: str, runs: Sequence[Run] = ()) -> dict[str, str]:
-    return {"name": name, "title": describe(name, own_fields(runs)).title}
+def _titled(name: str, groups: Sequence[RunGroup]) -> dict[str, str]:
+    return {"name": name, "title": describe_timed(groups, name).title}
 
 
 def _charts(groups: Sequence[RunGroup], runs: Sequence[Run], results: Sequence[str]) -> list[str]:
@@ -192,7 +239,7 @@ def _charts(groups: Sequence[RunGroup], runs: Sequence[Run], results: Sequence[s
     if any(name.endswith("_to_target") for name in results):
         found.append("bars")
     if len(groups) > 1:
-        found.append("pareto")
+        found += ["pareto", "parallel", "pairs"] if varied([group.runs[0] for group in groups]) else ["pareto"]
     if len(varied([group.runs[0] for group in groups])) > 1:
         found.append("heatmap")
     if any("user_accuracy" in client for run in runs for client in run.clients[:1]):

@@ -12,9 +12,10 @@ from starlette.routing import Route
 from fedge.core.errors import ConfigError
 from fedge.runs import Cursor, follow
 from fedge.runs.files import encode
-from fedge.view.comparison import ComparisonOptions, compare_runs
+from fedge.view.chart_answers import answer_chart
+from fedge.view.comparison import TABLES, ComparisonOptions, compare_runs
 from fedge.view.notes import read_note
-from fedge.view.page_charts import ChartQuery, append_rule, as_csv, as_png, as_svg, chart_spec, write_csv
+from fedge.view.page_charts import as_csv, as_png, as_svg, write_csv
 from fedge.view.run_details import describe_run
 from fedge.view.selection import MOST_ROWS, RunSelection
 from fedge.view.server_details import describe_server
@@ -52,6 +53,7 @@ class Endpoints:
             Route("/api/notes/{key}", self.note, methods=["POST"]),
             Route("/export/runs.csv", self.runs_csv),
             Route("/export/chart/{file}", self.export_chart),
+            Route("/export/table/{file}", self.export_table),
         ]
 
     def runs(self, request: Request) -> Response:
@@ -67,15 +69,24 @@ class Endpoints:
         return JsonAnswer(compare_runs(loaded, left_out, ComparisonOptions.parse(request.query_params)))
 
     def chart(self, request: Request) -> Response:
-        return JsonAnswer(self._chart(request.path_params["kind"], request))
+        return JsonAnswer(answer_chart(self._workspace, request.path_params["kind"], request.query_params))
 
     def export_chart(self, request: Request) -> Response:
         kind, _, suffix = request.path_params["file"].rpartition(".")
         if suffix not in _TYPES:
             raise ConfigError(f"expected a chart as {', '.join(_TYPES)}, got {suffix!r}; choose one of these")
-        spec = self._chart(kind, request)["spec"]
+        spec = answer_chart(self._workspace, kind, request.query_params)["spec"]
         data = {"svg": as_svg, "png": as_png, "csv": as_csv, "json": encode}[suffix](spec)
         return _download(data, f"{kind}.{suffix}", _TYPES[suffix])
+
+    def export_table(self, request: Request) -> Response:
+        """Return a table of the comparison."""
+        name, _, suffix = request.path_params["file"].rpartition(".")
+        if suffix != "csv" or name not in TABLES:
+            raise ConfigError(f"expected a table, one of {', '.join(TABLES)}, as csv, got {name}.{suffix}")
+        loaded, left_out = self._workspace.compared(RunSelection.parse(request.query_params))
+        found = compare_runs(loaded, left_out, ComparisonOptions.parse(request.query_params))
+        return _download(write_csv(TABLES[name](found) if found["groups"] else []), f"{name}.csv", _TYPES["csv"])
 
     def run(self, request: Request) -> Response:
         entry = self._workspace.entry(request.path_params["key"])
@@ -141,22 +152,6 @@ class Endpoints:
             rows += map(_flat, page["rows"])
             if len(rows) >= page["num_rows"] or not page["rows"]:
                 return _download(write_csv(rows), "runs.csv", _TYPES["csv"])
-
-    def _chart(self, kind: str, request: Request) -> dict[str, Any]:
-        options = ChartQuery.parse(kind, request.query_params)
-        wanted = RunSelection.parse(request.query_params)
-        loaded, left_out = self._workspace.compared(wanted)
-        everything = not left_out and len(loaded) == len(self._workspace.index.entries)
-        paths = [self._workspace.root] if everything else [run.path for _, run in loaded]
-        spec = chart_spec(options, [run for _, run in loaded])
-        return {
-            "spec": spec,
-            "append": append_rule(options, loaded[0][1], spec) if len(loaded) == 1 else None,
-            "command": options.command(paths),
-            "n": len(loaded),
-            "of": len(loaded) + len(left_out),
-            "notes": [f"left out: {entry.path}: {reason}" for entry, reason in left_out],
-        }
 
 
 _PAGE = ("offset", "limit")

@@ -32,6 +32,7 @@ class ChartQuery(msgspec.Struct, frozen=True):
     y: str | None = None
     by: Sequence[str] = ()
     rounds: Sequence[int] = ()
+    baseline: str | None = None
     seeds: bool = False
     top: int | None = None
     log: LogAxes | None = None
@@ -51,6 +52,7 @@ class ChartQuery(msgspec.Struct, frozen=True):
             query.get("y") or None if "y" in takes else None,
             [name for name in query.getlist("by") if name] if "by" in takes else (),
             [int(text) for text in at] if "round" in takes else (),
+            query.get("baseline") or None if "baseline" in takes else None,
             "seeds" in takes and query.get("seeds") == "1",
             _top(query.get("top")) if "top" in takes else None,
             _log(query.get("log")) if "log" in takes else None,
@@ -60,13 +62,14 @@ class ChartQuery(msgspec.Struct, frozen=True):
     def request(self) -> ChartRequest:
         given = {"seeds": self.seeds, "log": self.log} | ({} if self.top is None else {"top": self.top})
         options = ChartOptions(**given)  # type: ignore[arg-type]
-        return ChartRequest(self.kind, self.x, self.y, self.by, self.rounds, options=options)  # type: ignore[arg-type]
+        return ChartRequest(self.kind, self.x, self.y, self.by, self.rounds, False, self.baseline, options)  # type: ignore[arg-type]
 
     def command(self, paths: Sequence[Path]) -> str:
         """The command that makes the same chart."""
         options = ["--kind", self.kind]
         for name, values in (("--x", [self.x]), ("--y", [self.y]), ("--by", self.by), ("--round", self.rounds)):
             options += [part for value in values if value is not None for part in (name, str(value))]
+        options += ["--baseline", self.baseline] if self.baseline else []
         options += ["--seeds"] if self.seeds else []
         options += ["--top", str(self.top)] if self.top is not None else []
         options += ["--log", self.log] if self.log else []

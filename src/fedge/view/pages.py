@@ -1,25 +1,32 @@
-"""The pages as HTML. The server renders all of it, so that text is escaped in one place."""
+"""The pages as HTML, on the server and as files. The server renders all of it, so that text is escaped in one place."""
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from fedge.core.errors import ConfigError
+from fedge.core.fields import describe
 from fedge.core.printable import printable
+from fedge.report.labels import DisplayNames
 from fedge.runs.files import encode_pretty
+from fedge.view.chart_answers import show_command
 from fedge.view.comparison import ComparisonOptions, compare_runs
 from fedge.view.guard import AccessRules
+from fedge.view.offline import OfflineCharts, style_sheet
 from fedge.view.run_details import describe_run
-from fedge.view.selection import RunSelection
+from fedge.view.run_log import read_log
+from fedge.view.selection import MOST_ROWS, RunSelection
 from fedge.view.server_details import describe_server
 from fedge.view.workspace import Workspace
 
@@ -28,7 +35,7 @@ _SPARK_SIZE = (80, 20)
 
 
 class Pages:
-    """The handlers of the pages."""
+    """The handlers of the pages and of their offline copies."""
 
     def __init__(self, workspace: Workspace, rules: AccessRules, version: str) -> None:
         self._workspace, self._rules = workspace, rules
@@ -50,6 +57,8 @@ class Pages:
             "spark_points": spark_points,
             "address": lambda path, pairs=(): f"{root}{path}" + (f"?{urlencode(list(pairs))}" if pairs else ""),
             "pretty": lambda value: encode_pretty(value).decode(),
+            "setting_title": DisplayNames().setting,
+            "written": lambda name, value: describe(name).write(value),
         }
 
     def routes(self) -> list[Route]:
@@ -58,57 +67,76 @@ class Pages:
             Route("/compare", self.compare),
             Route("/run/{key}", self.run),
             Route("/server/{key}", self.server),
+            Route("/export/runs.html", self.runs),
+            Route("/export/compare.html", self.compare),
+            Route("/export/run/{key}.html", self.run),
+            Route("/export/server/{key}.html", self.server),
         ]
 
     def runs(self, request: Request) -> Response:
         self._workspace.refresh()
-        wanted = RunSelection.parse(request.query_params)
+        query = request.query_params
+        if _offline(request):  # a file has no second page of rows
+            query = QueryParams(
+                [pair for pair in query.multi_items() if pair[0] != "limit"] + [("limit", str(MOST_ROWS))]
+            )
+        wanted = RunSelection.parse(query)
         table = self._workspace.table
-        choices = table.choices()
-        return self._render(
-            request,
-            "runs.html",
-            page=table.page(wanted),
-            wanted=wanted,
-            choices=choices,
-            query=_Query(request.query_params.multi_items()),
-        )
+        values = {
+            "page": table.page(wanted),
+            "wanted": wanted,
+            "choices": table.choices(),
+            "command": shlex.join(["fedge", "list", str(self._workspace.root)]),
+        }
+        return self._render(request, "runs.html", values)
 
     def compare(self, request: Request) -> Response:
         wanted = RunSelection.parse(request.query_params)
         options = ComparisonOptions.parse(request.query_params)
         loaded, left_out = self._workspace.compared(wanted)
         found = compare_runs(loaded, left_out, options)
-        query = _Query(request.query_params.multi_items())
-        return self._render(request, "compare.html", found=found, wanted=wanted, query=query)
+        command = show_command(self._workspace, loaded, found.get("baseline"))
+        return self._render(request, "compare.html", {"found": found, "wanted": wanted, "command": command})
 
     def run(self, request: Request) -> Response:
         entry = self._workspace.entry(request.path_params["key"])
-        found = describe_run(entry, self._workspace.loaded.get(entry), self._workspace.root)
+        run = self._workspace.loaded.get(entry)
+        found = describe_run(entry, run, self._workspace.root)
         note = self._workspace.notes.read().get(entry.note_key)
-        query = _Query(request.query_params.multi_items())
-        return self._render(request, "run.html", run=found, note=note, query=query)
+        log = read_log(self._workspace.index.folder(entry), found)
+        return self._render(request, "run.html", {"run": found, "note": note, "log": log})
 
     def server(self, request: Request) -> Response:
         entry = self._workspace.entry(request.path_params["key"])
         if not entry.networked:
             raise ConfigError(f"{entry.path} was not run by a server; open its page under /run/{entry.key}")
         found = describe_server(self._workspace.index.folder(entry), time.time())
-        return self._render(request, "server.html", run=entry, server=found)
+        return self._render(request, "server.html", {"run": entry, "server": found})
 
     def error(self, status: int, told: str) -> Response:
         """A page that states what went wrong and what to do."""
         return HTMLResponse(self._templates.get_template("error.html").render(told=told, status=status), status)
 
-    def _render(self, request: Request, name: str, **values: Any) -> Response:
-        """Render a page, or the part of it that a request asks for."""
+    def _render(self, request: Request, name: str, values: Mapping[str, Any]) -> Response:
+        """Render a page, or the part of it that a request asks for, or the page as a file."""
         template = self._templates.get_template(name)
+        values = {"query": _Query(request.query_params.multi_items()), **values}
+        if _offline(request):
+            made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+            charts = OfflineCharts(self._workspace)
+            text = template.render(values, offline=True, style=style_sheet(), inline_chart=charts.draw, made=made)
+            file = f"fedge-{name}"
+            return HTMLResponse(text, headers={"Content-Disposition": f'attachment; filename="{file}"'})
         part = request.headers.get(_PART)
         if part is None:
             return HTMLResponse(template.render(values))
         if f"part_{part}" not in template.blocks:
             raise ConfigError(f"expected a part of this page, got {part!r}; reload the page")
         return HTMLResponse("".join(template.blocks[f"part_{part}"](template.new_context(values))))
+
+
+def _offline(request: Request) -> bool:
+    return request.url.path.endswith(".html")
 
 
 class _Query:

@@ -60,6 +60,7 @@ def describe_run(entry: RunEntry, run: Run, root: Path) -> dict[str, Any]:
             "edge_note": edge_note(run.effective),
             "host": remote_holder(run.path / files.LOCK),
             "last_record_s": _age(run.path / files.ROUNDS),
+            "show": printable(shlex.join(["fedge", "show", str(run.path)])),
             "resume": printable(shlex.join(["fedge", "resume", str(run.path)])) if status == "unfinished" else None,
         }
     except FedgeError as error:

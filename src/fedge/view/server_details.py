@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +15,29 @@ from fedge.runs import files
 
 MOST_EVENTS = 200
 _DEAD_S = 10.0  # a living server replaces its status once a second
+MOST_CLIENTS = 500
 _TAIL_BYTES = 256 << 10
-_REJECTIONS = ("reject", "refuse", "drop", "fail", "decline", "late")
+_HISTORY_BYTES = 1 << 20  # of events that a description looks back at
+_REJECTIONS = ("reject", "refuse", "drop", "fail", "decline", "late", "void")
+_STATES = {
+    "join": "waiting",
+    "offer": "asked",
+    "accept": "accepted",
+    "decline": "declined",
+    "fetch": "downloading",
+    "work": "training",
+    "finish": "trained",
+    "upload": "uploading",
+    "receive": "received",
+    "reject": "rejected",
+    "late": "late",
+    "drop": "dropped",
+    "withdraw": "withdrawn",
+    "fail": "failed",
+    "leave": "left",
+    "refuse": "refused",
+}
+"""What a client does after its last event."""
 
 
 class _StatusFields(msgspec.Struct):
@@ -68,25 +89,50 @@ def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
             found["alive"] = age is not None and age < _DEAD_S
     except FedgeError as error:
         found["problem"] = str(error)
-    events, cursor = new_events(folder, None)
-    found["events"] = events
-    found["rejections"] = [event for event in events if event.get("event") in _REJECTIONS][-50:]
+    history, cursor = _read_events(folder, None, _HISTORY_BYTES)
+    people = _clients(history)
+    found["events"] = history[-MOST_EVENTS:]
+    found["rejections"] = [event for event in history if event.get("event") in _REJECTIONS][-50:]
+    found["clients"], found["num_clients"] = people[:MOST_CLIENTS], len(people)
+    found["names"] = {str(one["client"]): one["name"] for one in people if one["name"]}
     found["cursor"] = cursor._asdict()
     return found
 
 
+def _clients(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each client with what it did last, by its number; those that never got one, by name."""
+    found: dict[Any, dict[str, Any]] = {}
+    for event in history:
+        number, name = event.get("client"), event.get("name")
+        key = number if isinstance(number, int) else name
+        if not isinstance(key, int | str) or event.get("event") not in _STATES:
+            continue
+        known = found.setdefault(key, {"client": number, "name": None, "answers": 0, "rejected": 0})
+        known["name"] = name or known["name"]
+        known |= {"state": _STATES[event["event"]], "time": event.get("time"), "round": event.get("round")}
+        known["reason"] = event.get("reason")
+        known["answers"] += event["event"] == "receive"
+        known["rejected"] += event["event"] in ("reject", "late", "drop", "fail")
+    return [found[key] for key in sorted(found, key=lambda key: (isinstance(key, str), key))]
+
+
 def new_events(folder: Path, cursor: EventCursor | None) -> tuple[list[dict[str, Any]], EventCursor]:
-    """Return the events since a cursor, at most the last 200, and the next cursor; damaged lines are skipped.
+    """Return the events since a cursor, at most the last 200, and the next cursor; damaged lines are named as such.
 
     A log that was put aside for a new one is read from the start of the new one.
     """
+    events, reached = _read_events(folder, cursor, _TAIL_BYTES)
+    return events[-MOST_EVENTS:], reached
+
+
+def _read_events(folder: Path, cursor: EventCursor | None, most_bytes: int) -> tuple[list[dict[str, Any]], EventCursor]:
     try:
         with (folder / files.EVENTS).open("rb") as opened:
             status = os.fstat(opened.fileno())
             same = cursor is not None and cursor.inode == status.st_ino and cursor.offset <= status.st_size
             start = cursor.offset if cursor is not None and same else 0
-            if status.st_size - start > _TAIL_BYTES:
-                opened.seek(status.st_size - _TAIL_BYTES)
+            if status.st_size - start > most_bytes:
+                opened.seek(status.st_size - most_bytes)
                 opened.readline()  # the rest of a line
             else:
                 opened.seek(start)
@@ -95,7 +141,7 @@ def new_events(folder: Path, cursor: EventCursor | None) -> tuple[list[dict[str,
     except OSError:
         return [], cursor or EventCursor(0, 0)
     whole = data[: data.rfind(b"\n") + 1]
-    return _decode(whole)[-MOST_EVENTS:], EventCursor(status.st_ino, begin + len(whole))
+    return _decode(whole), EventCursor(status.st_ino, begin + len(whole))
 
 
 def _decode(lines: bytes) -> list[dict[str, Any]]:

@@ -50,8 +50,9 @@ function fitted(spec, room) {
   const made = isDark() ? recoloured(spec) : structuredClone(spec);
   made.config = { ...made.config, background: "transparent" };
   if (typeof made.width === "number" && !made.hconcat && !made.concat) {
-    const wide = Math.max(240, room - 130);
-    if (typeof made.height === "number" && made.layer && made.height > 120 && made.width < wide) {
+    const inside = String(made.autosize?.type ?? "").startsWith("fit"); // then the width has the axes in it
+    const wide = Math.max(240, room - (inside ? 20 : 130));
+    if (typeof made.height === "number" && (made.layer || made.mark) && made.height > 120 && made.width < wide) {
       made.height = Math.min(320, Math.round((made.height * wide) / made.width));
     }
     made.width = wide;
@@ -59,12 +60,12 @@ function fitted(spec, room) {
   return made;
 }
 
-/** @param {Element} figure */
-async function draw(figure) {
+/** @param {Element} figure @param {boolean} [fresh] whether its data may have changed */
+async function draw(figure, fresh = false) {
   const canvas = figure.querySelector(".canvas");
   const url = figure.getAttribute("data-chart");
   if (!(canvas instanceof HTMLElement) || !url) return;
-  const own = figure.getAttribute("data-asked") === url ? drawn.get(figure)?.answer : undefined;
+  const own = !fresh && figure.getAttribute("data-asked") === url ? drawn.get(figure)?.answer : undefined;
   figure.setAttribute("data-asked", url);
   try {
     const [embed, answer] = await Promise.all([loadVega(), own ?? /** @type {Promise<ChartAnswer>} */ (fetchJson(url))]);
@@ -75,7 +76,8 @@ async function draw(figure) {
     drawn.get(figure)?.finalize();
     drawn.set(figure, { answer, view: result.view, finalize: () => result.finalize(), rows: 0 });
     const notes = figure.querySelector(".chart-notes");
-    if (notes) notes.textContent = [`${answer.n} of ${answer.of} selected runs`, ...answer.notes].join("\n");
+    const count = answer.of > 1 ? [`${answer.n} of ${answer.of} selected runs`] : [];
+    if (notes) notes.textContent = [...count, ...answer.notes].join("\n");
     const command = figure.querySelector(".command");
     if (command) command.textContent = answer.command;
   } catch (error) {
@@ -86,9 +88,9 @@ async function draw(figure) {
   }
 }
 
-/** @param {ParentNode} within */
-export function drawCharts(within) {
-  within.querySelectorAll("figure[data-chart]").forEach(draw);
+/** @param {ParentNode} within @param {boolean} [fresh] */
+export function drawCharts(within, fresh = false) {
+  within.querySelectorAll("figure[data-chart]").forEach((figure) => draw(figure, fresh));
 }
 
 export function recolourCharts() {

@@ -21,14 +21,16 @@ function currentRow() {
 /** @type {Record<string, (event: KeyboardEvent) => void>} */
 const KEYS = {
   "/": () => /** @type {HTMLElement | null} */ (document.querySelector('input[type="search"]'))?.focus(),
-  "?": () => /** @type {HTMLDialogElement | null} */ (document.getElementById("help"))?.showModal(),
+  "?": help,
+  t: () => /** @type {HTMLElement | null} */ (currentRow()?.querySelector("[data-edit-note]") ?? null)?.click(),
+  p: () => /** @type {HTMLElement | null} */ (document.querySelector("[data-play]"))?.click(),
   j: () => move(1),
   k: () => move(-1),
   ArrowDown: () => currentRow() && move(1),
   ArrowUp: () => currentRow() && move(-1),
   x: () => {
     const box = currentRow()?.querySelector('input[type="checkbox"]');
-    if (box instanceof HTMLInputElement) box.checked = !box.checked;
+    if (box instanceof HTMLInputElement) box.click();
   },
   Enter: (event) => {
     if (event.target === currentRow()) currentRow()?.querySelector("a")?.click();
@@ -36,7 +38,19 @@ const KEYS = {
   c: () => /** @type {HTMLElement | null} */ (document.querySelector("[data-compare]"))?.click(),
 };
 
+function help() {
+  /** @type {HTMLDialogElement | null} */ (document.getElementById("help"))?.showModal();
+}
+
+function count() {
+  const line = document.querySelector(".chosen-count");
+  const number = document.querySelectorAll("tr[data-row] input:checked").length;
+  if (line) line.textContent = number ? `${number} selected` : "";
+}
+
 export function startKeys() {
+  document.querySelector("[data-help]")?.addEventListener("click", help);
+  document.addEventListener("change", count);
   document.addEventListener("keydown", (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
     const typing = target.matches("textarea, select, input:not([type=checkbox]):not([type=range])");

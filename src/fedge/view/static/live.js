@@ -36,7 +36,7 @@ function refreshSoon(name) {
 function changed(key) {
   for (const part of document.querySelectorAll("[data-part][data-live]")) {
     const live = part.getAttribute("data-live");
-    if (live === "all" || live === key) refreshSoon(part.getAttribute("data-part") ?? "");
+    if (live === "all" || live?.split(" ").includes(key)) refreshSoon(part.getAttribute("data-part") ?? "");
   }
 }
 

@@ -32,7 +32,7 @@ export async function refreshPart(name) {
   const kept = remember(element);
   element.innerHTML = html;
   kept();
-  drawCharts(element);
+  drawCharts(element, true);
 }
 
 /** @param {HTMLElement} element @param {string} text */
@@ -52,16 +52,25 @@ function remember(element) {
   const ticked = new Set([...element.querySelectorAll("input:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value));
   const rows = [...element.querySelectorAll("[data-row]")];
   const row = rows.findIndex((each) => each === document.activeElement);
+  const field = document.activeElement?.closest("[name]");
+  const named = field && !field.matches('[type="checkbox"]') && element.contains(field) ? field.getAttribute("name") : null;
+  const charts = new Map([...element.querySelectorAll("figure[data-chart]")].map((each) => [each.getAttribute("data-chart"), each]));
   const open = [...element.querySelectorAll("details")].map((each) => each.open);
   const scrolls = [...element.querySelectorAll(".scroll, .feed")].map((each) => [each.scrollLeft, each.scrollTop]);
   return () => {
     for (const box of element.querySelectorAll('input[type="checkbox"]')) {
       if (box instanceof HTMLInputElement) box.checked = ticked.has(box.value);
     }
+    for (const figure of element.querySelectorAll("figure[data-chart]")) {
+      const before = charts.get(figure.getAttribute("data-chart"));
+      if (before) figure.replaceWith(before); // shown until its new data are here
+    }
     element.querySelectorAll("details").forEach((each, i) => (each.open = open[i] ?? each.open));
     element.querySelectorAll(".scroll, .feed").forEach((each, i) => {
       if (scrolls[i]) [each.scrollLeft, each.scrollTop] = scrolls[i];
     });
+    const again = named === null ? null : [...element.querySelectorAll("[name]")].find((each) => each.getAttribute("name") === named);
+    if (again instanceof HTMLElement) again.focus();
     const next = element.querySelectorAll("[data-row]")[row];
     if (row >= 0 && next instanceof HTMLElement) {
       next.tabIndex = -1;

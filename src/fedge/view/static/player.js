@@ -17,6 +17,7 @@ function start(player) {
   async function show() {
     const round = rounds[Number(/** @type {HTMLInputElement} */ (slider).value)];
     /** @type {HTMLOutputElement} */ (output).textContent = String(round);
+    /** @type {HTMLInputElement} */ (slider).setAttribute("aria-valuetext", `round ${round}`);
     await Promise.all(figures.map((figure) => {
       const url = new URL(figure.getAttribute("data-chart") ?? "", location.href);
       url.searchParams.set("at", String(round));

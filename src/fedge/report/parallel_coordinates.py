@@ -1,0 +1,172 @@
+"""Settings and results of all groups of runs at once: a line for each group through an axis for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedge.core.effect import settings
+from fedge.core.errors import ConfigError
+from fedge.core.fields import Unit, is_to_target, titled
+from fedge.report.chart_options import PLAIN, ChartOptions
+from fedge.report.group_results import group_results, target_note, unit_of
+from fedge.report.groups import RunGroup, check_key, describe_timed, varied
+from fedge.report.labels import sorted_values
+from fedge.report.statistics import Reached
+from fedge.report.style import FAINT, INK, need
+
+if TYPE_CHECKING:
+    import altair
+
+MAX_SETTINGS = 6
+"""Axes of settings that fit beside each other."""
+MAX_VALUES = 12
+"""A setting with more different numbers has a linear axis, and one with fewer a place for each value."""
+_HEIGHT = 200
+_SCHEME = "viridis"
+
+
+class _AxisPlaces(NamedTuple):
+    """Where each group crosses one axis, from 0 to 1, and the texts along it."""
+
+    title: str
+    places: Sequence[float | None]
+    texts: Sequence[str]  # of each group
+    ticks: Sequence[tuple[float, str]]
+
+
+def parallel(
+    groups: Sequence[RunGroup],
+    y: str = "accuracy",
+    x: str | None = None,
+    keys: Sequence[str] = (),
+    options: ChartOptions = PLAIN,
+) -> altair.LayerChart:
+    """Return a line for each group of runs through its settings and the result y, which also colours it.
+
+    `x` is a second result. The settings are `keys`, or all that differ, at most `MAX_SETTINGS`, which a note states.
+    """
+    alt = need("altair")
+    shown, left_out = _choose(groups, keys)
+    names = [name for name in (x, y) if name is not None]
+    results = {name: group_results(groups, name) for name in dict.fromkeys(names)}
+    axes = [_setting_axis(groups, key, options) for key in shown]
+    axes += [_result_axis(groups, name, found, options) for name, found in results.items()]
+    judged = results[y]
+    drawn = [i for i in range(len(groups)) if all(axis.places[i] is not None for axis in axes)]
+    if not drawn:
+        raise ConfigError(f"no group of runs has {' and '.join(results)}; choose another result or a lower target")
+    rows = [row for i in drawn for row in _line(groups[i].label, i, axes, judged[i])]
+    ticks = [
+        {"axis": number, "title": axis.title, "place": place, "text": text}
+        for number, axis in enumerate(axes)
+        for place, text in axis.ticks
+    ]
+    notes = [
+        f"{len(drawn)} of {len(groups)} groups of runs" if len(drawn) < len(groups) else "",
+        "the others lack a result" if len(drawn) < len(groups) and not any(map(is_to_target, results)) else "",
+        "the others did not reach the target" if len(drawn) < len(groups) and any(map(is_to_target, results)) else "",
+        target_note(groups, *results),
+        "colour: the last axis",
+        left_out,
+    ]
+    chart: altair.LayerChart = alt.layer(
+        *_layers(alt, rows, ticks, [axis.title for axis in axes]),
+        title=options.caption(*notes),
+        config=options.style(),
+        width=options.canvas - 40,
+        height=_HEIGHT,
+    )
+    return chart
+
+
+def _choose(groups: Sequence[RunGroup], keys: Sequence[str]) -> tuple[list[str], str]:
+    """Return the settings that have an axis, and a note on those left out."""
+    for key in keys:
+        check_key(key, groups)
+    found = list(keys) or list(varied([group.runs[0] for group in groups]))
+    if not found:
+        raise ConfigError("parallel coordinates need runs that differ in a setting, got none; choose other runs")
+    if keys or len(found) <= MAX_SETTINGS:
+        return found, ""
+    return found[:MAX_SETTINGS], f"{MAX_SETTINGS} of {len(found)} settings, --by chooses others"
+
+
+def _setting_axis(groups: Sequence[RunGroup], key: str, options: ChartOptions) -> _AxisPlaces:
+    values = [dict(settings(group.runs[0].config)).get(key) for group in groups]
+    texts = options.words.values(key, values)
+    order = sorted_values(values)
+    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    title = options.words.setting(key)
+    if len(order) > MAX_VALUES and len(numbers) == len(values):
+        low, high = min(numbers), max(numbers)
+        ends = [texts[numbers.index(low)], texts[numbers.index(high)]]
+        return _AxisPlaces(title, [scaled(n, low, high) for n in numbers], texts, [(0.0, ends[0]), (1.0, ends[1])])
+    rank = {str(value): scaled(i, 0, len(order) - 1) for i, value in enumerate(order)}
+    places = [rank[str(value)] for value in values]
+    ticks = dict(zip(places, texts, strict=True))
+    return _AxisPlaces(title, places, texts, sorted(ticks.items()))
+
+
+def _result_axis(groups: Sequence[RunGroup], name: str, found: Sequence[Reached], options: ChartOptions) -> _AxisPlaces:
+    declared = describe_timed(groups, name)
+    unit = unit_of(declared.units, found)
+    means = [None if one.estimate is None else one.estimate.mean for one in found]
+    known = [mean for mean in means if mean is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    texts = ["–" if mean is None else _written(mean, unit) for mean in means]
+    ticks = [(scaled(end, low, high), _written(end, unit)) for end in dict.fromkeys((low, high))]
+    places = [None if mean is None else scaled(mean, low, high) for mean in means]
+    return _AxisPlaces(titled(options.words.field(declared), unit), places, texts, ticks)
+
+
+def scaled(value: float, low: float, high: float) -> float:
+    """Return the place of a value between two others, from 0 to 1; the middle if these are the same."""
+    return 0.5 if high == low else (value - low) / (high - low)
+
+
+def _line(label: str, number: int, axes: Sequence[_AxisPlaces], judged: Reached) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": number,
+            "label": label,
+            "axis": place,
+            "title": axis.title,
+            "place": axis.places[number],
+            "text": axis.texts[number],
+            "result": judged.estimate.mean if judged.estimate else None,
+        }
+        for place, axis in enumerate(axes)
+    ]
+
+
+def _layers(
+    alt: Any, rows: Sequence[dict[str, Any]], ticks: Sequence[dict[str, Any]], titles: Sequence[str]
+) -> list[Any]:
+    scale = alt.Scale(domain=[0, max(1, len(titles) - 1)], nice=False, padding=42)
+    x = alt.X("axis:Q", scale=scale, axis=None)
+    y = alt.Y("place:Q", scale=alt.Scale(domain=[0, 1], nice=False), axis=None)
+    lines = alt.Chart(alt.Data(values=list(rows)))
+    axes = alt.Chart(alt.Data(values=[{"axis": i, "title": title} for i, title in enumerate(titles)]))
+    texts = alt.Chart(alt.Data(values=list(ticks)))
+    # the last axis is the legend; viridis ends with a yellow that is faint on paper
+    shades = alt.Scale(scheme=alt.SchemeParams(_SCHEME, extent=[0.0, 0.9]))
+    colour = alt.Color("result:Q", scale=shades, legend=None)
+    tooltip = [alt.Tooltip("label:N", title="group"), alt.Tooltip("title:N", title="axis"), alt.Tooltip("text:N")]
+    halo = {"stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.8}
+    return [
+        axes.mark_rule(color=FAINT, strokeWidth=1).encode(x, y=alt.value(0), y2=alt.value(alt.ExprRef("height"))),
+        lines.mark_line(strokeWidth=1.5, opacity=0.75).encode(x, y, colour, alt.Detail("group:N"), alt.Order("axis:Q")),
+        lines.mark_circle(size=30, opacity=1).encode(x, y, colour, tooltip=tooltip),
+        *(
+            texts.mark_text(align="left", dx=5, dy=-5, fontSize=9, **look).encode(x, y, alt.Text("text:N"))
+            for look in (halo, {"color": INK})
+        ),
+        axes.mark_text(baseline="top", fontSize=9, color=INK, lineBreak="\n", dy=8).encode(
+            x, alt.Text("title:N"), y=alt.value(alt.ExprRef("height"))
+        ),
+    ]
+
+
+def _written(value: float, unit: Unit) -> str:
+    return f"{value / unit.size:.4g}"

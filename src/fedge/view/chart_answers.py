@@ -1,0 +1,59 @@
+"""One chart of selected runs, with what a reader must know of it: the command, and how many runs are behind it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedge.runs import Run
+from fedge.view.page_charts import ChartQuery, append_rule, chart_spec
+from fedge.view.run_entry import RunEntry
+from fedge.view.selection import Parameters, RunSelection
+from fedge.view.workspace import Workspace
+
+
+def answer_chart(workspace: Workspace, kind: str, query: Parameters) -> dict[str, Any]:
+    """Return what `/api/chart/KIND` documents. Raises ConfigError if these runs do not have such a chart."""
+    options = ChartQuery.parse(kind, query)
+    loaded, left_out = workspace.compared(RunSelection.parse(query))
+    runs = [run for _, run in loaded]
+    spec = chart_spec(options, runs)
+    return {
+        "spec": spec,
+        "append": append_rule(options, runs[0], spec) if len(runs) == 1 else None,
+        "command": options.command(run_paths(workspace, loaded)),
+        "n": len(runs),
+        "of": len(runs) + len(left_out),
+        "notes": [f"left out: {entry.path}: {reason}" for entry, reason in left_out],
+    }
+
+
+def show_command(workspace: Workspace, loaded: Sequence[tuple[RunEntry, Run]], baseline: str | None = None) -> str:
+    """Return the command that prints the tables of a comparison."""
+    chosen = ["--baseline", baseline] if baseline else []
+    return shlex.join(["fedge", "show", *map(str, run_paths(workspace, loaded)), *chosen])
+
+
+def run_paths(workspace: Workspace, loaded: Sequence[tuple[RunEntry, Run]]) -> list[Path]:
+    """Return as few paths as name these runs: a folder in place of all runs below it."""
+    everything = workspace.index.entries
+    chosen = {entry.key for entry, _ in loaded}
+    if len(chosen) == len(everything):
+        return [workspace.root]
+    others = {folder for key, entry in everything.items() if key not in chosen for folder in _folders(entry.folder)}
+    found: dict[Path, None] = {}
+    for entry, run in loaded:
+        whole = next((folder for folder in _folders(entry.folder) if folder not in others), None)
+        found[workspace.root / os.fsdecode(whole) if whole else run.path] = None
+    return list(found)
+
+
+def _folders(path: bytes) -> Iterator[bytes]:
+    """The folders that a relative path goes through, the outermost first."""
+    at = path.find(b"/")
+    while at > 0:
+        yield path[:at]
+        at = path.find(b"/", at + 1)

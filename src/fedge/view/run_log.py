@@ -1,0 +1,36 @@
+"""What happened in a run, newest first: its rounds as the terminal shows them, and the events of a networked run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedge.report.run_totals import RunTotals
+from fedge.view.server_details import new_events
+
+MOST_ROUNDS = 100
+
+
+def read_log(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the last lines of a run's log; `run` is what `describe_run` returns."""
+    records, config = run.get("records") or [], run.get("config") or {}
+    environment = run.get("environment") or {}
+    totals = RunTotals(run.get("num_rounds") or 0, 0.0)
+    lines = []
+    for record in records:
+        totals.add(record)
+        lines.append({"round": record["round"], "text": totals.line()})
+    notes = [f"started {environment['started']}"] if environment.get("started") else []
+    if generation := config.get("generation"):
+        notes.append(f"went back to a checkpoint and resumed {generation} {'time' if generation == 1 else 'times'}")
+    changes = config.get("code_changes") or []
+    notes += [f"the code was changed after round {change.get('round')}, which was accepted" for change in changes]
+    if run.get("summary"):
+        notes.append("complete")
+    return {
+        "notes": notes,
+        "rounds": lines[::-1][:MOST_ROUNDS],
+        "num_rounds": len(lines),
+        "events": new_events(folder, None)[0][::-1] if run.get("networked") else [],
+    }
