@@ -27,7 +27,7 @@ from view.page_checks import check_page
 OpenPage = Callable[..., TestClient]
 FILES = ("config.json", "rounds.jsonl", "summary.json", "environment.json", "names.json")
 FILES += ("edge.jsonl", "clients.jsonl", "events.jsonl", "status.json", "lock")
-NUM_RUNS = 120
+NUM_RUNS = 60
 VALUES = [*NUMBERS, *(text for text in TEXTS if len(text) < 1000), *OTHERS]
 
 
@@ -66,12 +66,12 @@ def change_value(value: Any, rng: random.Random) -> Any:
 
 def damage(file: Path, rng: random.Random) -> str:
     """Change a file in one of many ways; return which."""
-    data = file.read_bytes()
+    data = file.read_bytes() if file.exists() else b'{"rounds": 1, "accuracy": 0.5}'
     deep = b'{"a":' * 5_000 + b"1" + b"}" * 5_000
     ways: dict[str, Callable[[], bytes]] = {
         "bytes": lambda: mutate(data, rng),
         "values": lambda: change_values(file, data, rng),
-        "cut": lambda: data[: rng.randrange(len(data))],
+        "cut": lambda: data[: rng.randrange(len(data) + 1)],
         "empty": lambda: b"",
         "deep": lambda: deep + b"\n",
         "binary": lambda: rng.randbytes(3_000),
@@ -91,13 +91,17 @@ def damage(file: Path, rng: random.Random) -> str:
 def change_values(file: Path, data: bytes, rng: random.Random) -> bytes:
     if file.name == "lock":
         return mutate(data, rng)
+    try:
+        json.loads(data.splitlines()[0] if file.suffix == ".jsonl" else data)
+    except (ValueError, IndexError, RecursionError):  # it was damaged before
+        return mutate(data, rng)
     lines = data.splitlines() if file.suffix == ".jsonl" else [data]
     changed = rng.randrange(len(lines))
     found = [change_value(json.loads(line), rng) if i == changed else json.loads(line) for i, line in enumerate(lines)]
     return b"".join(json.dumps(one).encode(errors="replace") + b"\n" for one in found)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 8))])
 def test_fuzzed_runs(tmp_path: Path, open_page: OpenPage, seed: int) -> None:
     folder, rng = tmp_path / "runs", random.Random(seed)
     how: dict[str, str] = {}
@@ -111,17 +115,18 @@ def test_fuzzed_runs(tmp_path: Path, open_page: OpenPage, seed: int) -> None:
     assert set(found) == {*how, "sound"}
     assert found["sound"]["status"] == "complete"
     assert all(row["problem"] for row in rows if row["status"] == "damaged")
+    failed, done = [], set[str]()
     for name, row in found.items():
-        for address in addresses(row["key"]):
-            with watched():
-                answer = page.get(address)
-            place = (how.get(name), address, answer.text[:300])
-            assert answer.status_code in (200, 400, 404, 409), place
+        done.add(name)
+        for address in addresses(row["key"], charts=len(done) % 5 == seed % 5):
+            answer = page.get(address)
+            failed += [(name, how.get(name), address)] if answer.status_code not in (200, 400, 404, 409) else []
             if answer.headers["content-type"].startswith("text/html"):
                 check_page(answer.text)
-                assert answer.status_code == 200 or 'class="warning"' in answer.text, place
-            elif answer.status_code != 200:
-                assert len(answer.json()["error"]) > 10, place
+                assert answer.status_code == 200 or 'class="warning"' in answer.text, (how.get(name), address)
+            elif answer.status_code not in (200, 500):
+                assert len(answer.json()["error"]) > 10, (how.get(name), address)
+    assert not failed
     for address in ("/?limit=1000", "/?group=settings", "/?group=data.name&values=best", "/?values=at&round=2"):
         answer = page.get(address)
         assert answer.status_code == 200, address
@@ -130,8 +135,8 @@ def test_fuzzed_runs(tmp_path: Path, open_page: OpenPage, seed: int) -> None:
         assert page.get(address).status_code in (200, 400), address
 
 
-def addresses(key: str) -> list[str]:
-    charts = [f"/api/chart/{kind}?run={key}" for kind in ("curves", "grid", "timeline", "users")]
+def addresses(key: str, charts: bool = False) -> list[str]:
+    kinds = ("curves", "grid", "timeline", "users") if charts else ()
     return [
         f"/run/{key}",
         f"/api/run/{key}",
@@ -190,12 +195,17 @@ def test_the_watcher_survives_what_it_does_not_expect(tmp_path: Path, monkeypatc
     "name", ["config.json", "rounds.jsonl", "events.jsonl", "status.json", "lock", "clients.jsonl"]
 )
 @pytest.mark.parametrize("kind", ["fifo", "folder", "link", "unreadable"])
-def test_special_files(tmp_path: Path, open_page: OpenPage, name: str, kind: str) -> None:
+def test_special_files(
+    tmp_path: Path, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    for constant in ("_FRESH_S", "_SHARE"):  # each request looks at the files again
+        monkeypatch.setattr(f"fedge.view.workspace.{constant}", 0)
     run = make_full_run(tmp_path / "runs" / "odd", 3)
     make_run(tmp_path / "runs" / "sound")
     (tmp_path / "secret").write_text('{"secret": "s3cr3t", "event": "s3cr3t", "round": 1}\n')
     page = open_page(tmp_path / "runs")
     assert page.get("/api/runs").json()["damaged"] == 0
+    page.get("/api/runs")
     (run / name).unlink()
     if kind == "fifo":
         os.mkfifo(run / name)
@@ -207,13 +217,12 @@ def test_special_files(tmp_path: Path, open_page: OpenPage, name: str, kind: str
         (run / name).touch(mode=0)
     fresh = open_page(tmp_path / "runs")
     for asked in (page, fresh):
-        with watched():
-            rows = {row["path"]: row for row in asked.get("/api/runs").json()["rows"]}
-            assert rows["sound"]["status"] == "complete"
-            for address in (*addresses(rows["odd"]["key"]), "/", "/compare", "/api/compare"):
-                answer = asked.get(address)
-                assert answer.status_code in (200, 400, 404, 409), (address, answer.text)
-                assert "s3cr3t" not in answer.text
+        rows = {row["path"]: row for row in asked.get("/api/runs").json()["rows"]}
+        assert rows["sound"]["status"] == "complete"
+        for address in (*addresses(rows["odd"]["key"]), "/", "/compare", "/api/compare"):
+            answer = asked.get(address)
+            assert answer.status_code in (200, 400, 404, 409), (address, answer.text)
+            assert "s3cr3t" not in answer.text
 
 
 def test_memory_is_bounded(tmp_path: Path, open_page: OpenPage) -> None:

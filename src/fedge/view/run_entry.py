@@ -112,9 +112,7 @@ def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None,
     """Read a run directory: configuration, summary and the end of the records. `odd` are files that are not regular."""
     made: dict[str, Any] = {"folder": relative, "stamp": stamp, "sweep": sweep}
     if names := tuple(sorted(odd)):
-        reason = (
-            f"{names[0]} is a symbolic link or no regular file; replace it with a copy: the page reads nothing else"
-        )
+        reason = f"{names[0]} is a symbolic link or no regular file, which the page does not read; replace it by a copy"
         return RunEntry(**made, odd=names, problem=reason)
     run = Run(folder)
     try:

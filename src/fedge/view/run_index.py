@@ -134,9 +134,8 @@ class RunIndex:
         with suppress(sqlite3.Error, OSError), closing(self.connect()) as database, database:
             for table in ("runs", "histories"):
                 database.executemany(f"DELETE FROM {table} WHERE folder = ?", [(folder,) for folder in gone])
-            database.executemany(
-                "INSERT OR REPLACE INTO runs VALUES (?, ?)", [(entry.folder, _ENCODER.encode(entry)) for entry in fresh]
-            )
+            rows = [(entry.folder, data) for entry in fresh if (data := _encode(entry)) is not None]
+            database.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?)", rows)
 
     def connect(self) -> sqlite3.Connection:
         """Open the stored index, made if there is none. Raises sqlite3.Error or OSError."""
@@ -160,6 +159,14 @@ class RunIndex:
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(RunEntry)
+
+
+def _encode(entry: RunEntry) -> bytes | None:
+    """Return None for an entry that cannot be stored, and so is read again by the next process."""
+    try:
+        return _ENCODER.encode(entry)
+    except (OverflowError, RecursionError):  # a setting of more than 64 bits, or in a thousand tables
+        return None
 
 
 def _decode(data: bytes) -> RunEntry:
