@@ -143,7 +143,7 @@ def addresses(key: str, charts: bool = False) -> list[str]:
         f"/api/run/{key}/records",
         f"/server/{key}",
         f"/api/server/{key}",
-        *charts,
+        *(f"/api/chart/{kind}?run={key}" for kind in kinds),
     ]
 
 
