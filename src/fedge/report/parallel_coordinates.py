@@ -74,8 +74,7 @@ def parallel(
         *_layers(alt, rows, ticks, [axis.title for axis in axes]),
         title=options.caption(*notes),
         config=options.style(),
-        width=options.canvas - 40,
-        height=_HEIGHT,
+        **options.size | {"height": _HEIGHT},
     )
     return chart
 
@@ -153,7 +152,7 @@ def _layers(
     shades = alt.Scale(scheme=alt.SchemeParams(_SCHEME, extent=[0.0, 0.9]))
     colour = alt.Color("result:Q", scale=shades, legend=None)
     tooltip = [alt.Tooltip("label:N", title="group"), alt.Tooltip("title:N", title="axis"), alt.Tooltip("text:N")]
-    halo = {"stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.8}
+    halo = {"stroke": "#ffffff", "strokeWidth": 3, "strokeOpacity": 0.8}
     return [
         axes.mark_rule(color=FAINT, strokeWidth=1).encode(x, y=alt.value(0), y2=alt.value(alt.ExprRef("height"))),
         lines.mark_line(strokeWidth=1.5, opacity=0.75).encode(x, y, colour, alt.Detail("group:N"), alt.Order("axis:Q")),

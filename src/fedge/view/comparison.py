@@ -12,7 +12,7 @@ from fedge.core.fields import AXES, describe, fitting
 from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, describe_in, describe_timed, group_begun, own_fields, varied
 from fedge.report.importance import measure_importance
-from fedge.report.pairs import find_baseline, pair
+from fedge.report.pairs import Baseline, find_baseline, pair
 from fedge.report.run_results import outcome
 from fedge.report.statistics import Estimate, Reached, to_target
 from fedge.report.tables import RESULTS, write
@@ -90,8 +90,8 @@ def compare_runs(
         "clocks": sorted({str(group.runs[0].effective.get("clock")) for group in groups}),
         "differences": _differences(groups),
         "same": _same(groups),
-        "baseline": find_baseline(groups, wanted.baseline).title,
-        "pairs": _pairs(groups, judged, wanted.baseline),
+        "baseline": (against := _baseline(groups, judged, wanted.baseline)).title,
+        "pairs": _pairs(groups, judged, against),
         "importance": _importance(runs, judged),
         "correlations": [asdict(each) for each in correlate(runs, [judged])],
         "levels": [_level(each) for each in levels(runs, [judged])],
@@ -186,9 +186,14 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]]
 """The tables of a comparison that are exported, each made of what `compare_runs` returns."""
 
 
-def _pairs(groups: Sequence[RunGroup], judged: str, baseline: str | None) -> list[dict[str, Any]]:
+def _baseline(groups: Sequence[RunGroup], judged: str, wanted: str | None) -> Baseline:
+    """What a reader has chosen, or the first group that has the result."""
+    having = [group for group in groups if any(outcome(run, judged) is not None for run in group.runs)]
+    return find_baseline(groups, wanted or (having or groups)[0].label)
+
+
+def _pairs(groups: Sequence[RunGroup], judged: str, against: Baseline) -> list[dict[str, Any]]:
     """Every group against its baseline, seed by seed; groups without a common seed have no pairs."""
-    against = find_baseline(groups, baseline)
     found = []
     for group in groups:
         if (other := against.of(group)) is None:

@@ -21,6 +21,7 @@ from fedge.report.style import PNG_SCALE, make_printable, need
 from fedge.runs import Run
 
 KINDS: tuple[str, ...] = get_args(ChartKind)
+_DATA = "shown"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -98,6 +99,8 @@ def chart_spec(options: ChartQuery, runs: Sequence[Run]) -> dict[str, Any]:
         raise ConfigError("a chart needs at least one run, got none; select others")
     options.request.check()
     spec: dict[str, Any] = make_printable(draw(options.request, runs)).to_dict(validate=False)
+    if isinstance(values := (spec.get("data") or {}).get("values"), list):  # a page appends to data that has a name
+        spec |= {"data": {"name": _DATA}, "datasets": {**spec.get("datasets", {}), _DATA: values}}
     return spec
 
 

@@ -76,7 +76,9 @@ class Pages:
     def runs(self, request: Request) -> Response:
         self._workspace.refresh()
         query = request.query_params
-        if _offline(request):  # a file has no second page of rows
+        if _offline(request):  # a file has no second page of rows, and no curves that follow later
+            for _ in self._workspace.histories.refresh(self._workspace.index.entries.values()):
+                pass
             query = QueryParams(
                 [pair for pair in query.multi_items() if pair[0] != "limit"] + [("limit", str(MOST_ROWS))]
             )

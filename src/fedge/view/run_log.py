@@ -15,6 +15,7 @@ MOST_ROUNDS = 100
 def read_log(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the last lines of a run's log; `run` is what `describe_run` returns."""
     records, config = run.get("records") or [], run.get("config") or {}
+    generation = (run.get("cursor") or {}).get("generation", 0)
     environment = run.get("environment") or {}
     totals = RunTotals(run.get("num_rounds") or 0, 0.0)
     lines = []
@@ -22,8 +23,8 @@ def read_log(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
         totals.add(record)
         lines.append({"round": record["round"], "text": totals.line()})
     notes = [f"started {environment['started']}"] if environment.get("started") else []
-    if generation := config.get("generation"):
-        notes.append(f"went back to a checkpoint and resumed {generation} {'time' if generation == 1 else 'times'}")
+    if (restarts := generation // 2 - 1) > 0:  # it grows twice whenever a run starts
+        notes.append("resumed once" if restarts == 1 else f"resumed {restarts} times")
     changes = config.get("code_changes") or []
     notes += [f"the code was changed after round {change.get('round')}, which was accepted" for change in changes]
     if run.get("summary"):

@@ -78,7 +78,7 @@ class RunTable:
         chosen, notes = self.select(wanted), self._notes.read()
         choices = self.choices()
         columns = list(wanted.columns) or self._default_columns(chosen)
-        for name in columns:
+        for name in wanted.columns:
             self._check_name("column", name)
         rows: Sequence[RunEntry | _Group] = self._group(chosen, wanted) if wanted.group else chosen
         if wanted.sort:

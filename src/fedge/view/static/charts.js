@@ -7,6 +7,8 @@ import { bundle, fetchJson } from "./page_info.js";
 
 /** @type {WeakMap<Element, Drawn>} */
 const drawn = new WeakMap();
+/** @type {WeakMap<Element, Promise<void>>} */
+const turns = new WeakMap();
 /** @type {Promise<any> | undefined} */
 let loading;
 
@@ -23,7 +25,7 @@ function loadVega() {
 
 /** Colours of print, and what they are on a dark page. */
 const DARK = new Map([
-  ["#222222", "#e6e9ed"], ["#777777", "#a3acb7"], ["#000000", "#ffffff"], ["black", "#ffffff"], ["white", "#14181d"],
+  ["#222222", "#e6e9ed"], ["#777777", "#a3acb7"], ["#000000", "#ffffff"],
   ["#ffffff", "#14181d"], ["#d5d5d5", "#39424d"], ["#DDDDDD", "#59636f"], ["#0072B2", "#1f86d1"],
 ]);
 
@@ -37,6 +39,7 @@ function recoloured(value) {
   if (typeof value === "string") return DARK.get(value) ?? value;
   if (Array.isArray(value)) return value.map(recoloured);
   if (value && typeof value === "object") {
+    if (value.name === "viridis") return { ...value, extent: [0.35, 1] }; // its dark end is for paper
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, recoloured(inner)]));
   }
   return value;
@@ -53,15 +56,25 @@ function fitted(spec, room) {
     const inside = String(made.autosize?.type ?? "").startsWith("fit"); // then the width has the axes in it
     const wide = Math.max(240, room - (inside ? 20 : 130));
     if (typeof made.height === "number" && (made.layer || made.mark) && made.height > 120 && made.width < wide) {
-      made.height = Math.min(320, Math.round((made.height * wide) / made.width));
+      made.height = Math.max(made.height, Math.min(320, Math.round((made.height * wide) / made.width)));
     }
     made.width = wide;
   }
   return made;
 }
 
-/** @param {Element} figure @param {boolean} [fresh] whether its data may have changed */
-async function draw(figure, fresh = false) {
+/**
+ * Draw a chart when earlier drawings of it are done: two at once would share its place.
+ * @param {Element} figure @param {boolean} [fresh] whether its data may have changed
+ */
+function draw(figure, fresh = false) {
+  const turn = (turns.get(figure) ?? Promise.resolve()).then(() => drawNow(figure, fresh));
+  turns.set(figure, turn);
+  return turn;
+}
+
+/** @param {Element} figure @param {boolean} fresh */
+async function drawNow(figure, fresh) {
   const canvas = figure.querySelector(".canvas");
   const url = figure.getAttribute("data-chart");
   if (!(canvas instanceof HTMLElement) || !url) return;
