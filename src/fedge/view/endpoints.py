@@ -102,12 +102,12 @@ class Endpoints:
             if not all(text.isdecimal() and len(text) < 19 for text in numbers):
                 raise ConfigError(f"expected generation and offset as whole numbers, got {', '.join(numbers)}")
             cursor = Cursor(query.get("run") or None, *map(int, numbers))
-        found = follow(self._workspace.index.folder(entry), cursor)
+        found = follow(self._workspace.folder(entry), cursor)
         return JsonAnswer({"records": found.records, "cursor": found.cursor._asdict(), "restarted": found.restarted})
 
     def server(self, request: Request) -> Response:
         entry = self._workspace.entry(request.path_params["key"])
-        return JsonAnswer({"key": entry.key, **describe_server(self._workspace.index.folder(entry), time.time())})
+        return JsonAnswer({"key": entry.key, **describe_server(self._workspace.folder(entry), time.time())})
 
     async def live(self, request: Request) -> Response:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy must not hold events back

@@ -14,6 +14,7 @@ import msgspec
 from fedge.core.chart_kinds import ChartKind, LogAxes
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import describe, fitting
+from fedge.core.printable import printable
 from fedge.report.chart_options import ChartOptions
 from fedge.report.chart_request import TAKES, ChartRequest, draw
 from fedge.report.style import PNG_SCALE, make_printable, need
@@ -73,7 +74,7 @@ class ChartQuery(msgspec.Struct, frozen=True):
         options += ["--seeds"] if self.seeds else []
         options += ["--top", str(self.top)] if self.top is not None else []
         options += ["--log", self.log] if self.log else []
-        return shlex.join(["fedge", "plot", *map(str, paths), *options, "-o", f"{self.kind}.svg"])
+        return printable(shlex.join(["fedge", "plot", *map(str, paths), *options, "-o", f"{self.kind}.svg"]))
 
 
 def _top(text: str | None) -> int | None:

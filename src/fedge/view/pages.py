@@ -112,7 +112,7 @@ class Pages:
         entry = self._workspace.entry(request.path_params["key"])
         if not entry.networked:
             raise ConfigError(f"{entry.path} was not run by a server; open its page under /run/{entry.key}")
-        found = describe_server(self._workspace.index.folder(entry), time.time())
+        found = describe_server(self._workspace.folder(entry), time.time())
         return self._render(request, "server.html", {"run": entry, "server": found})
 
     def error(self, status: int, told: str) -> Response:

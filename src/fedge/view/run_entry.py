@@ -26,8 +26,9 @@ STAMPED = (files.CONFIG, files.SUMMARY, files.ROUNDS)
 Stamp = tuple[int, ...]
 """Of each of these files the time of its last change in nanoseconds, its size and its inode; zeros if it is absent."""
 
-_READ = frozenset((*STAMPED, files.ENVIRONMENT, files.NAMES, files.TRACES, files.EDGE, files.CLIENTS, files.EVENTS))
-_LINKED = _READ | {files.STATUS, files.LOCK, files.REGISTRY}
+_LOGS = (files.ROUNDS, files.TRACES, files.EDGE, files.CLIENTS, files.EVENTS)
+READ = frozenset((*STAMPED, *_LOGS, files.ENVIRONMENT, files.NAMES, files.STATUS, files.LOCK, files.REGISTRY))
+"""The files that the page reads, which must be regular: a link leads elsewhere, and a pipe may never end."""
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,6 +37,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     folder: bytes
     stamp: Stamp
     problem: str | None = None
+    odd: tuple[str, ...] = ()  # files that are not regular, so that nothing was read
     holds_runs: bool = False  # repeats over seeds: no run, but a folder of runs
     id: str | None = None
     sweep: bytes | None = None  # the folder of the sweep that it belongs to
@@ -106,12 +108,12 @@ def stamp_of(folder: str) -> Stamp:
     return tuple(found)
 
 
-def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None, links: frozenset[str]) -> RunEntry:
-    """Read a run directory: configuration, summary and the end of the records. `links` are its symbolic links."""
+def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None, odd: frozenset[str]) -> RunEntry:
+    """Read a run directory: configuration, summary and the end of the records. `odd` are files that are not regular."""
     made: dict[str, Any] = {"folder": relative, "stamp": stamp, "sweep": sweep}
-    if linked := sorted(links & _LINKED):
-        reason = f"{linked[0]} is a symbolic link; the page follows none, so that no address leads outside its folder"
-        return RunEntry(**made, problem=reason)
+    if names := tuple(sorted(odd)):
+        reason = f"{names[0]} is a symbolic link or no regular file, which the page does not read; replace it by a copy"
+        return RunEntry(**made, odd=names, problem=reason)
     run = Run(folder)
     try:
         if files.holds_repeats(folder, run.config):

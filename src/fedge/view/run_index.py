@@ -16,7 +16,7 @@ import msgspec
 
 from fedge.core.storage import user_cache
 from fedge.runs.files import CONFIG, ENVIRONMENT, ROUNDS
-from fedge.view.run_entry import STAMPED, RunEntry, Stamp, read_entry, stamp_of
+from fedge.view.run_entry import READ, STAMPED, RunEntry, Stamp, read_entry, stamp_of
 
 _LAYOUT = 1
 """Of the tables and entries; an index of another layout or another version of fedge is made again."""
@@ -97,7 +97,8 @@ class RunIndex:
             if _SWEEP in names:
                 sweep = relative
             if names & _MARKS:
-                entry = self._entry(folder, relative, sweep, frozenset(i.name for i in items if i.is_symlink()))
+                odd = frozenset(i.name for i in items if i.name in READ and not i.is_file(follow_symlinks=False))
+                entry = self._entry(folder, relative, sweep, odd)
                 yield entry
                 if entry.problem is None and not entry.holds_runs:
                     continue
@@ -105,12 +106,12 @@ class RunIndex:
                 below = (i.name for i in items if not i.name.startswith(".") and i.is_dir(follow_symlinks=False))
                 waiting += [(os.path.join(relative, os.fsencode(name)), sweep, depth + 1) for name in below]
 
-    def _entry(self, folder: Path, relative: bytes, sweep: bytes | None, links: frozenset[str]) -> RunEntry:
+    def _entry(self, folder: Path, relative: bytes, sweep: bytes | None, odd: frozenset[str]) -> RunEntry:
         stamp: Stamp = stamp_of(str(folder))
         known = self._known.get(relative)
-        if known is not None and known.stamp == stamp and known.sweep == sweep:
+        if known is not None and (known.stamp, known.sweep, known.odd) == (stamp, sweep, tuple(sorted(odd))):
             return known
-        return read_entry(folder, relative, stamp, sweep, links)
+        return read_entry(folder, relative, stamp, sweep, odd)
 
     def _order(self, found: Mapping[bytes, RunEntry]) -> dict[str, RunEntry]:
         runs = sorted((entry for entry in found.values() if not entry.holds_runs), key=lambda entry: entry.folder)
@@ -133,9 +134,8 @@ class RunIndex:
         with suppress(sqlite3.Error, OSError), closing(self.connect()) as database, database:
             for table in ("runs", "histories"):
                 database.executemany(f"DELETE FROM {table} WHERE folder = ?", [(folder,) for folder in gone])
-            database.executemany(
-                "INSERT OR REPLACE INTO runs VALUES (?, ?)", [(entry.folder, _ENCODER.encode(entry)) for entry in fresh]
-            )
+            rows = [(entry.folder, data) for entry in fresh if (data := _encode(entry)) is not None]
+            database.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?)", rows)
 
     def connect(self) -> sqlite3.Connection:
         """Open the stored index, made if there is none. Raises sqlite3.Error or OSError."""
@@ -159,6 +159,14 @@ class RunIndex:
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(RunEntry)
+
+
+def _encode(entry: RunEntry) -> bytes | None:
+    """Return None for an entry that cannot be stored, and so is read again by the next process."""
+    try:
+        return _ENCODER.encode(entry)
+    except (OverflowError, RecursionError):  # a setting of more than 64 bits, or in a thousand tables
+        return None
 
 
 def _decode(data: bytes) -> RunEntry:

@@ -70,13 +70,13 @@ class EventCursor(NamedTuple):
 
 
 def read_status(file: Path) -> dict[str, Any] | None:
-    """Return the last status; None if there is none. Raises FedgeError if it is damaged."""
+    """Return the last status, with defaults for what it lacks; None if there is none. Raises FedgeError."""
     data = files.read_bytes(file)
     if data is None:
         return None
     found = files.decode(file, data)
     files.check_types(file, found, _StatusFields)
-    return found
+    return msgspec.to_builtins(_StatusFields()) | found
 
 
 def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
@@ -103,16 +103,16 @@ def _clients(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each client with what it did last, by its number; those that never got one, by name."""
     found: dict[Any, dict[str, Any]] = {}
     for event in history:
-        number, name = event.get("client"), event.get("name")
+        number, name, kind = event.get("client"), event.get("name"), event.get("event")
         key = number if isinstance(number, int) else name
-        if not isinstance(key, int | str) or event.get("event") not in _STATES:
+        if not isinstance(key, int | str) or not isinstance(kind, str) or kind not in _STATES:
             continue
         known = found.setdefault(key, {"client": number, "name": None, "answers": 0, "rejected": 0})
         known["name"] = name or known["name"]
-        known |= {"state": _STATES[event["event"]], "time": event.get("time"), "round": event.get("round")}
+        known |= {"state": _STATES[kind], "time": event.get("time"), "round": event.get("round")}
         known["reason"] = event.get("reason")
-        known["answers"] += event["event"] == "receive"
-        known["rejected"] += event["event"] in ("reject", "late", "drop", "fail")
+        known["answers"] += kind == "receive"
+        known["rejected"] += kind in ("reject", "late", "drop", "fail")
     return [found[key] for key in sorted(found, key=lambda key: (isinstance(key, str), key))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,8 @@ from fedge.view.server_details import EventCursor, new_events, read_status
 _EVERY_S = 0.4
 _SHARE = 5  # a look takes at most one part in this many of the time
 _POLL_S = 10.0  # after a poll, its reader counts as present for so long
+
+_LOG = logging.getLogger(__name__)
 
 Item = tuple[str, dict[str, Any]]
 
@@ -48,8 +51,11 @@ class Watcher:
                 self._news.wanted.clear()
                 continue
             began = time.monotonic()
-            for kind, data in await asyncio.to_thread(self.look):
-                await self._news.publish(kind, data)
+            try:
+                for kind, data in await asyncio.to_thread(self.look):
+                    await self._news.publish(kind, data)
+            except Exception:  # a page without news would look as if nothing happened
+                _LOG.exception("looking for news of runs failed, which is a defect of Fedge; trying again")
             await asyncio.sleep(max(_EVERY_S, _SHARE * (time.monotonic() - began)))
 
     def look(self) -> list[Item]:

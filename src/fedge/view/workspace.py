@@ -57,6 +57,12 @@ class Workspace:
             raise RunError(f"no run with the key {key!r} in this folder: it was moved or removed; go back to Runs")
         return self.index.entries[key]
 
+    def folder(self, entry: RunEntry) -> Path:
+        """Return where a run lies. Raises RunError if a file in it is a link or a pipe, which must not be opened."""
+        if entry.odd:
+            raise RunError(f"{entry.path}: {entry.problem}")
+        return self.index.folder(entry)
+
     def compared(self, wanted: RunSelection) -> tuple[list[tuple[RunEntry, Run]], list[tuple[RunEntry, str]]]:
         """Return the selected runs with their records, and why the others cannot be read. Raises ConfigError."""
         self.refresh()
