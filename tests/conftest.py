@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -12,6 +13,8 @@ from e2e.command import Fedge
 if os.environ.get("FEDGE_TEST_EVERYTHING"):  # then a missing requirement is a failure, not a reason to skip
     pytest.importorskip = lambda name, **_: importlib.import_module(name)
 
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("untimed")
 torch.set_num_threads(1)  # as in every engine; two threads on two busy cores would wait for each other
 
 

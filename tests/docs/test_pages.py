@@ -82,6 +82,7 @@ def runs_with_cells(folder: Path) -> None:
     )
     call(["run", "first.toml", "--quiet"])
     call(["run", "first.toml", "--quiet", "--set", "name=second", "--set", "algorithm.learning_rate=0.2"])
+    call(["run", "first.toml", "--quiet", "--set", "name=third", "--set", "algorithm.name=scaffold"])
 
 
 def first_experiment(folder: Path) -> None:

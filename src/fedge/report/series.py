@@ -95,4 +95,5 @@ def _grid(label: str, seeds: list[Array]) -> Array:
             " drop one of them"
         )
     places: Array = np.unique(np.concatenate(seeds))
-    return places[(places >= first) & (places <= last)]
+    shared: Array = places[(places >= first) & (places <= last)]
+    return shared

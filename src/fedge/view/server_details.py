@@ -76,7 +76,8 @@ def read_status(file: Path) -> dict[str, Any] | None:
         return None
     found = files.decode(file, data)
     files.check_types(file, found, _StatusFields)
-    return msgspec.to_builtins(_StatusFields()) | found
+    defaults: dict[str, Any] = msgspec.to_builtins(_StatusFields())
+    return defaults | found
 
 
 def describe_server(folder: Path, now_s: float) -> dict[str, Any]:

@@ -160,7 +160,9 @@ def open_context(browser: Any, errors: Errors) -> Iterator[Callable[..., Any]]:
     """open_context(view, width, scheme): a browser that has the token; its complaints are collected."""
     made: list[Any] = []
 
-    def make(view: ViewServer, width: int = 1280, scheme: str = "light", port: int | None = None, **options: Any) -> Any:
+    def make(
+        view: ViewServer, width: int = 1280, scheme: str = "light", port: int | None = None, **options: Any
+    ) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
         made.append(context)
         context.set_default_timeout(WAIT_MS)
