@@ -40,6 +40,7 @@ PARSED = {
     "fedge server": "runs until clients have trained; tests/e2e/test_new_user.py does",
     "fedge client": "needs a server, often on another machine; tests/e2e/test_new_user.py has both",
     "fedge clients": "needs a run of a server",
+    "fedge view": "serves a page until it is stopped; tests/view does",
     "fedge pki": "needs the files of a second machine; tests/net has both",
 }
 """Commands that are parsed only, and why."""

@@ -11,7 +11,7 @@ from fedge.cli.entries import entry
 from fedge.cli.output import say, say_json
 from fedge.core.errors import ConfigError
 from fedge.report.analysis_tables import comparable, importance_table, paired_table
-from fedge.report.groups import group_begun, group_runs, varied
+from fedge.report.groups import group_begun, group_runs
 from fedge.report.importance import measure_importance
 from fedge.report.learning_curves import best_groups, curves, save, side_by_side
 from fedge.report.pairs import find_baseline, pair_all
@@ -39,8 +39,9 @@ def say_comparison(
         return
     say(ResultTable(rows))
     tables = [paired_table(groups, judged, baseline)] if against and judged else []
-    if analysed and judged and len(varied(runs)) > 1 and not isinstance(found := importance_table(runs, judged), str):
-        tables.append(found)
+    found = _importance(runs, judged) if analysed else None
+    if judged and found and len(found["settings"]) > 1:  # of a single setting there is nothing to rank
+        tables.append(importance_table(runs, judged))
     for table in tables:
         say("", table if isinstance(table, str) else draw_cells(table))
 
