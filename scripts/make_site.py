@@ -69,8 +69,11 @@ def content(path: Path) -> str:
 
 
 def _pipes(code: re.Match[str]) -> str:
-    """Code in a table, without the backslash before a pipe, which GitHub hides and the generator shows."""
-    return f"<code>{escape(code[1]).replace(PIPE, '&#124;')}</code>" if PIPE in code[1] else code[0]
+    """Code in a table, without the backslash before a pipe, which GitHub hides and the generator shows.
+
+    A line may break after a pipe, or a long list of choices would leave no room for the other columns.
+    """
+    return f"<code>{escape(code[1]).replace(PIPE, '&#124;<wbr>')}</code>" if PIPE in code[1] else code[0]
 
 
 def _cell(cell: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ def test_every_package_is_in_the_drawing() -> None:
 
 
 def steps() -> list[Any]:
-    lines = re.findall(r"^\| `([\w/]+\.py)`: (.+?) \|", section("The way of a round"), re.MULTILINE)
+    lines = re.findall(r"^\| `([\w/]+\.py)`: (.+?) \|", section("The path of a round"), re.MULTILINE)
     return [pytest.param(path, name, id=f"{path}: {name}") for path, cell in lines for name in re.findall(r"\w+", cell)]
 
 
@@ -41,7 +41,7 @@ def test_a_step_of_a_round_is_where_the_page_says(path: str, name: str) -> None:
 
 
 def test_the_whole_way_is_checked() -> None:
-    table = section("The way of a round").partition("|---|---|\n")[2]
+    table = section("The path of a round").partition("|---|---|\n")[2]
     lines = [line for line in table.splitlines() if line.startswith("|")]
     assert len(lines) > 15
     assert all(re.match(r"\| `[\w/]+\.py`: `\w+`(?:, `\w+`)* \| \S", line) for line in lines)

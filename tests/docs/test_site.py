@@ -128,7 +128,7 @@ def test_search_works_without_a_server(site: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "shown"),
     [
-        (r"| `--format text\|json` | `text` |", "| <code>--format text&#124;json</code> | `text` |"),
+        (r"| `--format text\|json` | `text` |", "| <code>--format text&#124;<wbr>json</code> | `text` |"),
         (r'| `a` | "I" \| "II" | `b` |', r'| `a` | "I" \| "II" | `b` |'),
         (r"`not\|a row`", r"`not\|a row`"),
     ],
