@@ -20,11 +20,15 @@ def line(*means: float) -> Series:
         ((0.82, 0.83, 0.82, 0.83, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1), (LEFT, BELOW)),  # starts just above
     ],
 )
-@pytest.mark.parametrize("logs", [(False, False), (True, False)])
-def test_the_label_is_where_no_curve_crosses_it(means, place, logs) -> None:
-    assert place_label([line(*means)], 0.8, "target 80%", 270, logs) == LabelPlace(*place)
+def test_the_label_is_where_no_curve_crosses_it(means, place) -> None:
+    assert place_label([line(*means)], 0.8, "target 80%", 270, (False, False)) == LabelPlace(*place)
 
 
 def test_without_a_clear_place_the_furthest_is_taken() -> None:
     lines = [line(*[mean] * 20) for mean in (0.0, 0.79, 0.82, 1.0)]
     assert place_label(lines, 0.8, "target 80%", 270, (False, False)) == LabelPlace(LEFT, BELOW)
+
+
+def test_a_steep_start_is_wide_on_a_logarithmic_axis() -> None:
+    means = (0.1, 0.95, *[1.0] * 18)
+    assert place_label([line(*means)], 0.8, "target 80%", 270, (True, False)) == LabelPlace(LEFT, ABOVE)

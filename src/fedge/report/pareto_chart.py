@@ -76,8 +76,8 @@ def pareto(
     options.check_log("x", [a for _, a, _ in known])
     options.check_log("y", [b for _, _, b in known])
     at = [
-        alt.X("x:Q", **_axis(alt, "x", across, x_unit, options, [row["x"] for row in rows])),
-        alt.Y("y:Q", **_axis(alt, "y", up, y_unit, options, [row["y"] for row in rows])),
+        alt.X("x:Q", **_axis(alt, "x", across, x_unit, options, [a / x_unit.size for _, a, _ in known])),
+        alt.Y("y:Q", **_axis(alt, "y", up, y_unit, options, [b / y_unit.size for _, _, b in known])),
     ]
     missing = f"{len(groups) - len(known)} not shown: target not reached" if len(known) < len(groups) else ""
     made: altair.LayerChart = alt.layer(

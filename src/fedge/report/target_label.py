@@ -15,7 +15,7 @@ from fedge.report.text_width import text_width
 SIZE = 9
 """Pixels of the label's type."""
 _CLEAR = 4  # pixels between label and curve that are enough
-_SAMPLES = 9  # places of a label at which its distance to a curve is measured
+_SAMPLES = 60  # places of a label at which its distance to a curve is measured
 
 
 class LabelPlace(NamedTuple):
