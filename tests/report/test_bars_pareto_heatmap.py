@@ -4,10 +4,12 @@ import pytest
 
 from fedge.core.errors import ConfigError
 from fedge.report.bars import bars
+from fedge.report.chart_options import ChartOptions
 from fedge.report.groups import RunGroup, group_runs, regroup
 from fedge.report.heatmap import heatmap
-from fedge.report.pareto_chart import pareto
-from fedge.report.style import save
+from fedge.report.pareto_chart import SHAPES, pareto
+from fedge.report.style import COLOURS, save
+from fedge.report.text_width import text_width
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
@@ -167,8 +169,8 @@ def test_texts_at_the_ends_of_bars_fit(groups) -> None:
     """The axis ends where the text beside the longest bars ends: 336 pixels less the labels."""
     spec = bars(groups).to_dict()
     domain = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
-    room = 336 - 22 - 4.8 * len("rate = 2, steps = 9")
-    assert domain == [0, pytest.approx(20 * room / (room - 4.8 * len("20 (1/2 reached)") - 8))]
+    room = 336 - 22 - text_width("rate = 2, steps = 9")
+    assert domain == [0, pytest.approx(20 * room / (room - text_width("20 (1/2 reached)", 9) - 8))]
     assert spec["layer"][0]["encoding"]["x"]["axis"] == {"tickMinStep": 1, "format": ",d"}
 
 
@@ -177,7 +179,7 @@ def test_long_labels_of_bars_have_two_lines(make_run) -> None:
     spec = bars([group], "accuracy").to_dict()
     long = RunGroup("SCAFFOLD, η = 0.02, B = 10, C = 0.1, K = 20", group.runs)
     assert rows(bars([long], "accuracy"))[0]["label"] == "SCAFFOLD, η = 0.02, B = 10, C = 0.1,  K = 20"
-    assert spec["data"]["values"][0]["label"] == "a label that is longer than half of  a column"
+    assert spec["data"]["values"][0]["label"] == "a label that is longer than half of a  column"
     assert spec["layer"][0]["encoding"]["y"]["axis"]["labelExpr"] == "split(datum.label, '  ')"
 
 
@@ -211,3 +213,39 @@ def test_a_heat_map_has_titles_with_symbols_numeric_order_and_a_colour_bar(make_
     assert encoding["y"]["sort"] == ["10", "2"]  # from top to bottom
     assert encoding["color"]["legend"]["title"] == "accuracy (%)"
     assert {row["text"] for row in spec["data"]["values"]} == {"65.0", "57.0", "60.2", "52.2", "61.0", "53.0"}
+
+
+def test_long_labels_of_bars_are_centred_on_their_bar(make_run) -> None:
+    def offset(label):
+        group = RunGroup(label, [make_run(summary={"accuracy": 0.5})])
+        return bars([group], "accuracy").to_dict()["layer"][0]["encoding"]["y"]["axis"]["labelOffset"]
+
+    test = {"test": "length(split(datum.value, '  ')) == 2", "value": -6}
+    assert offset("a label that is longer than half of a column") == {"condition": [test], "value": 0}
+    assert offset("short") == 0
+
+
+def test_a_logarithmic_axis_shows_bars_whose_interval_reaches_zero(make_run) -> None:
+    runs = [make_run("x", seed, target=TARGET, summary={"rounds_to_target": n}) for seed, n in enumerate((2, 4, 18))]
+    never = RunGroup("never", [make_run("never", target=TARGET, summary={"rounds_to_target": None})])
+    chart = bars([RunGroup("a", runs), never], options=ChartOptions(log="x"))
+    first, last = rows(chart)
+    assert (first["mean"], first["low"]) == (8, 0.8)
+    assert first["start"] == last["end"] == 0.4
+    encoding = chart.to_dict()["layer"][0]["encoding"]
+    assert encoding["x2"] == {"field": "start"}
+    assert encoding["x"]["scale"]["domain"][0] == 0.4
+    assert encoding["x"]["scale"]["domain"][1] > first["high"]
+
+
+def test_the_axes_of_a_single_point_have_ticks_around_it(make_run) -> None:
+    group = RunGroup("a", [make_run(target=TARGET, summary={"rounds_to_target": 8, "flops_to_target": 0.147e9})])
+    encoding = pareto([group], "rounds_to_target").to_dict()["layer"][1]["encoding"]
+    assert encoding["x"]["scale"]["domain"] == [4, 12]
+    low, high = encoding["y"]["scale"]["domain"]
+    assert low < 147 < high or low < 0.147 < high
+
+
+def test_points_differ_in_colour_or_shape() -> None:
+    looks = {(COLOURS[i % len(COLOURS)], SHAPES[i % len(SHAPES)]) for i in range(40)}
+    assert len(looks) == 40

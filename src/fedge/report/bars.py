@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.fields import Unit, is_to_target
@@ -13,12 +12,13 @@ from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached
 from fedge.report.style import COLOURS, INK, need
 from fedge.report.tables import write
+from fedge.report.text_width import text_width, wrap_to_width
 
 if TYPE_CHECKING:
     import altair
 
-_BAR, _TALL_BAR = 20, 26  # pixels a bar takes with its gap; where labels have two lines
-_LETTER, _SMALL_LETTER = 4.8, 4.8  # pixels of a letter in labels, and in the text at the end of a bar
+_BAR, _LABEL_LINE = 20, 12  # pixels a bar takes with its gap, and a further line of its label
+_SMALL = 9  # pixels of the type at the end of a bar
 _LABELS = 0.52  # part of the width that labels may take in one line
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _LINE = "  "  # between the lines of a label: controls such as line ends are not printed
@@ -33,21 +33,34 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
     rows = [_bar(group, result, unit, is_to_target(y)) for group, result in zip(groups, results, strict=True)]
     # groups without a result come last
     rows.sort(key=lambda row: float("inf") if row["mean"] is None else declared.rank(row["mean"]))
-    options.check_log("x", [row["low"] for row in rows if row["mean"] is not None])
-    letters = int(options.canvas * _LABELS / _LETTER)
-    tall = any(len(row["label"]) > letters for row in rows)
+    measured = [row for row in rows if row["mean"] is not None]
+    options.check_log("x", [row["mean"] for row in measured])
+    if options.is_log("x"):  # the interval of few seeds may reach 0, which has no logarithm
+        for row in measured:
+            row["low"] = max(row["low"], row["mean"] / 10)
     for row in rows:
         kept = row["label"].replace(" = ", _EQUALS)
-        row["label"] = _LINE.join(wrap(kept, letters)).replace(_EQUALS, " = ")
-    axis = alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6, labelExpr=f"split(datum.label, '{_LINE}')")
+        row["label"] = _LINE.join(wrap_to_width(kept, options.canvas * _LABELS)).replace(_EQUALS, " = ")
+    most_lines = max(len(row["label"].split(_LINE)) for row in rows)
+    axis = alt.Axis(
+        domain=False,
+        ticks=False,
+        labelLimit=0,
+        labelPadding=6,
+        labelExpr=f"split(datum.label, '{_LINE}')",
+        labelOffset=_centred(most_lines),
+    )
     at = alt.Y("label:N", title=None, sort=None, axis=axis)
-    room = options.canvas - 22 - _LETTER * max(len(line) for row in rows for line in row["label"].split(_LINE))
-    scale = options.scale(alt, "x", domain=[0, _axis_end(rows, room)], nice=False)
+    room = options.canvas - 22 - max(text_width(line) for row in rows for line in row["label"].split(_LINE))
+    start = min((row["low"] for row in measured), default=1.0) / 2 if options.is_log("x") else 0.0
+    for row in rows:
+        row |= {"start": start, "end": row.get("high", start)}
+    scale = options.scale(alt, "x", domain=[start, _axis_end(measured, room, start)], nice=False)
     ticks = number_axis(alt, declared, unit, options.is_log("x"))
     across = alt.X("mean:Q", title=options.words.axis("x", declared, unit), scale=scale, axis=ticks)
     chart = alt.Chart()
     layers = [
-        chart.mark_bar(color=COLOURS[0], opacity=0.75, height=11).encode(at, across),
+        chart.mark_bar(color=COLOURS[0], opacity=0.75, height=11).encode(at, across, alt.X2("start:Q")),
         chart.mark_rule(color=INK, strokeWidth=1).encode(at, alt.X("low:Q"), alt.X2("high:Q")),
         chart.mark_text(align="left", dx=5, fontSize=9, color=INK).encode(at, alt.X("end:Q"), alt.Text("text:N")),
     ]
@@ -57,16 +70,26 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
         data=alt.Data(values=rows),
         title=options.caption(target_note(groups, y), _interval_note(results), mixed),
         config=options.style(),
-        **options.size | {"height": (_TALL_BAR if tall else _BAR) * len(rows)},
+        **options.size | {"height": (_BAR + _LABEL_LINE * (most_lines - 1)) * len(rows)},
     )
     return made
 
 
-def _axis_end(rows: Sequence[Mapping[str, Any]], room: float) -> float:
-    """Return where an axis of `room` pixels must end for the text at each bar's end to fit."""
-    known = [row for row in rows if row["mean"] is not None]
-    texts = {row["label"]: _SMALL_LETTER * len(row["text"]) + 8 for row in known}
-    return max((row["high"] * room / max(room - texts[row["label"]], _LEAST) for row in known), default=1.0) or 1.0
+def _centred(most_lines: int) -> Any:
+    """Return the offset of axis labels that centres those of several lines on their bar, and not their first line."""
+    tests = [
+        {"test": f"length(split(datum.value, '{_LINE}')) == {lines}", "value": -(lines - 1) * _LABEL_LINE / 2}
+        for lines in range(2, most_lines + 1)
+    ]
+    return {"condition": tests, "value": 0} if tests else 0
+
+
+def _axis_end(measured: Sequence[Mapping[str, Any]], room: float, start: float) -> float:
+    """Return where an axis of `room` pixels must end for the text at each bar's end to fit; logarithmic if it starts
+    above 0."""
+    stretched = ((row["high"], room / max(room - text_width(row["text"], _SMALL) - 8, _LEAST)) for row in measured)
+    ends = (start * (high / start) ** factor if start else high * factor for high, factor in stretched)
+    return max(ends, default=2 * start) or 1.0
 
 
 def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dict[str, Any]:
@@ -74,11 +97,11 @@ def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dic
     if estimate is None:
         missed = "not reached" if any(run.config.get("target") for run in group.runs) else "no target"
         text = missed if to_a_target else "not measured"
-        return {"label": group.label, "mean": None, "end": 0.0, "text": text}
+        return {"label": group.label, "mean": None, "text": text}
     mean = estimate.mean / unit.size
     low, high = ((end if end is not None else estimate.mean) / unit.size for end in (estimate.low, estimate.high))
     partly = f" ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
-    ends = {"low": max(low, 0.0), "high": high, "end": high}
+    ends = {"low": max(low, 0.0), "high": high}
     return {"label": group.label, "mean": mean, "text": write(estimate, unit).partition("\n")[0] + partly, **ends}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedge.report.chart_options import PANEL_GAP, PLAIN, ChartOptions
+from fedge.report.chart_options import PANEL_GAP, PLAIN, ChartOptions, balanced_columns
 from fedge.report.edge_records import EdgeRound, find_round
 from fedge.report.style import COLOURS, FAINT, INK, STYLE, need
 from fedge.runs.data_names import NO_NAMES, DataNames
@@ -39,7 +39,7 @@ def grid(
     """
     alt = need("altair")
     picked = [find_round(rounds, number) for number in shown] or [rounds[-1]]
-    columns = min(_COLUMNS[options.width], len(picked))
+    columns = balanced_columns(len(picked), _COLUMNS[options.width])
     scales = _Scales(alt, picked, names, (options.canvas - 10 - (columns - 1) * PANEL_GAP) // columns)
     panels = [_panel(alt, [line], scales) for line in picked]
     caption = options.caption(*_notes(picked, names, scales))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
-from textwrap import wrap
+from math import ceil, sqrt
 from typing import Any, Literal, TypedDict, TypeVar
 
 from fedge.core.chart_kinds import MAX_CURVES, ChartWidth, LegendPlace, LogAxes
@@ -13,14 +12,15 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import Field, Unit
 from fedge.report.labels import DisplayNames
 from fedge.report.style import CANVAS, FAINT, HEIGHT, INK, STYLE
+from fedge.report.text_width import text_width, wrap_to_width
 
 AXIS = 50
 """Pixels that the axis at the left of a panel takes, with its title."""
 PANEL_GAP = 20
 
-_LETTER = 5.0  # pixels of a letter in 10 pixel type, on average
-_WIDE = 6.0  # of a letter in a legend, where one entry may have many wide ones
-_LEGEND_SYMBOL = 36  # with its padding
+_BOLD = 1.1  # how much wider bold type is
+_LEGEND_SYMBOL = 36  # pixels, with its padding
+_SHEER = "rgba(255, 255, 255, 0.75)"  # behind a legend inside the chart: curves below it can be seen
 
 
 class ChartLayout(TypedDict, total=False):
@@ -71,14 +71,21 @@ class ChartOptions:
             "autosize": {"type": "fit-x", "contains": "padding"},
         }
 
-    def panel(self, columns: int) -> int:
-        """Return the width of each of several panels in a row, without its axis."""
-        return int((self.canvas - 10 - (columns - 1) * PANEL_GAP) / columns - AXIS)
+    def panel(self, columns: int, beside: int = 0) -> int:
+        """Return the width of each of several panels in a row, without its axis, if a legend takes `beside` pixels."""
+        return int((self.canvas - 10 - beside - (columns - 1) * PANEL_GAP) / columns - AXIS)
+
+    def legend_room(self, labels: Sequence[str]) -> int:
+        """Return the pixels that a legend with these entries takes beside the chart: none unless it is at the right."""
+        if self.legend != "right":
+            return 0
+        return ceil(_LEGEND_SYMBOL + max(map(text_width, labels), default=0))
 
     def caption(self, *notes: str, title: str = "") -> dict[str, Any]:
         """Return the title, the user's or else this one, with the notes below it, in lines that fit the width."""
-        lines = wrap("; ".join(filter(None, notes)), int((self.canvas - 10) / _LETTER))
-        bold = wrap(self.title or title, int((self.canvas - 10) / (1.25 * _LETTER)))
+        room = self.canvas - 10
+        lines = wrap_to_width("; ".join(filter(None, notes)), room)
+        bold = wrap_to_width(self.title or title, room, 11, _BOLD)
         if not bold:
             return {"text": lines}
         look = {"color": INK, "fontSize": 11, "fontWeight": "bold"}
@@ -91,19 +98,24 @@ class ChartOptions:
         """
         if self.legend == "none":
             return STYLE | {"legend": {"disable": True}}
-        room = self.canvas - 10
-        entry = _LEGEND_SYMBOL + _WIDE * max(map(len, labels), default=1)
+        room = self.canvas - 10 - AXIS  # a legend begins below the axis
+        look = STYLE["legend"] | legend
+        symbol = sqrt(look["symbolSize"]) + look["symbolStrokeWidth"] + look["labelOffset"]
+        entry = symbol + look["columnPadding"] + max(map(text_width, labels), default=0)
         rows = ceil(len(labels) / max(1, int(room // entry))) or 1
-        look = STYLE["legend"] | {"columns": ceil(len(labels) / rows), "labelLimit": room - _LEGEND_SYMBOL} | legend
+        look |= {"columns": ceil(len(labels) / rows), "labelLimit": self.canvas - 10 - _LEGEND_SYMBOL}
         if self.legend != "bottom":
             look |= {"columns": 1, "orient": corner if self.legend == "inside" else "right"}
         if self.legend == "inside":
-            look |= {"offset": 4, "fillColor": "white", "padding": 2}
+            look |= {"offset": 4, "fillColor": _SHEER, "padding": 2}
         return STYLE | {"legend": look}
 
     def scale(self, alt: Any, axis: Literal["x", "y"], **otherwise: Any) -> Any:
         """Return the scale of an axis: logarithmic if asked for."""
-        return alt.Scale(type="log", nice=False) if self.is_log(axis) else alt.Scale(**otherwise)
+        if not self.is_log(axis):
+            return alt.Scale(**otherwise)
+        kept = {key: value for key, value in otherwise.items() if key in ("domain", "padding")}
+        return alt.Scale(type="log", nice=False, **kept)
 
     def is_log(self, axis: Literal["x", "y"]) -> bool:
         """Whether an axis is to be logarithmic."""
@@ -116,6 +128,12 @@ class ChartOptions:
 
 
 PLAIN = ChartOptions()
+
+
+def balanced_columns(count: int, most: int) -> int:
+    """Return in how many columns `count` panels make the fewest rows with the fewest gaps: six of at most five in 3."""
+    return ceil(count / ceil(count / most))
+
 
 Item = TypeVar("Item")
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import altair
 
 _ROW = 28  # pixels
+_LEAST = 90  # of all rows, so that the title of the colour bar fits beside them
 _MAX_CELL = 64
+_TURN = 0.68  # of the colour scale: from here white on the cell has more contrast than black
 _LIGHT, _DARK = "white", "black"  # of the text in cells
 _BAR = 90  # pixels that the colour bar takes, with its title
 
@@ -56,9 +58,10 @@ def heatmap(
     columns, lines = list(names[across].values()), list(names[down].values())
     mixed = "mean over the other varied settings" if any(len(alike) > 1 for alike in merged.values()) else ""
     lacking = "–: target not reached" if is_to_target(y) and any(row["mean"] is None for row in rows) else ""
-    size = options.size | {"height": _ROW * len(lines)}
+    height = max(_ROW * len(lines), _LEAST)
+    size = options.size | {"height": height}
     if options.canvas > _MAX_CELL * len(columns) + 2 * _BAR:
-        size = {"width": _MAX_CELL * len(columns), "height": _ROW * len(lines)}
+        size = {"width": _MAX_CELL * len(columns), "height": height}
     made: altair.LayerChart = alt.layer(
         *_layers(alt, [(across, columns), (down, lines[::-1])], rows, (declared, unit), options),
         data=alt.Data(values=rows),
@@ -101,7 +104,7 @@ def _cells(
     cells = {}
     for place, mean in means.items():
         depth = 0.0 if mean is None or low == high else (mean - low) / (high - low)
-        dark = mean is not None and (1 - depth if lower else depth) > 0.55
+        dark = mean is not None and (1 - depth if lower else depth) > _TURN
         cells[place] = {"mean": mean, "text": "–" if mean is None else f"{mean:,.{decimals}f}", "dark": dark}
     return cells
 
@@ -127,7 +130,7 @@ def _layers(
         title=options.words.axis("color", declared, unit),
         titleOrient="right",
         orient="right",
-        gradientLength=max(50, _ROW * len(lines) - 4),
+        gradientLength=max(_ROW * len(lines), _LEAST) - 4,
         gradientThickness=10,
         tickCount=4,
         titleFontWeight="normal",

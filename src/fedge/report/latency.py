@@ -44,7 +44,10 @@ def latency(groups: Sequence[RunGroup], options: ChartOptions = PLAIN) -> altair
     if options.is_log("x"):
         options.check_log("x", _pooled(cells) + _pooled(clients))
     scale = _scale(alt, [_pooled(cells), _pooled(clients)], options.is_log("x"))
-    size = {"width": options.panel(columns), "height": HEIGHT if columns == 2 else HEIGHT * 3 // 4}
+    size = {
+        "width": options.panel(columns, options.legend_room(list(known))),
+        "height": HEIGHT if columns == 2 else HEIGHT * 3 // 4,
+    }
     words = options.words
     panels = [
         _panel(alt, cells, (words.group("round time of a cell"), "share of cells' rounds"), scale, size),
@@ -87,7 +90,8 @@ def _panel(
         for label, some in values.items()
         for seconds, share in cumulate(some)
     ]
-    across = alt.X("x:Q", title=titled(titles[0], unit), scale=scale)
+    axis = alt.Axis(labelOverlap="greedy", labelSeparation=6) if "type" in scale.to_dict() else alt.Axis()
+    across = alt.X("x:Q", title=titled(titles[0], unit), scale=scale, axis=axis)
     up = alt.Y("share:Q", title=titled(titles[1], percent), scale=alt.Scale(domain=[0, 100]))
     lines = alt.Chart(alt.Data(values=rows)).mark_line(interpolate="step-after")
     layers = [lines.encode(across, up, **line_looks(alt, labels))]

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedge.core.chart_kinds import MAX_CURVES
 from fedge.core.errors import ConfigError
 from fedge.core.fields import Field, Unit, fitting
-from fedge.report.chart_options import AXIS, PLAIN, ChartOptions, keep_best, number_axis
+from fedge.report.chart_options import AXIS, PLAIN, ChartOptions, balanced_columns, keep_best, number_axis
 from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.series import NUM_BUCKETS, Series, trace
 from fedge.report.statistics import LEVEL, MIN_SEEDS
 from fedge.report.style import COLOURS, FAINT, TICKS, line_looks, need, save
+from fedge.report.target_label import SIZE, LabelPlace, place_label
 
 if TYPE_CHECKING:
     import altair
@@ -64,7 +65,9 @@ def curves(
     small = places[0].panel is not None
     goals = [goal for goal in dict.fromkeys(group.target for group in kept) if goal and goal.metric == y]
     for goal in goals:
-        layers += _goal(alt, goal.value / axes.y_unit.size, "" if small else f"target {goal.written}")
+        text = "" if small else f"target {goal.written}"
+        place = place_label(lines, goal.value, text, options.panel(1), (options.is_log("x"), options.is_log("y")))
+        layers += _goal(alt, goal.value / axes.y_unit.size, text, place)
     target = f"dashed: target {', '.join(goal.written for goal in goals)}" if small and goals else ""
     notes = [_seeds_note(lines, any(group.mixed for group in kept)), target, _thinning_note(lines), left_out, note]
     caption = options.caption(*notes)
@@ -145,8 +148,9 @@ def _small_multiples(
     alt: Any, layers: Sequence[Any], data: Any, places: Sequence[_Place], options: ChartOptions
 ) -> Any:
     panels = list(dict.fromkeys(place.panel or "" for place in places))
-    columns = min(_MAX_COLUMNS[options.width], len(panels))
-    width = (options.canvas - 10 - AXIS - (columns - 1) * _GAP) // columns
+    columns = balanced_columns(len(panels), _MAX_COLUMNS[options.width])
+    legend = options.legend_room([place.label for place in places])
+    width = (options.canvas - 10 - legend - AXIS - (columns - 1) * _GAP) // columns
     wraps = any(len(panel) * _LETTER > width for panel in panels)
     lines = {"labelExpr": "split(datum.label, ', ')"} if wraps else {}
     header = alt.Header(title=None, labelFontSize=9, labelPadding=3, labelLimit=width + _GAP, **lines)
@@ -203,12 +207,14 @@ def _rows(line: Series, place: _Place, colour: str, axes: _Axes, options: ChartO
                 yield own | {"seed": seed, "x": x / x_unit.size, "value": value / y_unit.size}
 
 
-def _goal(alt: Any, value: float, text: str) -> list[Any]:
-    """Return a thin rule, with its text at the left end, where curves have not come near it."""
+def _goal(alt: Any, value: float, text: str, place: LabelPlace) -> list[Any]:
+    """Return a thin rule, with its text at the end where curves do not come near it."""
     once = alt.Chart().transform_aggregate(rows="count()", groupby=["panel"]).encode(y=alt.YDatum(value))
     rule = once.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT)
-    label = once.mark_text(text=text, align="left", baseline="bottom", dx=3, fontSize=9, color=FAINT)
-    return [rule, label.encode(x=alt.value(0))] if text else [rule]
+    looks = {"align": "right", "dx": -3} if place.right else {"align": "left", "dx": 3}
+    looks |= {"baseline": "top", "dy": 2} if place.below else {"baseline": "bottom"}
+    label = once.mark_text(text=text, fontSize=SIZE, color=FAINT, **looks)
+    return [rule, label.encode(x=alt.value("width" if place.right else 0))] if text else [rule]
 
 
 def _labels(chart: Any) -> list[str]:

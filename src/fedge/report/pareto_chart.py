@@ -17,8 +17,16 @@ from fedge.report.style import COLOURS, FAINT, need
 if TYPE_CHECKING:
     import altair
 
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right", "wedge")
-_SYMBOLS: dict[str, Any] = {"symbolType": "circle", "symbolSize": 45, "symbolStrokeWidth": 1.5, "rowPadding": 2}
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right")
+"""Seven, and eight colours: the first 56 groups differ in one or the other."""
+_SYMBOLS: dict[str, Any] = {
+    "symbolType": "circle",
+    "symbolSize": 45,
+    "symbolStrokeWidth": 1.5,
+    "symbolOffset": 0,
+    "labelOffset": 4,
+    "rowPadding": 2,
+}
 OTHERS = "others"
 """The legend entry of all groups that have none of their own."""
 
@@ -68,26 +76,29 @@ def pareto(
     options.check_log("x", [a for _, a, _ in known])
     options.check_log("y", [b for _, _, b in known])
     at = [
-        alt.X("x:Q", **_axis(alt, "x", across, x_unit, options)),
-        alt.Y("y:Q", **_axis(alt, "y", up, y_unit, options)),
+        alt.X("x:Q", **_axis(alt, "x", across, x_unit, options, [a / x_unit.size for _, a, _ in known])),
+        alt.Y("y:Q", **_axis(alt, "y", up, y_unit, options, [b / y_unit.size for _, _, b in known])),
     ]
     missing = f"{len(groups) - len(known)} not shown: target not reached" if len(known) < len(groups) else ""
     made: altair.LayerChart = alt.layer(
         *_layers(alt, at, legend, [colours[label] for label in legend]),
         data=alt.Data(values=rows),
         title=options.caption("filled: Pareto front", target_note(groups, x, y), missing),
-        config=options.style(
-            legend, "top-right", symbolType="circle", symbolSize=45, symbolStrokeWidth=1.5, rowPadding=2
-        ),
+        config=options.style(legend, "top-right", **_SYMBOLS),
         **options.size,
     )
     return made
 
 
-def _axis(alt: Any, which: Literal["x", "y"], declared: Field, unit: Unit, options: ChartOptions) -> dict[str, Any]:
+def _axis(
+    alt: Any, which: Literal["x", "y"], declared: Field, unit: Unit, options: ChartOptions, values: Sequence[float]
+) -> dict[str, Any]:
+    # the axis of a single value would have one tick, with as many digits as the value
+    alone = {"domain": [values[0] / 2, values[0] * 3 / 2]} if len({*values}) == 1 and values[0] > 0 else {}
+    scale = options.scale(alt, which, zero=False, padding=12, **alone)
     return {
         "title": options.words.axis(which, declared, unit),
-        "scale": options.scale(alt, which, zero=False, padding=12),
+        "scale": scale,
         "axis": number_axis(alt, declared, unit, options.is_log(which)),
     }
 

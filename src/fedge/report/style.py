@@ -62,8 +62,11 @@ STYLE: dict[str, Any] = {
         "labelColor": INK,
         "labelFontSize": 10,
         "labelLimit": 0,
-        "symbolType": "stroke",
-        "symbolSize": 400,
+        # 20 pixels wide in a row of 12: a symbol of the type "stroke" is as high as it is wide
+        "symbolType": "M-1.67,0L1.67,0",
+        "symbolSize": 144,
+        "symbolOffset": 4,
+        "labelOffset": 11,
         "symbolStrokeWidth": 1.75,
         "columnPadding": 14,
     },

@@ -22,9 +22,10 @@ MOST_CLIENTS = 60
 PHASES = {"download": "#0072B2", "compute": "#56B4E9", "wait": "#DDDDDD", "upload": "#D55E00"}
 """In their order, with colours that differ in lightness too, for grey print."""
 
-_ROW = 11  # pixels
-_LETTER = 5  # pixels of a letter
-_CELL_ROOM, _LATE_ROOM = 46, 58  # pixels that the cells' names and the times of late clients take
+_ROW = 12  # pixels
+_SMALL = 9  # pixels of the type beside bars
+_LETTER = 5  # pixels of a letter of it
+_CELL_ROOM, _LATE_ROOM = 48, 64  # pixels that the cells' names and the times of late clients take
 _LONGEST = 24  # letters of a client beside its bar
 _GAP = 0.4  # rows between cells
 _BEYOND = 1.5  # deadlines: where the axis ends, so that one client that takes for ever does not squeeze all others
@@ -59,7 +60,7 @@ def timeline(line: EdgeRound, names: DataNames = NO_NAMES, options: ChartOptions
     num_rows = places[-1] + 1
     rows = list(zip(shown, places, labels, strict=True))
     beside = _LETTER * max(map(len, labels)) + 10 + (_CELL_ROOM if len(line.occupancy) > 1 else 0)
-    width = options.canvas - 10 - beside - (_LATE_ROOM if any(line.late) else 0)
+    width = options.canvas - 10 - beside - options.legend_room(list(PHASES)) - (_LATE_ROOM if any(line.late) else 0)
     y = {"scale": alt.Scale(domain=[0, num_rows], nice=False, reverse=True), "axis": None}
     layers = [
         _bars(alt, [bar for row in rows for bar in _phases(line, *row)], span, y, ["name:N"] if names.clients else []),
@@ -67,7 +68,13 @@ def timeline(line: EdgeRound, names: DataNames = NO_NAMES, options: ChartOptions
         *_cells(alt, line, shown, places, y, max(map(len, labels))),
         *_deadline(alt, span),
     ]
-    symbols: dict[str, Any] = {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
+    symbols: dict[str, Any] = {
+        "symbolType": "square",
+        "symbolSize": 80,
+        "symbolStrokeWidth": 0,
+        "symbolOffset": 0,
+        "labelOffset": 4,
+    }
     chart: altair.LayerChart = alt.layer(
         *layers,
         width=width,
@@ -138,7 +145,7 @@ def _name(line: EdgeRound, i: int, place: float, label: str, span: TimeSpan) -> 
 
 def _texts(alt: Any, names: Sequence[dict[str, Any]], y: dict[str, Any]) -> list[Any]:
     chart = alt.Chart(alt.Data(values=names)).encode(alt.Y("middle:Q", **y))
-    small = {"fontSize": 8, "baseline": "middle"}
+    small = {"fontSize": _SMALL, "baseline": "middle"}
     labels = chart.mark_text(align="right", dx=-5, color=INK, **small)
     late = chart.transform_filter("datum.late").mark_text(align="left", dx=4, color=INK, fontWeight="bold", **small)
     return [
@@ -158,7 +165,7 @@ def _cells(
     rows = [{"cell": f"cell {cell}", "first": own[0], "last": own[-1] + 1} for cell, own in groups]
     middle = alt.Chart(alt.Data(values=rows)).transform_calculate(middle="(datum.first + datum.last) / 2")
     left = -10 - _LETTER * letters  # of the clients' labels
-    text = middle.mark_text(align="right", dx=left - 4, fontSize=8, baseline="middle", color=FAINT)
+    text = middle.mark_text(align="right", dx=left - 4, fontSize=_SMALL, baseline="middle", color=FAINT)
     return [
         text.encode(alt.Y("middle:Q", **y), x=alt.value(0), text=alt.Text("cell:N")),
         alt.Chart(alt.Data(values=rows))
