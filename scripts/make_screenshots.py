@@ -24,14 +24,7 @@ from playwright.sync_api import Page, sync_playwright
 DOCS = Path(__file__).parents[1] / "docs"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 WIDTH, MAX_BYTES = 1280, 200_000
-COLUMNS = (
-    "seed",
-    "algorithm.learning_rate",
-    "algorithm.local_steps",
-    "accuracy",
-    "rounds_to_target",
-    "bytes_to_target",
-)
+COLUMNS = ("algorithm.learning_rate", "algorithm.local_steps", "accuracy", "rounds_to_target")
 COMMON = """
 [data]
 name = "digits"
