@@ -23,9 +23,9 @@ from view.browser.counting_proxy import CountingProxy
 from view.browser.test_pages import row, rows, run_address, wait_for_charts
 
 OpenTab = Callable[..., Any]
-_NUM_POINTS = """() => Math.max(0, ...[...document.querySelectorAll("figure[data-chart*='/chart/curves'] svg path")]
+_NUM_POINTS = """() => Math.max(0, ...[...document.querySelectorAll("figure[data-chart*='/chart/curves'] .mark-line path")]
     .map(path => (path.getAttribute('d') ?? '').split(/[LC]/).length))"""
-"""The number of points of the longest line in the first chart."""
+"""The number of points of the longest line in the chart of curves."""
 
 
 def append(run: Path, *rounds: int) -> None:
@@ -137,6 +137,7 @@ def test_ten_tabs_share_one_stream(live: ViewServer, open_context: Callable[...,
             wait_text(tab, "round 41")
         assert proxy.count("/api/live") == before
         assert proxy.count("/api/news") == 0
+        context.close()
 
 
 @pytest.mark.parametrize("why", ["no SharedWorker", "a proxy that holds streams back"])
@@ -154,6 +155,7 @@ def test_polling_where_streams_do_not_work(
         wait_until(lambda: proxy.count("/api/news") > 0)
         append(begun, 41)
         wait_text(tab, "round 41")
+        context.close()
 
 
 def test_a_stream_that_broke_off_misses_nothing(
@@ -173,6 +175,7 @@ def test_a_stream_that_broke_off_misses_nothing(
             append(begun, 42)
         wait_live(tab)
         wait_text(tab, "round 42")
+        context.close()
     errors.clear()  # the browser reports each connection that fails
 
 
