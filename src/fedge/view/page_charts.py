@@ -105,7 +105,7 @@ def chart_spec(options: ChartQuery, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def append_rule(options: ChartQuery, run: Run, spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return how a page appends new records of a run to its curve: the row of a point, and the units of both axes."""
+    """Return how a page appends records after the last one to a run's curve: the row of a point, and units of axes."""
     name = (spec.get("data") or {}).get("name")
     rows = (spec.get("datasets") or {}).get(name)
     if options.kind != "curves" or not rows:
@@ -114,8 +114,8 @@ def append_rule(options: ChartQuery, run: Run, spec: Mapping[str, Any]) -> dict[
     total = run.rounds[-1]["round"] if x == "round" else sum(record.get(x) or 0 for record in run.rounds)
     most = max((record[y] for record in run.rounds if record.get(y) is not None), default=0.0)
     sizes = [fitting(describe(field, run.own_fields).units, value).size for field, value in ((x, total), (y, most))]
-    row = rows[0] | {"alone": False}
-    return {"data": name, "x": x, "y": y, "x_size": sizes[0], "y_size": sizes[1], "total": total, "row": row}
+    found = {"data": name, "x": x, "y": y, "x_size": sizes[0], "y_size": sizes[1], "total": total}
+    return found | {"row": rows[0] | {"alone": False}, "after": run.rounds[-1]["round"]}
 
 
 def as_svg(spec: Mapping[str, Any]) -> bytes:

@@ -26,7 +26,9 @@ CELLS = changed(
     edge={"clock": "cells", "cells": 3, "global_every": 2, "mobility_rate": 0.4, "record": True},
 )
 del CELLS["selection"]["count"]
-_WATCH = "addEventListener('securitypolicyviolation', e => console.error('policy: ' + e.violatedDirective + ' ' + e.blockedURI))"
+_WATCH = (
+    "addEventListener('securitypolicyviolation', e => console.error(`policy: ${e.violatedDirective} ${e.blockedURI}`))"
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,10 +65,10 @@ def trained(fedge: Fedge, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed in (1, 2, 3):
             settings = changed(SMALL, name=f"rate-{rate}", seed=seed, algorithm={"learning_rate": rate})
             settings["target"] = {"metric": "accuracy", "value": 0.2}
-            train(fedge, folder, settings, f"{rate}-{seed}")
-    train(fedge, folder, CELLS, "cells")
+            train(fedge, folder, settings, f"seed-{seed}")
+    train(fedge, folder, CELLS, "edge")
     stopped = folder / "runs" / "stopped"
-    shutil.copytree(folder / "runs" / "0.1-1", stopped)
+    shutil.copytree(folder / "runs" / "seed-1" / "rate-0.1", stopped)
     (stopped / "summary.json").unlink()
     rename(stopped, "stopped")
     damaged = folder / "runs" / "damaged"
@@ -83,9 +85,10 @@ def rename(run: Path, name: str) -> None:
     file.write_text(re.sub(r'"id": ?"\w{4}', f'"id": "{name[:2].encode().hex()}', text))
 
 
-def train(fedge: Fedge, folder: Path, settings: dict[str, Any], name: str) -> None:
-    file = write(folder / "files" / name, settings)
-    ended = fedge("run", file, "--out", folder / "runs" / name, "--quiet")
+def train(fedge: Fedge, folder: Path, settings: dict[str, Any], below: str) -> None:
+    """Train a run; it is in `runs`, in a folder of its name in the one named."""
+    file = write(folder / "files" / below / settings["name"], settings)
+    ended = fedge("run", file, "--runs", folder / "runs" / below, "--quiet")
     assert ended.code == 0, ended.err
 
 

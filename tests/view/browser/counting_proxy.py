@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 from typing import Self
 
@@ -20,11 +21,22 @@ class CountingProxy:
         self._upstream, self._hold = port, hold_streams
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
-        self._lock, self._open = Lock(), list[socket.socket]()
+        self._lock, self._open, self._down = Lock(), list[socket.socket](), False
 
     def count(self, path: str) -> int:
         with self._lock:
             return self.paths.count(path)
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Break all connections, and new ones at once, for as long as the context lasts."""
+        self._down = True
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+        yield
+        self._down = False
 
     def __enter__(self) -> Self:
         Thread(target=self._accept, daemon=True).start()
@@ -40,6 +52,9 @@ class CountingProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
+                if self._down:
+                    client.close()
+                    continue
                 server = socket.create_connection(("127.0.0.1", self._upstream))
                 self._open += (client, server)
                 held = list[bool]()

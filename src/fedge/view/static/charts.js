@@ -120,7 +120,16 @@ export function redraw(figure, url) {
 }
 
 /**
- * Append records to a chart of one run; returns whether it could be done.
+ * Draw a chart with its data as they are now.
+ * @param {Element} figure
+ */
+export function drawAgain(figure) {
+  return draw(figure, true);
+}
+
+/**
+ * Append records to a chart of one run; returns whether it could be done. Records that the chart has are skipped: they
+ * were written while it was loaded.
  * @param {Element} figure @param {any[]} records
  */
 export function appendRecords(figure, records) {
@@ -128,13 +137,14 @@ export function appendRecords(figure, records) {
   const how = known?.answer.append;
   if (!known || !how) return false;
   const rows = [];
-  for (const record of records) {
+  for (const record of records.filter((each) => each.round > how.after)) {
+    how.after = record.round;
     if (how.x !== "round") how.total += record[how.x] ?? 0;
     if (record[how.y] == null) continue;
     const mean = record[how.y] / how.y_size;
     rows.push({ ...how.row, x: (how.x === "round" ? record.round : how.total) / how.x_size, mean, low: mean, high: mean });
   }
   known.answer.spec.datasets[how.data].push(...rows); // a change of the theme draws them again
-  known.view.insert(how.data, rows).runAsync();
+  known.view.insert(how.data, rows).run();
   return true;
 }

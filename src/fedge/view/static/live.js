@@ -1,6 +1,6 @@
 // @ts-check
 // What changes while the page is open: records are appended, parts of changed runs are rendered again.
-import { appendRecords } from "./charts.js";
+import { appendRecords, drawAgain } from "./charts.js";
 import { fetchJson, root } from "./page_info.js";
 import { refreshPart } from "./parts.js";
 
@@ -11,8 +11,10 @@ const REFRESH_MS = 1000;
 /** @typedef {{run: string | null, generation: number, offset: number}} Cursor */
 
 let session = "";
-/** @type {Set<string>} */
-const waiting = new Set();
+/** @type {Promise<void>} */
+let following = Promise.resolve();
+/** @type {Map<string, boolean>} names of parts that are being refreshed, and whether that is wanted again */
+const refreshing = new Map();
 
 /** @param {string} text @param {boolean} on */
 function report(text, on) {
@@ -22,14 +24,44 @@ function report(text, on) {
   line.classList.toggle("on", on);
 }
 
+/** @param {number} ms */
+function pause(ms) {
+  return new Promise((done) => setTimeout(done, ms));
+}
+
+/** @returns {Promise<void>} when somebody can see the page */
+function visible() {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((done) => document.addEventListener("visibilitychange", () => done(), { once: true }));
+}
+
+/**
+ * Do something now, and if it is wanted meanwhile once more, at most once a second and never twice at a time.
+ * @param {string} name @param {() => Promise<void>} act
+ */
+async function throttled(name, act) {
+  if (refreshing.has(name)) {
+    refreshing.set(name, true);
+    return;
+  }
+  try {
+    do {
+      await visible();
+      refreshing.set(name, false);
+      await Promise.all([act(), pause(REFRESH_MS)]);
+    } while (refreshing.get(name));
+  } finally {
+    refreshing.delete(name);
+  }
+}
+
 /** @param {string} name */
 function refreshSoon(name) {
-  if (waiting.has(name)) return;
-  waiting.add(name);
-  setTimeout(() => {
-    waiting.delete(name);
-    refreshPart(name);
-  }, REFRESH_MS);
+  throttled(name, () => refreshPart(name));
+}
+
+function refreshAll() {
+  document.querySelectorAll("[data-part]").forEach((part) => refreshSoon(part.getAttribute("data-part") ?? ""));
 }
 
 /** @param {string} key */
@@ -53,22 +85,38 @@ async function follow(data) {
     news = await fetchJson(`${root}/api/run/${data.key}/records?${query}`);
   }
   part.setAttribute("data-cursor", JSON.stringify(news.cursor));
-  const figure = part.querySelector("figure[data-chart]");
-  if (news.restarted || !figure || !appendRecords(figure, news.records)) refreshSoon(part.getAttribute("data-part") ?? "");
+  if (!news.restarted && !news.records.length) return;
+  if (!fits) changed(data.key);
+  const figures = [...part.querySelectorAll("figure[data-chart]")];
+  if (news.restarted || !figures.length) refreshSoon(part.getAttribute("data-part") ?? "");
+  else {
+    for (const figure of figures.filter((each) => !appendRecords(each, news.records))) {
+      throttled(figure.getAttribute("data-chart") ?? "", () => drawAgain(figure));
+    }
+  }
+}
+
+/** Ask for records that were written after the page was made and before it listened. */
+function catchUp() {
+  for (const part of document.querySelectorAll("[data-follow]")) {
+    handle("records", { key: part.getAttribute("data-follow"), from: null });
+  }
 }
 
 /** @param {string} event @param {any} data */
 function handle(event, data) {
   if (event === "hello") {
     report("live", true);
-    if (session && session !== data.session) {
-      document.querySelectorAll("[data-part]").forEach((part) => refreshSoon(part.getAttribute("data-part") ?? ""));
-    }
+    if (data.missed || (session && session !== data.session)) refreshAll();
+    else if (!session) catchUp();
     session = data.session;
   } else if (event === "lost") report("connection lost, trying again", false);
-  else if (event === "records") follow(data).catch((error) => report(String(error.message ?? error), false));
-  else if (event === "run" || event === "server" || event === "note") changed(data.key);
-  else if (event === "runs" || event === "sparks") changed("all");
+  else if (event === "refused") report("refused: open the address that fedge view has printed", false);
+  else if (event === "records") {
+    following = following.then(() => follow(data)).catch((error) => report(String(error.message ?? error), false));
+  } else if (event === "run" || event === "server" || event === "note") changed(data.key);
+  else if (event === "runs") ["all", ...data.added, ...data.removed].forEach(changed);
+  else if (event === "sparks") changed("all");
 }
 
 async function poll() {
@@ -82,7 +130,8 @@ async function poll() {
     } catch {
       handle("lost", null);
     }
-    await new Promise((done) => setTimeout(done, POLL_MS));
+    await pause(POLL_MS);
+    await visible();
   }
 }
 
@@ -104,6 +153,8 @@ export function startLive() {
   worker.port.postMessage({ url: `${location.origin}${root}/api/live` });
   addEventListener("pagehide", () => worker.port.postMessage({ leave: true }));
   addEventListener("pageshow", (event) => {
-    if (event.persisted) worker.port.postMessage({ url: `${location.origin}${root}/api/live` });
+    if (!event.persisted) return;
+    worker.port.postMessage({ url: `${location.origin}${root}/api/live` });
+    refreshAll(); // the page was away, and so was its news
   });
 }

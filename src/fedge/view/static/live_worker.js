@@ -1,12 +1,15 @@
 // @ts-check
 // One stream for all tabs of a browser, which opens at most six connections to a host.
 
+const RETRY_MS = 5000;
+
 /** @type {Set<MessagePort>} */
 const ports = new Set();
 /** @type {EventSource | undefined} */
 let stream;
 /** @type {any} */
 let hello;
+let last = "";
 
 /** @param {any} message */
 function tell(message) {
@@ -15,12 +18,22 @@ function tell(message) {
 
 /** @param {string} url */
 function listen(url) {
-  stream = new EventSource(url);
-  stream.onerror = () => tell({ event: "lost" });
+  const source = (stream = new EventSource(url));
+  source.onerror = () => {
+    const refused = source.readyState === EventSource.CLOSED; // else the browser connects again by itself
+    hello = undefined;
+    tell({ event: refused ? "refused" : "lost" });
+    if (refused) setTimeout(() => source === stream && listen(url), RETRY_MS);
+  };
   for (const event of ["hello", "records", "run", "runs", "sparks", "server", "note"]) {
-    stream.addEventListener(event, (message) => {
+    source.addEventListener(event, (message) => {
       const data = JSON.parse(message.data);
-      if (event === "hello") hello = data;
+      if (event === "hello") {
+        hello = data;
+        data.missed = last !== "" && last !== `${data.session} ${data.seq}`; // while there was no connection
+        last = data.session;
+      }
+      last = `${last.split(" ")[0]} ${message.lastEventId}`;
       tell({ event, data });
     });
   }
@@ -34,12 +47,13 @@ function listen(url) {
       if (!ports.size) {
         stream?.close();
         stream = hello = undefined;
+        last = "";
       }
       return;
     }
     ports.add(port);
-    if (!stream || stream.readyState === EventSource.CLOSED) listen(data.url);
-    else if (hello) port.postMessage({ event: "hello", data: hello });
+    if (!stream) listen(data.url);
+    else if (hello) port.postMessage({ event: "hello", data: { ...hello, missed: false } });
   };
   port.start();
 };

@@ -14,32 +14,32 @@ function start(player) {
   const figures = [...document.querySelectorAll('figure[data-chart*="/api/chart/grid"], figure[data-chart*="/api/chart/timeline"]')];
   let playing = false;
 
-  async function show() {
-    const round = rounds[Number(/** @type {HTMLInputElement} */ (slider).value)];
-    /** @type {HTMLOutputElement} */ (output).textContent = String(round);
-    /** @type {HTMLInputElement} */ (slider).setAttribute("aria-valuetext", `round ${round}`);
+  const show = async () => {
+    const round = rounds[Number(slider.value)];
+    output.textContent = String(round);
+    slider.setAttribute("aria-valuetext", `round ${round}`);
     await Promise.all(figures.map((figure) => {
       const url = new URL(figure.getAttribute("data-chart") ?? "", location.href);
       url.searchParams.set("at", String(round));
       return redraw(figure, url.pathname + url.search);
     }));
-  }
+  };
 
-  async function play() {
+  const play = async () => {
     while (playing) {
       if (Number(slider.value) >= rounds.length - 1) slider.value = "-1";
       slider.value = String(Number(slider.value) + 1);
       await Promise.all([show(), new Promise((done) => setTimeout(done, EVERY_MS))]);
       if (Number(slider.value) >= rounds.length - 1) set(false);
     }
-  }
+  };
 
   /** @param {boolean} on */
-  function set(on) {
+  const set = (on) => {
     playing = on;
     button.textContent = on ? "Pause" : "Play";
     button.setAttribute("aria-pressed", String(on));
-  }
+  };
 
   slider.addEventListener("input", show);
   button.addEventListener("click", () => {

@@ -1,0 +1,268 @@
+"""What appears without reloading: records, runs that come and go, resumed and damaged runs, servers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from benchmarks.page_runs import make_records, make_run
+
+from e2e.command import Fedge, wait_until
+from e2e.experiments import SMALL, changed, write
+from net.deployment import Deployment
+from net.scenes import FEDAVG
+from view.browser.conftest import WAIT_MS, Errors, ViewServer
+from view.browser.counting_proxy import CountingProxy
+from view.browser.test_pages import row, rows, run_address, wait_for_charts
+
+OpenTab = Callable[..., Any]
+_NUM_POINTS = """() => Math.max(0,
+    ...[...document.querySelectorAll("figure[data-chart*='/chart/curves'] .mark-line path")].map(path => (path.getAttribute('d') ?? '').split(/[LC]/).length))"""
+"""The number of points of the longest line in the chart of curves."""
+
+
+def append(run: Path, *rounds: int) -> None:
+    """Write records as a training run does: each in one call."""
+    records = {record["round"]: record for record in make_records(1, max(rounds), 0.05)}
+    with (run / "rounds.jsonl").open("ab", buffering=0) as file:
+        for number in rounds:
+            file.write(json.dumps(records[number]).encode() + b"\n")
+
+
+def wait_live(tab: Any) -> None:
+    tab.wait_for_function("() => document.getElementById('live').classList.contains('on')")
+
+
+def wait_text(tab: Any, text: str, within: str = "main") -> None:
+    tab.wait_for_function("([css, text]) => document.querySelector(css)?.innerText.includes(text)", arg=[within, text])
+
+
+@pytest.fixture
+def begun(runs: Path) -> Path:
+    """A run that has recorded 40 rounds, and whose process this test plays."""
+    return make_run(runs / "begun" / "seed-1", rounds=40, finished=False, rate=0.05)
+
+
+@pytest.fixture
+def live(start_view: Callable[..., ViewServer], begun: Path, runs: Path) -> ViewServer:
+    return start_view(runs)
+
+
+def test_records_are_appended_within_a_second(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+    """The time is printed and not asserted: a busy machine has no second to give."""
+    tab = open_tab(live)
+    tab.goto(live.address(run_address(tab, "begun")))
+    wait_for_charts(tab)
+    wait_live(tab)
+    figure = tab.query_selector("figure[data-chart*='/chart/curves']")
+    waits = []
+    for number in range(41, 47):
+        before = tab.evaluate(_NUM_POINTS)
+        written = time.monotonic()
+        append(begun, number)
+        tab.wait_for_function(f"before => ({_NUM_POINTS})() > before", arg=before, polling=20)
+        waits.append(time.monotonic() - written)
+        wait_text(tab, f"round {number}")
+    assert tab.evaluate("figure => figure.isConnected", figure)  # the same chart, longer
+    assert tab.evaluate(_NUM_POINTS) == 46
+    print(f"\nrecords were drawn after {median(waits):.2f} s (median), {max(waits):.2f} s (most)")
+
+
+def test_a_record_is_drawn_once_over_summed_costs(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+    """Records written while the chart loads are in it already: appending them again would count them twice."""
+    tab = open_tab(live)
+    path = run_address(tab, "begun")
+    tab.route("**/api/chart/curves*", lambda route: (append(begun, 41, 42), route.continue_())[1])
+    tab.goto(live.address(f"{path}?x=bytes_up"))
+    wait_for_charts(tab)
+    wait_text(tab, "round 42")
+    append(begun, 43)
+    wait_text(tab, "round 43")
+    tab.wait_for_function(f"() => ({_NUM_POINTS})() >= 43")
+    assert tab.evaluate(_NUM_POINTS) == 43
+
+
+def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
+    """Only the new record travels: that of a run with 40 rounds takes as much as that of a short one."""
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=WAIT_MS / 1000)
+    connection.request("GET", "/api/live", headers=live.headers)
+    stream = connection.getresponse()
+    assert stream.headers["content-type"].startswith("text/event-stream")
+
+    def tick(number: int) -> int:
+        """Return the bytes of all events of one record, which end with its sparkline."""
+        append(begun, number)
+        total, seen = 0, set[bytes]()
+        while not (b"event: records\n" in seen and b"event: sparks\n" in seen):
+            line = stream.readline()
+            total += len(line)
+            if line.startswith(b"event: "):
+                seen.add(line)
+            if line.startswith(b"data: ") and b'"records":' in line:
+                found = [record["round"] for record in json.loads(line[6:])["records"]]
+                assert found in ([], [number])
+                if not found and number > 42:
+                    seen.discard(b"event: records\n")
+        return total + len(stream.readline()) + len(stream.readline())
+
+    tick(41)  # the first one names the place from which on records are followed
+    tick(42)
+    size = max(tick(number) for number in (43, 44, 45))
+    connection.close()
+    print(f"\na live tick takes {size} bytes; the records so far take {(begun / 'rounds.jsonl').stat().st_size}")
+    assert size < 2_000
+
+
+def test_ten_tabs_share_one_stream(live: ViewServer, open_context: Callable[..., Any], begun: Path) -> None:
+    with CountingProxy(live.port) as proxy:
+        context = open_context(live, port=proxy.port)
+        tabs = [context.new_page() for _ in range(10)]
+        tabs[0].goto(live.address("/", proxy.port))
+        path = run_address(tabs[0], "begun")
+        for tab in tabs:
+            tab.goto(live.address(path, proxy.port))
+        for tab in tabs:
+            wait_live(tab)
+        assert proxy.count("/api/live") - len([tab for tab in tabs if tab.is_closed()]) <= 2  # one after a reload
+        before = proxy.count("/api/live")
+        append(begun, 41)
+        for tab in tabs:
+            wait_text(tab, "round 41")
+        assert proxy.count("/api/live") == before
+        assert proxy.count("/api/news") == 0
+        context.close()
+
+
+@pytest.mark.parametrize("why", ["no SharedWorker", "a proxy that holds streams back"])
+def test_polling_where_streams_do_not_work(
+    live: ViewServer, open_context: Callable[..., Any], begun: Path, why: str
+) -> None:
+    with CountingProxy(live.port, hold_streams=True) as proxy:
+        context = open_context(live, port=proxy.port)
+        if why == "no SharedWorker":
+            context.add_init_script("delete window.SharedWorker; delete window.EventSource")
+        tab = context.new_page()
+        tab.goto(live.address("/", proxy.port))
+        tab.goto(live.address(run_address(tab, "begun"), proxy.port))
+        wait_live(tab)
+        wait_until(lambda: proxy.count("/api/news") > 0)
+        append(begun, 41)
+        wait_text(tab, "round 41")
+        context.close()
+
+
+def test_a_stream_that_broke_off_misses_nothing(
+    live: ViewServer, open_context: Callable[..., Any], begun: Path, errors: Errors
+) -> None:
+    """The last record of a run may be written while the stream is down."""
+    with CountingProxy(live.port) as proxy:
+        context = open_context(live, port=proxy.port)
+        tab = context.new_page()
+        tab.goto(live.address("/", proxy.port))
+        tab.goto(live.address(run_address(tab, "begun"), proxy.port))
+        wait_live(tab)
+        append(begun, 41)
+        wait_text(tab, "round 41")
+        with proxy.down():
+            tab.wait_for_function("() => !document.getElementById('live').classList.contains('on')")
+            append(begun, 42)
+        wait_live(tab)
+        wait_text(tab, "round 42")
+        context.close()
+    errors.clear()  # the browser reports each connection that fails
+
+
+def test_a_run_that_trains_in_another_process(
+    live: ViewServer, open_tab: OpenTab, fedge: Fedge, runs: Path, tmp_path: Path
+) -> None:
+    tab = open_tab(live)
+    wait_live(tab)
+    settings = changed(SMALL, name="endless", rounds=100_000)
+    with fedge.start("run", write(tmp_path / "file", settings), "--runs", runs, "--quiet"):
+        row(tab, "endless").wait_for()
+        wait_text(tab, "running")
+        tab.goto(live.address(run_address(tab, "endless")))
+        wait_for_charts(tab)
+        before = tab.evaluate(_NUM_POINTS)
+        tab.wait_for_function(f"before => ({_NUM_POINTS})() > before", arg=before)
+    wait_text(tab, "fedge resume")  # it was killed
+
+
+def test_a_log_that_was_cut_is_read_again(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+    tab = open_tab(live)
+    tab.goto(live.address(run_address(tab, "begun")))
+    wait_for_charts(tab)
+    wait_live(tab)
+    append(begun, 41)
+    wait_text(tab, "round 41")
+    config = json.loads((begun / "config.json").read_text())
+    lines = (begun / "rounds.jsonl").read_text().splitlines(keepends=True)
+    other = begun / "other"
+    other.write_text("".join(lines[:20]))
+    (begun / "config.json").write_text(json.dumps(config | {"generation": 2}))
+    other.replace(begun / "rounds.jsonl")
+    append(begun, 21)
+    wait_text(tab, "round 21")
+    tab.wait_for_function(f"() => ({_NUM_POINTS})() === 21")
+    append(begun, 22)
+    tab.wait_for_function(f"() => ({_NUM_POINTS})() === 22")
+
+
+def test_a_run_that_vanishes_or_is_damaged(
+    live: ViewServer, open_tab: OpenTab, begun: Path, runs: Path, errors: Errors
+) -> None:
+    tab = open_tab(live)
+    count = rows(tab).count()
+    wait_live(tab)
+    shown = tab.context.new_page()
+    shown.goto(live.address(run_address(tab, "begun")))
+    wait_live(shown)
+    wait_for_charts(shown)
+    (begun / "rounds.jsonl").write_text("nonsense\n")
+    wait_text(shown, "rounds.jsonl is damaged")
+    wait_text(tab, "rounds.jsonl is damaged")
+    shutil.rmtree(begun.parent)
+    wait_text(shown, "moved or removed")
+    tab.wait_for_function("n => document.querySelectorAll('tr[data-row]').length === n", arg=count - 1)
+    shutil.rmtree(runs)
+    wait_text(tab, "No runs in")
+    make_run(runs / "back", name="back")
+    row(tab, "back").wait_for()
+    errors.expect("404")
+
+
+def test_the_server_ends(live: ViewServer, open_tab: OpenTab, errors: Errors) -> None:
+    tab = open_tab(live)
+    wait_live(tab)
+    live.process.kill()
+    tab.wait_for_function("() => document.getElementById('live').textContent.includes('lost')")
+    assert rows(tab).count() > 0
+    errors.clear()
+
+
+def test_a_server_with_three_clients(
+    live: ViewServer, open_tab: OpenTab, fedge: Fedge, tmp_path: Path, runs: Path
+) -> None:
+    settings = changed(FEDAVG, name="served", rounds=5)
+    with Deployment(fedge, tmp_path, settings, disk=runs) as deployment:
+        deployment.start_server()
+        tab = open_tab(live)
+        row(tab, "served").wait_for()
+        tab.goto(live.address(row(tab, "served").locator("a[href*='/server/']").get_attribute("href")))
+        wait_live(tab)
+        wait_text(tab, "Clients by state")
+        deployment.start_clients()
+        for name in ("c0", "c1", "c2"):
+            wait_text(tab, name)
+        deployment.finish()
+        wait_text(tab, "leave")
+        tab.goto(tab.url.replace("/server/", "/run/"))
+        wait_text(tab, "round 5 of 5")
+        wait_text(tab, "measured")
