@@ -24,7 +24,8 @@ from view.browser.test_pages import row, rows, run_address, wait_for_charts
 
 OpenTab = Callable[..., Any]
 _NUM_POINTS = """() => Math.max(0,
-    ...[...document.querySelectorAll("figure[data-chart*='/chart/curves'] .mark-line path")].map(path => (path.getAttribute('d') ?? '').split(/[LC]/).length))"""
+    ...[...document.querySelectorAll("figure[data-chart*='/chart/curves'] .mark-line path")]
+    .map(path => (path.getAttribute('d') ?? '').split(/[LC]/).length))"""
 """The number of points of the longest line in the chart of curves."""
 
 
