@@ -112,3 +112,22 @@ def test_below_a_root_path(runs: Path, open_page: OpenPage, path: str) -> None:
     links = re.findall(r'(?:href|src|action)="([^"#]+)"', text)
     assert links
     assert all(link.startswith("/fedge/") for link in links)
+
+
+def test_an_origin_is_that_of_the_page(runs: Path, open_page: OpenPage) -> None:
+    rules = AccessRules(frozenset({"lab.example"}))
+    page = open_page(runs, rules)
+    address = f"/api/notes/{key_of(page)}"
+    for origin, status in {
+        "http://localhost": 200, "https://lab.example": 200, "http://localhost:9": 403, "http://127.0.0.1": 403,
+        "http://[": 403, "": 403,
+    }.items():  # fmt: skip
+        answer = page.post(address, json={}, headers={CSRF_HEADER: rules.csrf, "Origin": origin})
+        assert answer.status_code == status, origin
+
+
+def test_odd_cookies_of_other_servers_do_no_harm(runs: Path, open_page: OpenPage) -> None:
+    rules = AccessRules()
+    client = open_page(runs, rules, trusted=False)
+    cookie = f'a={{"x": 1, [2]}}; b c@=1; fedge-view={rules.token}; =; ;'
+    assert client.get("/", headers={"Cookie": cookie}).status_code == 200

@@ -11,11 +11,11 @@ import hmac
 import ipaddress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
 from secrets import token_urlsafe
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -75,9 +75,17 @@ class AccessRules:
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return f"expected a request from this page, got one from {headers['sec-fetch-site']}; use the page itself"
         origin = headers.get("origin")
-        if origin is not None and self.host_problem(urlsplit(origin).netloc) is not None:
+        if origin is not None and not self._is_own(origin, headers.get("host", "")):
             return f"expected a request from this page, got one from {origin}; use the page itself"
         return None
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        """Whether a page of this origin is ours; behind a proxy, `Host` may be another than the page's."""
+        try:
+            there = urlsplit(origin)
+            return there.netloc == host or there.hostname in self.hosts
+        except ValueError:
+            return False
 
 
 class Guard:
@@ -139,11 +147,8 @@ class Guard:
 def _tokens(headers: Headers, cookie: str) -> list[str]:
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     found = [bearer.strip()] if scheme.lower() == "bearer" else []
-    try:
-        jar = SimpleCookie(headers.get("cookie", ""))
-    except CookieError:  # of another server on this host
-        return found
-    return [*found, *([jar[cookie].value] if cookie in jar else [])]
+    jar = cookie_parser(headers.get("cookie", ""))  # one of another server on this host may be no valid cookie
+    return [*found, *([jar[cookie]] if cookie in jar else [])]
 
 
 def _host_name(host: str) -> str | None:

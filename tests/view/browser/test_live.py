@@ -7,8 +7,11 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count, islice, pairwise
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -97,25 +100,27 @@ def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
     stream = connection.getresponse()
     assert stream.headers["content-type"].startswith("text/event-stream")
 
-    def tick(number: int) -> int:
-        """Return the bytes of all events of one record, which end with its sparkline."""
-        append(begun, number)
-        total, seen = 0, set[bytes]()
-        while not (b"event: records\n" in seen and b"event: sparks\n" in seen):
-            line = stream.readline()
-            total += len(line)
-            if line.startswith(b"event: "):
-                seen.add(line)
-            if line.startswith(b"data: ") and b'"records":' in line:
-                found = [record["round"] for record in json.loads(line[6:])["records"]]
-                assert found in ([], [number])
-                if not found and number > 42:
-                    seen.discard(b"event: records\n")
-        return total + len(stream.readline()) + len(stream.readline())
+    lines: list[bytes] = []
 
-    tick(41)  # the first one names the place from which on records are followed
-    tick(42)
-    size = max(tick(number) for number in (43, 44, 45))
+    def read() -> None:
+        with suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
+            lines.extend(iter(stream.readline, b""))
+
+    def found(kind: bytes, text: bytes, start: int) -> bool:
+        return any(line == b"event: %s\n" % kind and text in after for line, after in pairwise(lines[start:]))
+
+    Thread(target=read, daemon=True).start()
+    numbers = count(41)
+    while not any(b'"records":[{' in line for line in lines):  # until the run is followed
+        append(begun, next(numbers))
+        wait_until(lambda: found(b"run", b'"round":%d,' % ((begun / "rounds.jsonl").read_bytes().count(b"\n")), 0))
+    sizes = []
+    for number in islice(numbers, 3):
+        start = len(lines)
+        append(begun, number)
+        wait_until(lambda: found(b"records", b'"round":%d,' % number, start) and found(b"sparks", b"", start))
+        sizes.append(len(b"".join(lines[start:])) + 1)
+    size = max(sizes)
     connection.close()
     print(f"\na live tick takes {size} bytes; the records so far take {(begun / 'rounds.jsonl').stat().st_size}")
     assert size < 2_000
