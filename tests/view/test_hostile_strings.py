@@ -62,6 +62,7 @@ def keys(page: TestClient, query: str = "limit=1000") -> dict[str, str]:
     return {row["path"]: row["key"] for row in page.get(f"/api/runs?{query}").json()["rows"]}
 
 
+@pytest.mark.full
 def test_names_settings_and_notes_in_the_tables(tmp_path: Path, open_page: OpenPage) -> None:
     folder = tmp_path / "runs"
     for number, text in enumerate(STRINGS):
@@ -134,6 +135,7 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", PARAMETERS)
 def test_parameters_of_addresses(page: TestClient, path: str) -> None:
     names = PARAMETERS[path]
@@ -173,6 +175,7 @@ def test_paths(page: TestClient, path: str) -> None:
         check_answer(answer)
 
 
+@pytest.mark.full
 def test_hosts_and_headers(page: TestClient) -> None:
     for text in STRINGS:
         value = text[:500].encode("latin-1", errors="replace").replace(b"\r", b"").replace(b"\n", b"").strip()

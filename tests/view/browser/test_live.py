@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count, islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -115,10 +116,14 @@ def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
         append(begun, next(numbers))
         wait_until(lambda: found(b"run", b'"round":%d,' % ((begun / "rounds.jsonl").read_bytes().count(b"\n")), 0))
     sizes = []
+
+    def arrived(number: int, start: int) -> bool:
+        return found(b"records", b'"round":%d,' % number, start) and found(b"sparks", b"", start)
+
     for number in islice(numbers, 3):
         start = len(lines)
         append(begun, number)
-        wait_until(lambda: found(b"records", b'"round":%d,' % number, start) and found(b"sparks", b"", start))
+        wait_until(partial(arrived, number, start))
         sizes.append(len(b"".join(lines[start:])) + 1)
     size = max(sizes)
     connection.close()
