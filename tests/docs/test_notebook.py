@@ -21,7 +21,7 @@ def test_notebook_runs(tmp_path: Path) -> None:
     assert any("<table" in page and "scaffold" in page for page in pages)
     assert any("vega" in page and "upload (MB)" in page for page in pages)
     texts = [output["data"]["text/plain"] for output in shown]
-    assert any("Pairing(first='scaffold', second='fedavg'" in text for text in texts)
+    assert any("Pairing(first='SCAFFOLD', second='FedAvg'" in text for text in texts)
     assert any("<progress" in page and "round 10/10" in page for page in pages)
     assert any("<caption>mine: fedavg, complete" in page for page in pages)
     assert "'bytes_up'" in texts[-1]  # what the last cell found reaching an accuracy to cost

@@ -58,7 +58,7 @@ def test_the_commands_of_the_page(heading: str, fedge: Fedge, tmp_path: Path) ->
             assert (ended := process.wait()).code == 0, ended.err
             assert "the run is complete" in ended.err
             assert "reconnected as client" in ended.err
-    told = {args[0]: fedge(*args, folder=tmp_path) for args in commands("Look at the run")}
+    told = {args[0]: fedge(*args, folder=tmp_path) for args in commands("Inspect the run")}
     assert {name: ended.code for name, ended in told.items()} == dict.fromkeys(
         ("clients", "show", "plot", "run", "report"), 0
     ), told
