@@ -49,6 +49,14 @@ def test_only_new_records_travel(watcher: Watcher, runs: Path) -> None:
     assert not second["restarted"]
 
 
+def test_what_changed_between_the_page_and_the_first_look(runs: Path) -> None:
+    index = RunIndex(runs)
+    index.scan()  # a page is made
+    append(runs / "begun/seed-1", 5)
+    made = Watcher(index, Histories(index), News())
+    assert [data["round"] for kind, data in made.look() if kind == "run"] == [5]
+
+
 def test_a_log_cut_by_a_resume_is_read_again(watcher: Watcher, runs: Path) -> None:
     run = runs / "begun/seed-1"
     append(run, 5)

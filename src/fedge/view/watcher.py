@@ -59,7 +59,9 @@ class Watcher:
             await asyncio.sleep(max(_EVERY_S, _SHARE * (time.monotonic() - began)))
 
     def look(self) -> list[Item]:
-        """Return what is new since the last look."""
+        """Return what is new since the last look; at first, since the runs that a page has shown."""
+        if self._seen is None and self._index.entries:
+            self._seen = self._index.entries
         entries = self._index.scan()
         change = IndexChange.between(entries if self._seen is None else self._seen, entries)
         self._seen = entries

@@ -27,8 +27,8 @@ from view.browser.counting_proxy import CountingProxy
 from view.browser.test_pages import row, rows, run_address, wait_for_charts
 
 OpenTab = Callable[..., Any]
-_NUM_POINTS = """() => Math.max(0,
-    ...[...document.querySelectorAll("figure[data-chart*='/chart/curves'] .mark-line path")]
+_NUM_POINTS = """() => Math.max(0, ...[...document.querySelectorAll(
+    "figure[data-chart*='/chart/curves'] .mark-line path")]
     .map(path => (path.getAttribute('d') ?? '').split(/[LC]/).length))"""
 """The number of points of the longest line in the chart of curves."""
 
@@ -84,7 +84,7 @@ def test_a_record_is_drawn_once_over_summed_costs(live: ViewServer, open_tab: Op
     """Records written while the chart loads are in it already: appending them again would count them twice."""
     tab = open_tab(live)
     path = run_address(tab, "begun")
-    tab.route("**/api/chart/curves*", lambda route: (append(begun, 41, 42), route.continue_())[1])
+    tab.route("**/api/chart/curves*", lambda route: (append(begun, 41, 42), route.continue_())[1], times=1)
     tab.goto(live.address(f"{path}?x=bytes_up"))
     wait_for_charts(tab)
     wait_text(tab, "round 42")
@@ -110,20 +110,20 @@ def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
     def found(kind: bytes, text: bytes, start: int) -> bool:
         return any(line == b"event: %s\n" % kind and text in after for line, after in pairwise(lines[start:]))
 
+    def both(number: int, start: int) -> bool:
+        return found(b"records", b'"round":%d,' % number, start) and found(b"sparks", b"", start)
+
     Thread(target=read, daemon=True).start()
     numbers = count(41)
     while not any(b'"records":[{' in line for line in lines):  # until the run is followed
         append(begun, next(numbers))
-        wait_until(lambda: found(b"run", b'"round":%d,' % ((begun / "rounds.jsonl").read_bytes().count(b"\n")), 0))
+        seen, later = len(lines), time.monotonic() + 2
+        wait_until(partial(lambda seen, later: len(lines) > seen + 3 or time.monotonic() > later, seen, later))
     sizes = []
-
-    def arrived(number: int, start: int) -> bool:
-        return found(b"records", b'"round":%d,' % number, start) and found(b"sparks", b"", start)
-
     for number in islice(numbers, 3):
         start = len(lines)
         append(begun, number)
-        wait_until(partial(arrived, number, start))
+        wait_until(partial(both, number, start))
         sizes.append(len(b"".join(lines[start:])) + 1)
     size = max(sizes)
     connection.close()

@@ -86,6 +86,7 @@ async function drawNow(figure, fresh) {
     const result = await embed(canvas, fitted(answer.spec, figure.clientWidth), {
       ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true, theme: "fedge" },
     });
+    canvas.querySelector("svg")?.setAttribute("aria-hidden", "true"); // its place has a role and a label
     drawn.get(figure)?.finalize();
     drawn.set(figure, { answer, view: result.view, finalize: () => result.finalize(), rows: 0 });
     const notes = figure.querySelector(".chart-notes");
