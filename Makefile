@@ -21,7 +21,7 @@ $(VENV)/bin/python:
 
 # What the demo needs, and what developing needs: the second is much more.
 $(READY): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[view]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[page]'
 	touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(VENV)/bin/python
@@ -32,6 +32,7 @@ demo: $(READY)
 	@rm -rf runs/demo
 	$(BIN)/fedge run recipes/demo/*.toml --runs runs/demo --chart runs/demo/comparison.png
 	$(BIN)/fedge report runs/demo -o runs/demo/report.html
+	@echo 'open the results page: $(BIN)/fedge view runs/demo --open'
 
 lint: setup
 	$(BIN)/ruff check .

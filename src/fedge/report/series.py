@@ -94,5 +94,6 @@ def _grid(label: str, seeds: list[Array]) -> Array:
             f"{label}: its runs share no range of x, one begins at {first:g}, another ends at {last:g};"
             " drop one of them"
         )
-    places: Array = np.unique(np.concatenate(seeds))
-    return places[(places >= first) & (places <= last)]
+    places = np.unique(np.concatenate(seeds))
+    shared: Array = places[(places >= first) & (places <= last)]
+    return shared

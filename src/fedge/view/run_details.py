@@ -106,7 +106,8 @@ def _costs(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         total = sum(known.values()) if whole == "bytes" else _total(records, whole)
         if known and total is not None:
             shares = [_cost(name, value) | {"share": value / total if total else 0.0} for name, value in known.items()]
-            found.append(_cost(whole, total) | {"parts": shares})
+            title = {"title": "traffic"} if whole == "bytes" else {}  # with the backhaul, which `bytes` leaves out
+            found.append(_cost(whole, total) | title | {"parts": shares})
     found += [_cost(name, value) for name in _COSTS if (value := _total(records, name)) is not None]
     return found
 

@@ -76,7 +76,8 @@ def read_status(file: Path) -> dict[str, Any] | None:
         return None
     found = files.decode(file, data)
     files.check_types(file, found, _StatusFields)
-    return msgspec.to_builtins(_StatusFields()) | found
+    whole: dict[str, Any] = msgspec.to_builtins(_StatusFields()) | found
+    return whole
 
 
 def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
