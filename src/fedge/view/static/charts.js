@@ -146,6 +146,6 @@ export function appendRecords(figure, records) {
     rows.push({ ...how.row, x: (how.x === "round" ? record.round : how.total) / how.x_size, mean, low: mean, high: mean });
   }
   known.answer.spec.datasets[how.data].push(...rows); // a change of the theme draws them again
-  known.view.insert(how.data, rows).run();
+  known.view.insert(how.data, rows).runAsync();
   return true;
 }
