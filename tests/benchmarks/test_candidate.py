@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from benchmarks.candidate import Candidate, UnavailableError, memory_mb, take_turns
 
+pytestmark = pytest.mark.full
+
 
 def program(body: str) -> list[str]:
     """Return a candidate whose `prepare` has this body."""

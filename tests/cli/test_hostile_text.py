@@ -16,6 +16,8 @@ from fedge.report.page_style import SORT_SCRIPT
 from fedge.report.run_display import Bar, RunLines, RunPicture
 from hostile import LABELS
 
+pytestmark = pytest.mark.full
+
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]")
 BYTES_THAT_ARE_NO_TEXT = "caf\udce9"
 

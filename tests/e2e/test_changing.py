@@ -13,6 +13,8 @@ from fedge.core.progress import Progress, Silent
 from fedge.experiment.start import resume
 from fedge.runs.read import Run
 
+pytestmark = pytest.mark.full
+
 PLAIN: Settings = {
     "name": "changing",
     "seed": 5,

@@ -13,6 +13,8 @@ from e2e.command import Fedge
 from e2e.experiments import SMALL, Settings, assert_same, changed, write
 from fedge.core.progress import Silent
 
+pytestmark = pytest.mark.full
+
 CELLS = {"clock": "cells", "cells": 4, "global_every": 2, "mobility_rate": 0.5, "redraw": True, "record": True}
 
 

@@ -14,6 +14,8 @@ from fedge.experiment.start import resume
 from fedge.runs.checkpoint import load
 from fedge.runs.read import Run
 
+pytestmark = pytest.mark.full
+
 PLAIN: Settings = {
     "name": "traced",
     "seed": 5,

@@ -34,6 +34,8 @@ from net.echo import (
 )
 from net.http2 import DATA, END_STREAM, PREFACE, call, frame, message
 
+pytestmark = pytest.mark.full
+
 
 def tls(credentials: Credentials | None, folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -16,6 +16,8 @@ from fedge.runs.files import read_config
 from fedge.runs.follow import Cursor, follow
 from fedge.runs.read import Run
 
+pytestmark = pytest.mark.full
+
 SCRIPT = Path(__file__).with_name("crashing.py")
 FULL_DISK = 7
 

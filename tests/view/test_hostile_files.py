@@ -24,6 +24,8 @@ from hostile import NUMBERS, OTHERS, TEXTS
 from mutations import mutate, watched
 from view.page_checks import check_page
 
+pytestmark = pytest.mark.full
+
 OpenPage = Callable[..., TestClient]
 FILES = ("config.json", "rounds.jsonl", "summary.json", "environment.json", "names.json")
 FILES += ("edge.jsonl", "clients.jsonl", "events.jsonl", "status.json", "lock")
