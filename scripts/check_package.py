@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("fedge/py.typed", "fedge/data/digits.npz", "fedge/data/DIGITS.md", "fedge/cli/templates/", "/licenses/LICENSE")
+PARTS += ("fedge/view/static/", "fedge/view/templates/page.html", "fedge/view/templates/parts/")
 SOURCES = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "src/fedge/__init__.py", "tests/conftest.py")
 
 EXPERIMENT = """\
