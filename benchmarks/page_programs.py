@@ -82,10 +82,10 @@ class Session:
             if self._process.poll() is not None:
                 raise RuntimeError(f"ended with {self._process.returncode}: {printed[-500:]}")
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/?token={self._token}", timeout=600):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=600):
                     return
             except urllib.error.HTTPError as error:
-                if error.code != 401:  # which it answers until its token has been read
+                if error.code != 401 or self._token:  # 401: it answers, but its token is to be read first
                     return
             except OSError:
                 pass
