@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+DIST = ROOT / "dist"
 PARTS = ("fedge/py.typed", "fedge/data/digits.npz", "fedge/data/DIGITS.md", "fedge/cli/templates/", "/licenses/LICENSE")
 PARTS += ("fedge/view/static/", "fedge/view/templates/page.html", "fedge/view/templates/parts/")
 SOURCES = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "src/fedge/__init__.py", "tests/conftest.py")
@@ -97,7 +99,10 @@ def main() -> None:
             check_use(wheel, Path(name))
         except (PackageError, subprocess.CalledProcessError) as error:
             sys.exit(str(error))
-        print(f"{wheel.name} and {sdist.name} work")
+        DIST.mkdir(exist_ok=True)
+        for file in (wheel, sdist):
+            shutil.copy(file, DIST)
+        print(f"{wheel.name} and {sdist.name} work; they are in {DIST.name}/")
 
 
 if __name__ == "__main__":
