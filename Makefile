@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
+# Tests start hundreds of processes; without stored bytecode each of them compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 # Real data beside the checkout is used where it is present.
 export FEDGE_DATA ?= $(if $(wildcard ../shared/data/mnist),$(abspath ../shared/data))
 

@@ -42,7 +42,7 @@ def draw_transmissions(num_clients: int) -> np.ndarray:
     """Return the seconds of each client's upload, with new positions and fading, as in a round with `redraw`."""
     rng = np.random.default_rng(2)
     distance = channel.distance_m(channel.draw_positions(num_clients, channel.RADIUS_M, rng))
-    gain = channel.draw_gain(distance, rng)
+    gain = channel.mean_gain(distance) * channel.draw_fading(num_clients, rng)
     return _UPLOAD_BITS / channel.rate_bps(channel.BANDWIDTH_HZ, channel.CLIENT_POWER_W, gain, channel.NOISE_W_PER_HZ)
 
 

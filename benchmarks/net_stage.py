@@ -32,7 +32,7 @@ from fedge.core.parts import noting_parts
 from fedge.core.progress import Silent
 from fedge.core.registered import RegisteredClients
 from fedge.experiment.setup import Setup
-from fedge.net.chunks import in_chunks
+from fedge.net.payloads import in_chunks
 from fedge.net.plan import digests, plan_of
 from fedge.net.protocol import (
     PROTOCOL,
@@ -305,7 +305,7 @@ class Stage:
         (self.pki / "issued.jsonl").write_text("")
 
     def _run_server(self, pipe: Any) -> None:
-        from fedge.experiment.serving import serve  # after the fork
+        from fedge.experiment.networked_server import serve  # after the fork
 
         opened = 0.0
 

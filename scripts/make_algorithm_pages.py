@@ -5,6 +5,10 @@ python scripts/make_algorithm_pages.py --pictures              # and all picture
 python scripts/make_algorithm_pages.py --pictures mtfl fedgbo  # and the pictures of two pages
 
 Runs are stored in runs/algorithms and reused as long as the experiment on the page is unchanged.
+
+Pictures show the mean of three seeds and each seed as a thin line, and no bands: the 95% confidence interval of three
+seeds is 2.5 standard deviations to each side, which covers half a chart and hides the curves. Ten seeds would make it
+0.7 and train three times as long (docs/decisions/intervals.md).
 """
 
 from __future__ import annotations
@@ -14,31 +18,50 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from make_reference import default, options_table, parts, row, table
 
 import fedge
 from fedge.algorithms import ALGORITHMS
 from fedge.algorithms.options import TrainingOptions
 from fedge.cli.options import Option, options, title
 from fedge.config import Config, assignments, change, parse
-from fedge.core.schema import structs, tag
+from fedge.core.schema import structs
 from fedge.costs import Forecast
 from fedge.experiment.setup import Setup
-from fedge.report.groups import RunGroup
-from fedge.report.learning_curves import curves, save, side_by_side
-from fedge.report.style import need
+from fedge.report.groups import group_runs
+from fedge.report.labels import DisplayNames
+from fedge.report.learning_curves import rounds_and_upload, save
+from fedge.runs import Run
 
 FOLDER = Path(__file__).parents[1] / "docs" / "algorithms"
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name != "index.md")
 REFERENCE = FOLDER / "fedavg.md"
 RUNS = Path("runs") / "algorithms"
+LABELS = {
+    "ce_fedavg-0.9": "CE-FedAvg, sparsity = 0.9",
+    "clustered": "FedAvg, 2 clusters",
+    "clustered-5": "FedAvg, 5 clusters",
+    "compressed": "FedAvg, sparsity = 0.9",
+    "sparser": "FedAvg, sparsity = 0.99",
+    "sparser-feedback": "FedAvg, sparsity = 0.99, error feedback",
+    "fedgbo": "FedGBO, Adam",
+    "fedgbo-sgdm": "FedGBO, momentum",
+    "fedmax-1": "FedMAX, α = 1",
+    "fedprox-1": "FedProx, μ = 1",
+    "fine-tuned": "FedAvg, fine-tuned",
+    "mtfl": "MTFL-FedAvg",
+    "mtfl-adam": "MTFL-FedAvg-Adam",
+    "mean": "FedAvg (mean)",
+    "trimmed_mean": "trimmed mean",
+}
+"""The curves' names, by the names of experiments and values that are not those of an algorithm."""
 
 _PART = re.compile(r"(<!-- (options|costs):?(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 _SEED = 1
@@ -65,7 +88,7 @@ def experiments(text: str) -> list[Raw]:
     found = re.search(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert found, "expected a ```toml block with the experiment that the page's picture shows"
     raw = tomllib.loads(found[1])
-    commands = re.findall(r"^fedge run \S+\.toml (--set .*)$", text, re.MULTILINE)
+    commands = re.findall(r"^fedge run \S+\.toml (--set .*)$", text.replace("\\\n", " "), re.MULTILINE)
     return [raw, *(change(raw, assignments(shlex.split(command)[1::2])) for command in commands)]
 
 
@@ -88,36 +111,38 @@ def draw(page: Path) -> None:
     """Train the experiments of a page that were not trained before, and write its picture."""
     shown = drawn(page)
     y = "user_accuracy" if _is_personal(shown[0]) else "accuracy"
-    groups = [_trained(raw) for raw in shown]
+    groups = group_runs([run for raw in shown for run in _trained(raw)], DisplayNames(LABELS))
     picture = page.with_suffix(".svg")
-    save(side_by_side([_bounded(curves(groups, x, y)) for x in ("round", "bytes_up")]), picture)
+    save(rounds_and_upload(groups, y), picture)
     picture.write_text(f"{_slim(picture.read_text('utf-8'))}\n<!-- {digest(page)} -->\n", "utf-8")
 
 
-def _trained(raw: Raw) -> RunGroup:
+def _trained(raw: Raw) -> list[Run]:
     path = RUNS / _hash(raw)
     if not path.exists():
         fedge.run(raw, runs=path)
     runs = list(fedge.find_runs(path))
     if any(run.summary is None for run in runs) or len(runs) != len(raw["seeds"]):
         raise SystemExit(f"{path}: training was interrupted; remove this folder and rerun")
-    return RunGroup(raw["name"], runs)
+    return runs
 
 
 def _hash(value: object) -> str:
     return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def _bounded(chart: Any) -> Any:
-    """Limit the y axis to 0 to 100%: the confidence interval of three seeds may exceed it."""
-    chart.layer[1].encoding.y.scale = need("altair").Scale(domain=[0, 100], clamp=True)
-    return chart
-
-
 def _slim(svg: str) -> str:
-    """Remove what does not affect an image on a page: names of its parts, and digits beyond a tenth of a pixel."""
-    svg = re.sub(r' (?:class|role|pointer-events|aria-[a-z]+)="[^"]*"', "", svg)
-    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.1f}", svg).rstrip()
+    """Remove what does not affect an image on a page: names of its parts, defaults, a font named more than once, empty
+    paths, and digits beyond a tenth of a pixel."""
+    svg = re.sub(r' (?:class|role|pointer-events|aria-[a-z]+|opacity="1"|font-weight="normal")(?:="[^"]*")?', "", svg)
+    svg = re.sub(r'<path d="(?:M0,0h0v0h0Z)?"[^>]*/>|<g[^>]*></g>', "", svg)
+    (font,) = set(re.findall(r' font-family="[^"]*"', svg))
+    svg = svg.replace(font, "").replace("<svg", f"<svg{font}", 1)
+    return re.sub(r' (?:d|transform)="[^"]*"', lambda places: _rounded(places[0]), svg).rstrip()
+
+
+def _rounded(text: str) -> str:
+    return re.sub(r"\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), text)
 
 
 def _is_personal(raw: Raw) -> bool:
@@ -130,9 +155,12 @@ def _options(given: str) -> str:
     names = given.split()
     if all(name in algorithms for name in names):
         return _compared({name: {option.name: option for option in options(algorithms[name])} for name in names})
-    table, _, key = given.partition(".")
-    (field,) = (field for field in msgspec.structs.fields(Config) if field.name == table)
-    return "\n\n".join(_of_kind(kind, key) for kind in structs(field.type))
+    name, _, key = given.partition(".")
+    (field,) = (field for field in msgspec.structs.fields(Config) if field.name == name)
+    kinds = structs(field.type)
+    if not key:
+        return "\n\n".join(parts(kinds))
+    return options_table([option for option in options(kinds[0]) if option.name == key])
 
 
 def _compared(found: Mapping[str, Mapping[str, Option]]) -> str:
@@ -146,23 +174,9 @@ def _compared(found: Mapping[str, Mapping[str, Option]]) -> str:
     }
     if not rows:
         return f"Only the {_COMMON}."
-    head = ["option", "type", *(f"`{name}`" if len(found) > 1 else "default" for name in found), "meaning"]
-    lines = [
-        [f"`{o.name}`", o.type, *(f"`{own[o.name].default}`" for own in found.values()), o.meaning]
-        for o in rows.values()
-    ]
-    return f"{_table(head, lines)}\n\nAlso the {_COMMON}."
-
-
-def _of_kind(kind: type[Struct], key: str) -> str:
-    found = [option for option in options(kind) if not key or option.name == key]
-    named = f'`name = "{title(kind)}"`' if tag(kind) else ""
-    if not found:
-        return f"{named} has no options."
-    table = _table(
-        ("option", "type", "default", "meaning"), [(f"`{o.name}`", o.type, f"`{o.default}`", o.meaning) for o in found]
-    )
-    return f"{named}:\n\n{table}" if named else table
+    head = ["option", "meaning", "type", *(f"`{name}`" if len(found) > 1 else "default" for name in found)]
+    lines = [row(option, [default(own[option.name]) for own in found.values()]) for option in rows.values()]
+    return f"{table(head, lines)}\n\nAlso the {_COMMON}."
 
 
 def _costs(given: str, raw: Raw) -> str:
@@ -174,7 +188,7 @@ def _costs(given: str, raw: Raw) -> str:
         for label, _, changes in lines
         for row in _costs_of(label.strip(), change(raw, assignments(shlex.split(changes))))
     ]
-    return f"{_table(head, rows)}\n\n[What the columns mean](index.md#costs)."
+    return f"{table(head, rows)}\n\n[What the columns mean](index.md#costs)."
 
 
 def _costs_of(label: str, raw: Raw) -> Iterator[list[str]]:
@@ -202,11 +216,6 @@ def _cells(forecast: Forecast, setup: Setup) -> Iterator[str]:
     yield str(max(work.flops_per_param for work in works if work.trains))
     yield str(sum(part.gradients.step for part in parts))
     yield str(sum(part.gradients.full for part in parts))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Train the examples of README and docs, and write docs/picture.svg and docs/examples/report.html.
+"""Train the examples of README and docs: docs/picture.svg, docs/timeline.svg and docs/examples/report.html.
 
 python scripts/make_examples.py              # a minute or two on two idle cores
-python scripts/make_examples.py --runs DIR   # from existing runs: DIR/demo and DIR/sweep
+python scripts/make_examples.py --runs DIR   # from existing runs: DIR/demo, DIR/timeline and DIR/sweep
 """
 
 import argparse
@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs/picture.svg"
+TIMELINE, EDGE, ROUND = ROOT / "docs/timeline.svg", ROOT / "docs/examples/timeline.toml", 4
 REPORT = ROOT / "docs/examples/report.html"
 SWEEP = ROOT / "docs/examples/sweep.toml"
 TITLE = "A small sweep on digits"
@@ -25,8 +26,10 @@ def main() -> None:
         runs = Path(name) if given is None else given.resolve()
         if given is None:
             fedge(runs, "run", *sorted((ROOT / "recipes/demo").glob("*.toml")), "--runs", "demo", "--quiet")
+            fedge(runs, "run", EDGE, "--runs", ".", "--quiet")
             fedge(runs, "sweep", SWEEP, "--runs", "sweep")
         fedge(runs, "show", "demo", "--chart", PICTURE)
+        fedge(runs, "plot", "timeline", "--kind", "timeline", "--round", ROUND, "-o", TIMELINE)
         fedge(runs, "report", "sweep", "-o", REPORT, "--title", TITLE)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from fedge.cli.errors import EXIT_CODES
 from fedge.cli.options import Option, description, options, title
 from fedge.config import Config
 from fedge.core.fields import COSTS, COSTS_TO_TARGET, FIELDS, METRICS, SUMMARY_FIELDS, TO_TARGET, Field
-from fedge.core.schema import item, structs, tag
+from fedge.core.schema import item, structs
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -55,14 +57,14 @@ def configuration() -> str:
         'no other setting can be given as the name alone: `partition = "iid"`.',
         _EXAMPLE,
         "## Top level",
-        _table_of_options([option for option in options(Config) if not option.type.startswith("table")]),
-        *(part for kinds, paths in _tables(Config).items() for part in _section(kinds, paths)),
+        options_table([option for option in options(Config) if not option.type.startswith("table")]),
+        *_sections(_tables(Config)),
     )
 
 
 def commands() -> str:
     """Return the page of all commands."""
-    codes = _table(("code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+    codes = table(("code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
     return _page(
         "# Commands",
         _ORIGIN,
@@ -85,11 +87,12 @@ def fields() -> str:
         "## In every round",
         _table_of_fields([field for field in FIELDS if not field.when]),
         "## In some rounds",
-        "A value that was not measured is absent, not zero. Each of `evaluate.metrics` adds a field with its name and, "
-        "with `data.validation`, a field with the prefix `validation_`; `config.json` has its direction and range.",
+        "A value that was not measured is absent, not zero; metrics of the model are measured every `evaluate.every` "
+        "rounds. Each of `evaluate.metrics` adds a field with its name and, with `data.validation`, a field with the "
+        "prefix `validation_`; `config.json` has its direction and range.",
         _table_of_fields([field for field in FIELDS if field.when]),
         "## In the summary",
-        _table(
+        table(
             ("field", "meaning"),
             [
                 *((f"`{field.name}`", field.meaning) for field in SUMMARY_FIELDS),
@@ -115,15 +118,15 @@ def _table_of_fields(found: Sequence[Field]) -> str:
     rows = [
         (
             f"`{field.name}`",
-            *([field.when] if conditional else []),
             field.meaning,
+            *([field.when.removeprefix("evaluated, ")] if conditional else []),
             ", ".join(unit.name for unit in field.units),
             "" if field.better == "neither" else field.better,
             field.total if field.role not in ("setting", "label") else "",
         )
         for field in found
     ]
-    return _table(("field", *(["when"] if conditional else []), "meaning", "shown in", "better", "total"), rows)
+    return table(("field", "meaning", *(["when"] if conditional else []), "shown in", "better", "total"), rows)
 
 
 def _names(names: Iterable[str]) -> str:
@@ -143,36 +146,57 @@ def _tables(kind: type[Struct], prefix: str = "") -> dict[tuple[type[Struct], ..
     return found
 
 
-def _section(kinds: Sequence[type[Struct]], paths: Sequence[str]) -> Iterator[str]:
-    yield "## " + ", ".join(f"`{path}`" for path in paths)
-    if len(kinds) == 1 and tag(kinds[0]) is None:
-        yield description(kinds[0])
-        yield _table_of_options(options(kinds[0]))
+def _sections(found: Mapping[tuple[type[Struct], ...], Sequence[str]]) -> Iterator[str]:
+    """Yield a section for each table; one whose kinds have a section already leads there."""
+    described: dict[tuple[type[Struct], ...], str] = {}
+    for kinds, paths in found.items():
+        heading = ", ".join(f"`{path}`" for path in paths)
+        yield f"## {heading}"
+        if known := next((text for above, text in described.items() if {*kinds} < {*above}), None):
+            anchor = re.sub(r"[^\w -]", "", known).replace(" ", "-")
+            yield f"One of these, with the options of [{known}](#{anchor}): {_names(title(kind) for kind in kinds)}."
+        else:
+            described[kinds] = heading
+            yield from parts(kinds)
+
+
+def parts(kinds: Sequence[type[Struct]]) -> Iterator[str]:
+    """Yield the options of one struct, or of each kind of a table; those that most kinds share come first, once."""
+    if len(kinds) == 1:
+        yield from _kind(kinds[0])
         return
     key = kinds[0].__struct_config__.tag_field
-    everywhere = [option for option in options(kinds[0]) if all(option in options(kind) for kind in kinds)]
-    if everywhere and len(kinds) > 1:
-        yield f"For every {key}:"
-        yield _table_of_options(everywhere)
+    count = Counter(option for kind in kinds for option in options(kind))
+    shared = [option for option, times in count.items() if 2 * times > len(kinds)]
+    if shared:
+        everywhere = all(count[option] == len(kinds) for option in shared)
+        yield f"For every {key}:" if everywhere else f"For every {key}, unless its section differs:"
+        yield options_table(shared)
     for kind in kinds:
         yield f'### `{key} = "{title(kind)}"`'
-        yield description(kind)
-        own = [option for option in options(kind) if len(kinds) == 1 or option not in everywhere]
-        if own:
-            yield _table_of_options(own)
+        yield from _kind(kind, shared)
 
 
-def _table_of_options(found: Sequence[Option]) -> str:
-    rows = [
-        (
-            f"`{o.name}`",
-            o.type,
-            "required" if o.required else f"`{o.default}`" if o.default else "",
-            o.meaning,
-        )
-        for o in found
-    ]
-    return _table(("option", "type", "default", "meaning"), rows)
+def _kind(kind: type[Struct], shared: Sequence[Option] = ()) -> Iterator[str]:
+    yield prose(description(kind))
+    found = options(kind)
+    if own := [option for option in found if option not in shared]:
+        yield options_table(own)
+    if missing := {option.name for option in shared} - {option.name for option in found}:
+        yield f"Without {_names(option.name for option in shared if option.name in missing)}."
+
+
+def options_table(found: Sequence[Option]) -> str:
+    return table(("option", "meaning", "type", "default"), [row(option, [default(option)]) for option in found])
+
+
+def row(option: Option, defaults: Sequence[str]) -> list[str]:
+    """Return the cells of an option; a line does not break inside of `>= 0`."""
+    return [f"`{option.name}`", prose(option.meaning), re.sub(r"([<>]=?) ", r"\1&nbsp;", option.type), *defaults]
+
+
+def default(option: Option) -> str:
+    return "required" if option.required else f"`{option.default}`" if option.default else ""
 
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -192,17 +216,17 @@ def _command(name: str, command: Any) -> Iterator[str]:
     text, _, examples = inspect.cleandoc(command.help).partition("\n\nExamples:\n\n")
     yield f"## {name}"
     yield f"```\n{' '.join(words)}\n```"
-    yield text
+    yield prose(text)
     yield f"```console\n{inspect.cleandoc(examples)}\n```"
     if command.params:
-        yield _table(("argument or option", "default", "meaning"), [_row(parameter) for parameter in command.params])
+        yield table(("argument or option", "default", "meaning"), [_row(parameter) for parameter in command.params])
 
 
 def _row(parameter: Any) -> tuple[str, str, str]:
     names = ", ".join(parameter.opts) if parameter.param_type_name == "option" else ""
-    given = "" if parameter.default in (None, False) else f"`{parameter.default}`"
-    default = "required" if parameter.required else given
-    return f"`{f'{names} {_value(parameter)}'.strip()}`", default, parameter.help.replace("\\[", "[")
+    given = "" if parameter.default in (None, False, "") else f"`{parameter.default}`"
+    value = "required" if parameter.required else given
+    return f"`{f'{names} {_value(parameter)}'.strip()}`", value, prose(parameter.help.replace("\\[", "["))
 
 
 def _value(parameter: Any) -> str:
@@ -211,9 +235,15 @@ def _value(parameter: Any) -> str:
     return f"[{value}]" if parameter.param_type_name == "argument" and not parameter.required else value
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def prose(text: str) -> str:
+    """Return a docstring or help text as Markdown, in which an asterisk is no emphasis and an option is code."""
+    outside = re.compile(r"(`[^`]*`)|(\*)|(?<![\w-])(--[a-z][a-z-]*)")
+    return outside.sub(lambda found: found[1] or (f"`{found[3]}`" if found[3] else r"\*"), text)
 
 
 def _page(*parts: str) -> str:

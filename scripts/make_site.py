@@ -32,8 +32,10 @@ SETTINGS = DOCS / "site" / "site.toml"
 _FENCE = re.compile(r"^( *)(```+)[^\n]*\n.*?^\1\2$", re.DOTALL | re.MULTILINE)
 _STATES = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r'(?P<before>\]\(|\b(?:src|srcset|href)=")(?P<path>[^)\s"#]+)(?P<rest>[^)\s"]*)')
+# Code that is short, and that browsers would break after a hyphen.
+_HYPHENS = re.compile(r"(?:^|(?<=[ (]))`(?=\S*-)(?:[^\s`]{2,20}|-[^`]{1,11})`", re.MULTILINE)
 _SOURCES = {".py": "python", ".toml": "toml", ".txt": "text", ".cff": "yaml", ".yml": "yaml", "": "sh"}
-_HIDDEN = "---\nsearch:\n  exclude: true\n---\n\n"
+_HIDDEN = "---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n\n"  # lines of 120 characters need the room
 
 
 class SiteError(Exception):
@@ -62,7 +64,8 @@ def content(path: Path) -> str:
     if path.suffix == ".ipynb":
         return "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"]) + "\n"
     if path.suffix != ".md":
-        return f"{_HIDDEN}# {path.name}\n\n````{_SOURCES[path.suffix]}\n{text}````\n"
+        language = _SOURCES[path.suffix] if path.suffix or text.startswith("#!") else "text"
+        return f"{_HIDDEN}# {path.name}\n\n````{language}\n{text}````\n"
     text = _STATES.sub(_table_of_states, text)
     text = re.sub(r"^\|.*", lambda row: re.sub(r"`([^`]+)`", _pipes, row[0]), text, flags=re.MULTILINE)
     return re.sub(r"^( *```)console\b", r"\1sh", text, flags=re.MULTILINE)  # else all but prompts is shown as output
@@ -121,12 +124,15 @@ def stage(path: Path, target: Path) -> Iterator[Path]:
         found.append(to)
         return link["before"] + os.path.relpath(place(to), place(path).parent) + link["rest"]
 
+    def prose(part: str) -> str:
+        return _HYPHENS.sub(r"\g<0>{ .whole }", _LINK.sub(lead, part))
+
     text, end = content(path), 0
     parts = []
     for fence in _FENCE.finditer(text):
-        parts += [_LINK.sub(lead, text[end : fence.start()]), fence[0]]
+        parts += [prose(text[end : fence.start()]), fence[0]]
         end = fence.end()
-    there.write_text("".join([*parts, _LINK.sub(lead, text[end:])]), "utf-8")
+    there.write_text("".join([*parts, prose(text[end:])]), "utf-8")
     yield from found
 
 

@@ -232,6 +232,7 @@ def test_run_that_cannot_be_rebuilt_is_recorded_and_rejected(folder: Path) -> No
         fedge.resume("runs/own", rounds=2, progress=False)
 
 
+@pytest.mark.full
 def test_weights_load_in_another_process_without_data(folder: Path) -> None:
     x, y = np.random.default_rng(1).random((60, 784)), np.arange(60) % 10
     run = experiment(model=Net, data=(x, y), name="own").run(1, progress=False)

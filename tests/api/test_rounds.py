@@ -72,6 +72,7 @@ def test_close() -> None:
     assert list(rounds) == []
 
 
+@pytest.mark.full
 def test_a_script_that_still_holds_closed_rounds_exits_silently(folder: Path) -> None:
     code = (
         "import fedge\n"

@@ -21,7 +21,7 @@ OFFER = OfferFacts("work", 4, 0, 1000, 60.0)
 
 
 class FakeNetwork:
-    """Stands in for `fedge.experiment.joining`: records its arguments and reports one round."""
+    """Stands in for `fedge.experiment.networked_client`: records its arguments and reports one round."""
 
     def __init__(self) -> None:
         self.joined: list[ClientOptions] = []
@@ -43,9 +43,9 @@ class FakeNetwork:
 
 @pytest.fixture
 def networked(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
-    fake, module = FakeNetwork(), ModuleType("fedge.experiment.joining")
+    fake, module = FakeNetwork(), ModuleType("fedge.experiment.networked_client")
     module.join = fake.join  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedge.experiment.joining", module)
+    monkeypatch.setitem(sys.modules, "fedge.experiment.networked_client", module)
     return fake
 
 

@@ -79,7 +79,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     return [(value, key) for key in keys] + [place for key in keys for place in _places(value[key])]
 
 
-@pytest.mark.parametrize("num_cases", [40, pytest.param(800, marks=pytest.mark.full)])
+@pytest.mark.parametrize("num_cases", [15, pytest.param(800, marks=pytest.mark.full)])
 def test_corrupted_files(fedge: Callable[..., Any], trained: Path, runs: Path, num_cases: int) -> None:
     rng = random.Random(15)
     damaged = 0

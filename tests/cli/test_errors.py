@@ -28,7 +28,7 @@ def test_exit_code_matches_the_error(fedge, monkeypatch, kind):
         raise kind("this broke")
 
     monkeypatch.setattr("fedge.runs.find_runs", fail)
-    result = fedge("list")
+    result = fedge("show", "runs")
     assert result.exit_code == kind.exit_code
     assert result.stderr == "error: this broke\n"
     assert result.stdout == ""
@@ -43,7 +43,7 @@ def test_debugging_shows_the_traceback_as_well(monkeypatch):
         raise DataError("this broke")
 
     monkeypatch.setattr("fedge.runs.find_runs", fail)
-    result = CliRunner(env={"FEDGE_DEBUG": "1"}).invoke(app, ["list"])
+    result = CliRunner(env={"FEDGE_DEBUG": "1"}).invoke(app, ["show", "runs"])
     assert result.exit_code == 3
     assert "Traceback" in result.stderr
     assert result.stderr.endswith("error: this broke\n")
@@ -53,7 +53,7 @@ def test_a_bug_has_a_traceback_and_exit_code_1():
     code = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-sys.argv = ["fedge", "list"]
+sys.argv = ["fedge", "show", "runs"]
 import fedge.runs
 fedge.runs.find_runs = lambda path: 1 / 0
 from fedge.cli import main

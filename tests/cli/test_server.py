@@ -22,7 +22,7 @@ from fedge.runs import files
 
 
 class FakeServer:
-    """Stands in for `fedge.experiment.serving`: records its arguments and writes a run."""
+    """Stands in for `fedge.experiment.networked_server`: records its arguments and writes a run."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -56,9 +56,9 @@ class FakeServer:
 
 @pytest.fixture
 def networked(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    fake, module = FakeServer(), ModuleType("fedge.experiment.serving")
+    fake, module = FakeServer(), ModuleType("fedge.experiment.networked_server")
     module.serve = fake.serve  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedge.experiment.serving", module)
+    monkeypatch.setitem(sys.modules, "fedge.experiment.networked_server", module)
     return fake
 
 
@@ -251,7 +251,7 @@ def test_sigterm_exit_code(experiment_file, tmp_path):
     code = f"""
 import sys, threading, types
 sys.path[:0] = {sys.path!r}
-serving = sys.modules["fedge.experiment.serving"] = types.ModuleType("fedge.experiment.serving")
+serving = sys.modules["fedge.experiment.networked_server"] = types.ModuleType("fedge.experiment.networked_server")
 def serve(config, **told):
     try:
         told["progress"].notice("serving")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from federation import BUILDS, PLAIN, SAMPLE, Federation, mixed, sampled
+from federation import BUILDS, SAMPLE, Federation, mixed, sampled
 from fedge.algorithm import Algorithm, Context, FedAvg, Layout, Tree
 from fedge.testing import CONTRACT, check_contract, contract
 
@@ -16,12 +16,12 @@ ROUNDED = [name for name in BUILDS if "ce_fedavg" not in name and "codec" not in
 
 
 def every(*variants: str) -> list[Any]:
-    """Return every build with each variant; default tests use a sample and, for wrapped builds, the last variant."""
+    """Return every build with each variant; default tests use a sample of builds with the last variant."""
     return [
         pytest.param(
             name,
             variant,
-            marks=[] if name in PLAIN or (name in SAMPLE and variant == variants[-1]) else pytest.mark.full,
+            marks=[] if name in SAMPLE and variant == variants[-1] else pytest.mark.full,
         )
         for name in BUILDS
         for variant in variants

@@ -15,7 +15,7 @@ def test_clients_without_samples_are_not_asked() -> None:
     assert server.present(Exchange("train", {}, (2, 1, 0))) == [0, 2]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", sampled())
 def test_a_rehearsal_predicts_dtypes_and_shapes_of_real_uploads(name: str, dtype: torch.dtype) -> None:
     """In every exchange of two rounds, including the residuals that a codec removes from an upload."""

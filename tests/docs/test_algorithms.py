@@ -14,7 +14,7 @@ from fedge.core.schema import tag
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = ["Idea", "Equations", "Paper", "Options", "Costs", "A run", "When to use it"]
-MAX_PICTURE_BYTES = 30_000
+MAX_PICTURE_BYTES = 40_000
 
 
 def load_script():
@@ -79,6 +79,21 @@ def test_picture_shows_the_runs_of_the_page(page):
     assert text.startswith("<svg")
     assert len(text) < MAX_PICTURE_BYTES
     assert f"<!-- {script.digest(page)} -->" in text, f"run `make_algorithm_pages.py --pictures {page.stem}`"
+
+
+@each_page
+def test_curves_have_display_names(page):
+    """A reader knows DynAvg-SVD; `dynavg_svd` is the experiment's name in a file."""
+    named = re.findall(r"<text[^>]*>([^<]+)</text>", page.with_suffix(".svg").read_text("utf-8"))
+    used = {raw["name"] for raw in script.drawn(page)} - {"median"}
+    assert "FedAvg" in " ".join(named)
+    assert used.isdisjoint(named)
+
+
+def test_own_labels_are_of_curves_that_exist():
+    raws = [raw for page in script.PAGES for raw in script.drawn(page)]
+    known = {raw["name"] for raw in raws} | {"mean"}  # of the mean, `reduce` on the page of robust reducers
+    assert sorted(set(script.LABELS) - known) == []
 
 
 def test_no_picture_without_a_page():

@@ -8,8 +8,13 @@ from html import unescape
 from itertools import product
 from pathlib import Path
 
+from msgspec import convert
+
 from fedge.report.document import Document, describe_runs
+from fedge.report.edge_records import EdgeRound
+from fedge.report.style import save
 from fedge.report.tables import RESULTS
+from fedge.report.timeline import timeline
 from fedge.report.writers import page
 from fedge.runs import Run
 from fedge.sweeps.plan import load, work_out
@@ -50,6 +55,18 @@ def test_the_report_has_the_sections_and_columns_of_today(tmp_path: Path) -> Non
     for text in (REPORT, made):
         assert unescape(re.sub("<[^>]*>", "", text)).count(RESULTS["rounds_to_target"].format(goal="80%")) >= 1, AGAIN
     assert "mean: " in REPORT
+
+
+def test_the_timeline_has_the_present_style(tmp_path: Path) -> None:
+    """A made-up round of a run without cells, so that only words and type are compared."""
+    line = {"round": 1, "clients": [0], "cell": [0], "late": [False], "deadline_s": 0.05, "occupancy": [1]}
+    times = {"down_s": [0.01], "compute_s": [0.01], "wait_s": [0.01], "up_s": [0.01], "finish_s": [0.04]}
+    edge = {"rows": 1, "cols": 1, "merged": False, "latency": [0.04], "classes": None}
+    save(timeline(convert(line | times | edge, EdgeRound)), tmp_path / "timeline.svg")
+    made, shown = ((file / "timeline.svg").read_text(encoding="utf-8") for file in (tmp_path, DOCS))
+    words = {text for text in re.findall(r"<text[^>]*>([a-z][^<]*)</text>", made) if not text.startswith("round")}
+    assert {"time since the start of the round (ms)", "deadline 50 ms", "wait"} <= words
+    assert [text for text in words if text not in shown] == [], AGAIN
 
 
 def test_the_report_is_of_the_sweep_beside_it() -> None:

@@ -118,6 +118,16 @@ def test_links_out_of_docs_lead_to_copies(site: Path) -> None:
     assert "highlight" in read(site / "repository/src/fedge/algorithms/scaffold.py.html").classes
 
 
+def test_asterisks_of_formulas_are_not_read_as_emphasis(site: Path) -> None:
+    """`K*(W) or eta*(W)` would be shown without its asterisks, and partly in italics."""
+    found = [
+        f"{file.relative_to(site)}: {shown[0]}"
+        for file in pages(site)
+        for shown in re.finditer(r".{,20}(?:\w<em>.*?</em>|<em>[^<]*</em>\w).{,20}", file.read_text("utf-8"))
+    ]
+    assert found == []
+
+
 def test_search_works_without_a_server(site: Path) -> None:
     """Browsers do not let a page from a file read other files, but load a script."""
     index = (site / "search.js").read_text("utf-8")
@@ -138,6 +148,28 @@ def test_pipes_in_tables(row: str, shown: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(row, "utf-8")
     assert make_site.content(page) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("with `--set`, or", "with `--set`{ .whole }, or"),
+        ("| `--quiet, -q` | `text` |", "| `--quiet, -q`{ .whole } | `text` |"),
+        ("[`--set`](page.md)", "[`--set`](page.md)"),
+        ("`fedge run first.toml --set rounds=3`", "`fedge run first.toml --set rounds=3`"),
+        ("```sh\n`a-b`\n```", "```sh\n`a-b`\n```"),
+    ],
+    ids=("in a sentence", "in a table", "in a link", "long", "in a block"),
+)
+def test_short_code_with_hyphens_stays_on_one_line(text: str, shown: str, tmp_path: Path) -> None:
+    """`site/extra.css` has the class."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(make_site, "ROOT", tmp_path)
+        patch.setattr(make_site, "DOCS", tmp_path)
+        page = tmp_path / "page.md"
+        page.write_text(text, "utf-8")
+        list(make_site.stage(page, tmp_path / "pages"))
+    assert (tmp_path / "pages" / "page.md").read_text("utf-8") == shown
 
 
 def test_states_are_shown_as_a_table() -> None:

@@ -123,6 +123,11 @@ class Process:
         return self._over or Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
     @property
+    def out(self) -> str:
+        """Its standard output so far."""
+        return _outputs(self._output)[0].read_text()
+
+    @property
     def err(self) -> str:
         """Its standard error so far."""
         return _outputs(self._output)[1].read_text()

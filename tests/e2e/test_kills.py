@@ -70,12 +70,15 @@ def has_record(run: Path) -> bool:
 
 
 def start_and_kill(fedge: Fedge, whole: Undisturbed, runs: Path, share: float) -> Path:
-    """Start a run and kill it this share of the undisturbed run's duration after its first record."""
+    """Start a run and kill it this share of the undisturbed run's duration after its first record.
+
+    A run that is complete by then is faster than the undisturbed one was, and the next one is killed earlier.
+    """
     for attempt in range(10):
         folder = runs / str(attempt)
         with fedge.start("run", whole.file, "--runs", folder) as process:
             wait_until(lambda run=folder / "killed": has_record(run))
-            time.sleep(share * whole.seconds)
+            time.sleep(share * whole.seconds * 0.8**attempt)
             killed = process.kill().code == -signal.SIGKILL
         if killed and not (folder / "killed" / "summary.json").exists():
             return folder / "killed"

@@ -15,7 +15,7 @@ from fedge.config import parse
 from fedge.core.errors import RunError, VoidError
 from fedge.core.progress import Silent
 from fedge.experiment.input_scaling import FILE, InputScaling
-from fedge.experiment.serving import serve
+from fedge.experiment.networked_server import serve
 from fedge.experiment.start import create_run
 from fedge.net.protocol import InputMoments, Scaled
 from fedge.runs import files

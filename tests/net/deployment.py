@@ -18,12 +18,12 @@ from fedge.core.layout import Tree, pick
 from fedge.core.version import Version
 from fedge.experiment.setup import Setup
 from fedge.net import pki
-from fedge.net.events import read_events
 from fedge.net.identity import request_certificate
 from fedge.net.status import PublishedStatus, read_status
 from fedge.runs.checkpoint import load as load_checkpoint
 from fedge.runs.directory import RunDirectory
 from net import process_hooks
+from net.records import read_events
 
 Hook = tuple[str, str, dict[str, Any]]
 MEASURED = ("seconds", "clock", "energy_j")

@@ -53,9 +53,9 @@ def server(
     `die_at` is the name of a transition, and the occurrence at which the server dies. `fill_at` is when a disk fills,
     and a folder on it.
     """
-    from fedge.experiment import serving
+    from fedge.experiment import networked_server
 
-    original = serving.serve
+    original = networked_server.serve
     planned: dict[str, Callable[[], None]] = {}
     if die_at:
         planned[die_at[0]] = at_occurrence(die_at[1], die)
@@ -77,7 +77,7 @@ def server(
         told = {"secret_seed": secret_seed, "on_transition": on_transition, "on_port": on_port}
         return original(*args, **{**options, **told})
 
-    serving.serve = serve  # type: ignore[assignment]
+    networked_server.serve = serve  # type: ignore[assignment]
 
 
 def die_while_writing(name: str, number: int) -> None:
@@ -121,7 +121,7 @@ def fill_disk(folder: str) -> None:
 
 def client_dies_at(activity: str, number: int = 1) -> None:
     """Die at an offer ("offered"), or when the n-th task reaches a state; at "uploading", with bytes in transit."""
-    from fedge.experiment import joining
+    from fedge.experiment import networked_client
     from fedge.net import offered_work
 
     dying = at_occurrence(number, die)
@@ -136,7 +136,7 @@ def client_dies_at(activity: str, number: int = 1) -> None:
 
         offered_work._stream = half
         return
-    original = joining.join
+    original = networked_client.join
 
     class View:
         def __init__(self, view: Any) -> None:
@@ -155,7 +155,7 @@ def client_dies_at(activity: str, number: int = 1) -> None:
                 dying()
             self._view.activity(text)
 
-    joining.join = lambda options, view: original(options, View(view))  # type: ignore[assignment,arg-type]
+    networked_client.join = lambda options, view: original(options, View(view))  # type: ignore[assignment,arg-type]
 
 
 def client_works_after(file: str, number: int = 1) -> None:
@@ -174,9 +174,9 @@ def client_works_after(file: str, number: int = 1) -> None:
 
 def client_reconnects_after(file: str) -> None:
     """Connect once, and again only after the test has created a file."""
-    from fedge.experiment import joining
+    from fedge.experiment import networked_client
 
-    original = joining.connect
+    original = networked_client.connect
     first = True
 
     async def connect(*args: Any) -> Any:
@@ -186,4 +186,4 @@ def client_reconnects_after(file: str) -> None:
         first = False
         return await original(*args)
 
-    joining.connect = connect
+    networked_client.connect = connect

@@ -17,8 +17,8 @@ from fedge.client.versions import StateDirectory
 from fedge.core.message import NoMeta, Outgoing
 from fedge.net import agent as agents
 from fedge.net.agent import Agent, Built
-from fedge.net.chunks import in_chunks
 from fedge.net.offered_work import OfferedTask
+from fedge.net.payloads import in_chunks
 from fedge.net.policy import read_policies
 from fedge.net.protocol import (
     Beat,

@@ -105,8 +105,9 @@ async def upload_under_a_stale_token(client: FakeClient, offer: Offer) -> None:
     data = message.pack(*await client.work(offer))
     stale = "w1-0-1-2-0123456789abcdef"
     await client.say(Finished(stale, len(data)), Accept(stale), Beat(stale, "working"))
-    for _ in range(3):
-        assert (await client.expect(Withdraw)).task == stale
+    num_withdrawn = 0
+    while num_withdrawn < 3:  # the withdrawal of an earlier task may come first
+        num_withdrawn += (await client.expect(Withdraw)).task == stale
     assert (await client.send(stale, data)).verdict == "late"
     assert (await client.upload(offer, data)).verdict == "received"
 

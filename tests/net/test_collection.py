@@ -66,7 +66,6 @@ def test_closes_when_every_task_has_ended() -> None:
     bring(collection, 4, "uploading", 5.0)
     assert collection.rejected(4, token(4), 1, "not finite", 6.0) == [Close("all tasks have ended")]
     assert collection.closed == "all tasks have ended"
-    assert collection.settled == (0,)
     ends = ["settled", "declined", "failed", "lost", "rejected"]
     assert [collection.tasks[client].state for client in range(5)] == ends
     assert [collection.tasks[client].reason for client in range(5)] == [
@@ -315,7 +314,7 @@ def test_complete_upload_is_not_held_while_the_gate_examines_it() -> None:
     collection.beat(1, token(1), 50.0)
     assert SendHold(0) not in collection.tick(50.0)
     assert collection.received(0, token(0), 1, 51.0) == []
-    assert collection.settled == (0,)
+    assert collection.tasks[0].state == TaskState.SETTLED
 
 
 def test_more_bytes_than_announced_are_rejected() -> None:
@@ -356,7 +355,7 @@ def test_a_revoked_client_is_withdrawn() -> None:
     bring(collection, 0, "working", 1.0)
     assert collection.withdraw(0, "certificate revoked", 2.0) == [SendWithdraw(0, "certificate revoked")]
     assert collection.withdraw(0, "certificate revoked", 3.0) == []
-    assert collection.counts() == {TaskState.WITHDRAWN: 1, TaskState.OFFERED: 1}
+    assert [task.state for task in collection.tasks.values()] == [TaskState.WITHDRAWN, TaskState.OFFERED]
 
 
 def test_closed_by_the_server() -> None:

@@ -14,6 +14,7 @@ from fedge.core.net_options import NetOptions
 from fedge.edge.selection import Uniform
 from fedge.net.engine import NetEngine
 from fedge.net.planned_round import PlannedRound, RoundPlan
+from fedge.net.task import Observer, Transition, unobserved
 from fedge.net.world import MeasuredWorld
 
 
@@ -44,7 +45,9 @@ class ThisThread:
         return asyncio.run(work)
 
 
-def restarted(folder: Path, hub: ScriptedHub, before: Sequence[int]) -> tuple[NetEngine, MeasuredWorld]:
+def restarted(
+    folder: Path, hub: ScriptedHub, before: Sequence[int], observer: Observer = unobserved
+) -> tuple[NetEngine, MeasuredWorld]:
     """Return an engine after a restart; these clients were connected at the last commit."""
     old = MeasuredWorld(Uniform(count=1), 7, 1.0, lambda: before, lambda phases: phases.up)
     old.begin(4, None, True)
@@ -52,7 +55,7 @@ def restarted(folder: Path, hub: ScriptedHub, before: Sequence[int]) -> tuple[Ne
     world.restore(old.state())
     given: Any = (None, hub, ThisThread(), world, NetOptions(min_clients=2, wait_s=60.0), RoundPlan(folder), None, None)
     times = iter(count(100))  # every reading of the clock takes a second
-    hub.engine = NetEngine(*given, clock=lambda: float(next(times)))
+    hub.engine = NetEngine(*given, observer, clock=lambda: float(next(times)))
     return hub.engine, world
 
 
@@ -96,6 +99,15 @@ class LeavingHub(ScriptedHub):
         found = await super().wait_until(enough, timeout_s)
         self._there.pop()
         return found
+
+
+def test_round_is_void_if_too_few_clients_connect_in_time(folder: Path) -> None:
+    told: list[Transition] = []
+    engine, world = restarted(folder, ScriptedHub(2), [], told.append)
+    engine.begin(2, lambda: 4)
+    assert [(each.before, each.after) for each in told] == [("gathering", "void")]
+    assert told[0].reason == "1 of 2 clients were connected after 60 s"
+    assert world.gather(2) == []
 
 
 def test_client_that_leaves_at_once_does_not_void_the_round(folder: Path) -> None:

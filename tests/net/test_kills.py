@@ -9,9 +9,9 @@ import pytest
 
 from e2e.command import Fedge, wait_until
 from e2e.experiments import Settings, changed
-from fedge.net.round import transitions
 from net import process_hooks
 from net.deployment import Deployment, hook
+from net.records import transitions
 from net.scenes import DYNAVG, FEDAVG, SCENES
 
 ON_THE_WAY = (

@@ -35,7 +35,6 @@ def test_numbers_by_arrival_are_permanent(path: Path) -> None:
     registry = Registry.open(path)
     assert [join(registry, name) for name in ("c", "d", "a")] == [2, 3, 1]
     assert registry.names() == {0: "b", 1: "a", 2: "c", 3: "d"}
-    assert (registry.number_of("d"), registry.number_of("e")) == (3, None)
     assert registry.population() == [FACTS] * 4
     registry.close()
 

@@ -7,8 +7,9 @@ import pytest
 from fedge.net.actions import Close, SendOffer
 from fedge.net.closing import Rules
 from fedge.net.grants import Grants
-from fedge.net.round import ROUND_TRANSITIONS, RoundMachine, RoundState, transitions
+from fedge.net.round import ROUND_TRANSITIONS, RoundMachine, RoundState
 from fedge.net.task import TASK_TRANSITIONS, Transition
+from net.records import transitions
 
 RULES = Rules(fraction=0.9, grace_s=30.0, deadline_s=3600.0, lease_s=30.0)
 FOLLOW = {
@@ -34,14 +35,14 @@ WAYS = {
 @pytest.mark.parametrize(("before", "after"), [*product(RoundState, RoundState)])
 def test_allowed_transitions(before: RoundState, after: RoundState) -> None:
     told: list[Transition] = []
-    machine = RoundMachine(0.0, told.append)
+    machine = RoundMachine(told.append)
     for state in WAYS[before].split():
         machine.advance(RoundState(state), 1.0)
     told.clear()
     if after in FOLLOW[before].split():
         machine.advance(after, 2.0, "why")
         assert told == [Transition("round", before, after, 2.0, None, "why")]
-        assert (machine.state, machine.entered[after]) == (after, 2.0)
+        assert machine.state == after
         assert machine.ended == (after in ("committed", "void"))
     else:
         with pytest.raises(ValueError, match=f"round: {before} cannot become {after}; allowed: "):
@@ -58,7 +59,7 @@ def test_names_of_all_transitions() -> None:
 
 def test_two_exchanges_of_a_round() -> None:
     told: list[str] = []
-    machine = RoundMachine(0.0, lambda transition: told.append(transition.name))
+    machine = RoundMachine(lambda transition: told.append(transition.name))
     for number in (1, 2):
         collection = machine.open_exchange(RULES, {7: f"t{number}"}, 1, Grants(1 << 20), 1.0)
         assert machine.exchange == number
@@ -88,27 +89,7 @@ def test_two_exchanges_of_a_round() -> None:
 
 
 def test_an_exchange_opens_only_when_the_last_one_is_reduced() -> None:
-    machine = RoundMachine(0.0)
+    machine = RoundMachine()
     machine.open_exchange(RULES, {7: "t"}, 1, Grants(1 << 20), 1.0)
     with pytest.raises(ValueError, match="round: open cannot become open"):
         machine.open_exchange(RULES, {7: "t"}, 1, Grants(1 << 20), 1.0)
-
-
-def test_the_wait_for_clients_is_bounded() -> None:
-    told: list[Transition] = []
-    machine = RoundMachine(100.0, told.append)
-    assert machine.gather_end(600.0) == 700.0
-    assert not machine.gather(2, 3, 600.0, 699.9)
-    assert machine.gather(3, 3, 600.0, 699.9)
-    assert not machine.gather(2, 3, 600.0, 699.9)  # one has left again
-    assert (machine.state, told) == (RoundState.GATHERING, [])
-    assert not machine.gather(2, 3, 600.0, 700.0)
-    reason = "2 of 3 clients were connected after 600 s"
-    assert told == [Transition("round", "gathering", "void", 700.0, None, reason)]
-    assert not machine.gather(2, 3, 600.0, 701.0)  # asked once more
-
-
-def test_enough_clients_at_the_last_moment() -> None:
-    machine = RoundMachine(0.0)
-    assert machine.gather(3, 3, 600.0, 600.0)
-    assert machine.state == RoundState.GATHERING

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
 from fedge.core.errors import RunError
-from fedge.net.status import PublishedStatus, ServerStatus, StatusFile, publish, read_status
+from fedge.net.status import PublishedStatus, ServerStatus, StatusFile, read_status
 
 
 def test_written_and_read(tmp_path: Path) -> None:
@@ -29,28 +28,6 @@ def test_written_and_read(tmp_path: Path) -> None:
     assert found is not None
     assert (found.up_bytes_per_s, found.down_bytes_per_s) == (50.0, 500.0)
     assert [entry.name for entry in tmp_path.iterdir()] == ["status.json"]
-
-
-def test_published_until_cancelled(tmp_path: Path) -> None:
-    path = tmp_path / "gone" / "status.json"  # cannot be written at first
-    rounds = []
-
-    def snapshot() -> ServerStatus:
-        rounds.append(len(rounds))
-        if len(rounds) == 3:
-            path.parent.mkdir()
-        return ServerStatus(run="ab", state="open", round=len(rounds))
-
-    async def main() -> None:
-        task = asyncio.create_task(publish(StatusFile(path), snapshot, every_s=0.0))
-        async with asyncio.timeout(60):
-            while (found := read_status(path)) is None or found.round < 5:
-                await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"run": 3}', '{"run": "a", "state": "b", "time": 1, "pid": 2}'])

@@ -3,14 +3,16 @@
 import pytest
 
 from fedge.core.errors import ConfigError
+from fedge.report.chart_options import ChartOptions
 from fedge.report.chart_request import ChartRequest, draw
 from fedge.report.cost_breakdown import MAX_BARS, breakdown
 from fedge.report.groups import describe_timed, group_runs, regroup
 from fedge.report.importance_chart import importance_bars
 from fedge.report.learning_curves import curves
 from fedge.report.pairs_chart import paired_differences
-from fedge.report.parallel_coordinates import MAX_SETTINGS, parallel, scaled
+from fedge.report.parallel_coordinates import MAX_AXES, parallel, scaled
 from fedge.report.style import save
+from fedge.report.text_width import text_width
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
@@ -68,12 +70,41 @@ def test_parallel_coordinates_note_groups_without_a_result(grid) -> None:
     assert len({row["axis"] for row in lines}) == 4  # two settings, two results
 
 
-def test_parallel_coordinates_note_settings_left_out(make_run) -> None:
-    many = {f"s{number}" for number in range(MAX_SETTINGS + 2)}
+@pytest.mark.parametrize("width", ["single", "double"])
+def test_parallel_coordinates_note_settings_left_out(make_run, width) -> None:
+    most = MAX_AXES[width] - 1  # and a result
+    many = {f"s{number}" for number in range(most + 2)}
     runs = [make_run("x", 1, summary={"accuracy": v}, algorithm=dict.fromkeys(many, v)) for v in (0.1, 0.2)]
-    assert f"{MAX_SETTINGS} of {MAX_SETTINGS + 2} settings" in text_of(parallel(group_runs(runs)))
+    chart = parallel(group_runs(runs), options=ChartOptions(width=width))
+    assert f"{most} of {most + 2} settings" in text_of(chart)
     with pytest.raises(ConfigError, match="differ in a setting"):
         parallel(group_runs(runs[:1]))
+
+
+def axes_of(chart) -> list[str]:
+    found = [row["title"] for rows in rows_of(chart) for row in rows if row.keys() == {"axis", "title"}]
+    return list(dict.fromkeys(found))  # layers share their data
+
+
+def test_parallel_coordinates_have_no_axis_for_what_the_algorithm_determines(make_run) -> None:
+    def runs(*algorithms):
+        return group_runs(make_run("x", 1, summary={"accuracy": 0.5}, algorithm=one) for one in algorithms)
+
+    fedprox = {"name": "fedprox", "prox": 0.1}
+    shared = [{"name": "fedavg"}, fedprox]
+    rates = [algorithm | {"learning_rate": rate} for algorithm in shared for rate in (0.1, 0.2)]
+    assert axes_of(parallel(runs(*rates))) == ["algorithm", "learning rate η", "accuracy (%)"]
+    assert axes_of(parallel(runs(*rates), keys=["algorithm.prox"])) == ["proximal term μ", "accuracy (%)"]
+    # with one group for each algorithm all settings would follow from it
+    assert "proximal term μ" in axes_of(parallel(runs(*shared)))
+
+
+def test_titles_of_parallel_coordinates_are_wrapped_to_the_space_between_axes(make_run) -> None:
+    keys = ("server_learning_rate", "local_steps", "batch_size", "learning_rate")
+    runs = [make_run("x", 1, summary={"accuracy": v}, algorithm=dict.fromkeys(keys, v)) for v in (0.1, 0.2)]
+    lines = [line for title in axes_of(parallel(group_runs(runs))) for line in title.split("  ")]
+    assert lines[:3] == ["server", "learning rate", "η"]
+    assert all(text_width(line, 9) < (336 - 84) / 4 for line in lines)
 
 
 def test_the_place_of_a_value() -> None:
@@ -99,6 +130,34 @@ def test_paired_differences_from_a_chosen_baseline(grid) -> None:
     assert [row["mean"] for row in rows] == pytest.approx([-30, -20, -10])
     with pytest.raises(ConfigError, match="no group of runs is 'nothing'"):
         paired_differences(groups, "accuracy", "nothing")
+
+
+def test_paired_differences_have_one_number_of_decimals_and_percentage_points(make_run, tmp_path) -> None:
+    """The differences 0, 4, -0.5 and 12.5 points, in the order in which the legend has the verdicts."""
+    gains = {0.1: 0.0, 0.2: 0.0, 0.3: 0.04, 0.4: -0.005, 0.5: 0.125}
+    chart = paired_differences(
+        group_runs(
+            make_run("x", seed, summary={"accuracy": 0.5 + gain + 0.1 * seed}, algorithm={"learning_rate": rate})
+            for rate, gain in gains.items()
+            for seed in (1, 2, 3)
+        )
+    )
+    rows = next(rows for rows in rows_of(chart) if rows and "verdict" in rows[0])
+    assert [row["text"] for row in rows] == ["0", "+4.0", "−0.5", "+12.5"]
+    text = str(chart.to_dict())
+    assert "difference in accuracy (% points)" in text
+    assert "['better', 'worse', 'no difference shown']" in text
+
+
+def test_long_labels_of_differences_are_wrapped(make_run, tmp_path) -> None:
+    """A line end in a label would be printed as an escape."""
+    name = "a name of an experiment that is far longer than half of a chart is wide"
+    runs = [make_run(each, seed, summary={"accuracy": 0.5}) for each in ("first", name) for seed in (1, 2, 3)]
+    save(paired_differences(group_runs(runs)), tmp_path / "pairs.svg")
+    drawn = (tmp_path / "pairs.svg").read_text()
+    assert "a name of an experiment" in drawn
+    assert name not in drawn
+    assert "\\n" not in drawn
 
 
 def test_importance_adds_up_to_all_variance(grid) -> None:

@@ -8,7 +8,7 @@ from fedge.report.chart_options import ChartOptions
 from fedge.report.groups import RunGroup, group_runs, regroup
 from fedge.report.heatmap import heatmap
 from fedge.report.pareto_chart import SHAPES, pareto
-from fedge.report.style import COLOURS, save
+from fedge.report.style import COLOURS, INK, save
 from fedge.report.text_width import text_width
 
 pytest.importorskip("altair", reason="needs the extra `view`")
@@ -114,6 +114,8 @@ def test_heat_map_has_a_cell_for_each_pair(groups) -> None:
     }
     assert cells["2", "5"]["dark"]
     assert not cells["2", "9"]["dark"]  # few rounds are better, and darker
+    inks = {layer["transform"][0]["filter"]: layer["mark"].get("color") for layer in chart.to_dict()["layer"]}
+    assert inks["!isValid(datum.mean)"] == INK  # a dash has no cell behind it, so dark pages must recolour it
 
 
 def test_heat_map_needs_two_settings(groups) -> None:
@@ -249,3 +251,22 @@ def test_the_axes_of_a_single_point_have_ticks_around_it(make_run) -> None:
 def test_points_differ_in_colour_or_shape() -> None:
     looks = {(COLOURS[i % len(COLOURS)], SHAPES[i % len(SHAPES)]) for i in range(40)}
     assert len(looks) == 40
+
+
+@pytest.mark.parametrize(
+    ("points", "orient"),
+    [
+        ([(1, 9), (5, 5), (9, 1)], "top-right"),
+        ([(1, 9), (5, 5), (9, 9)], "bottom-left"),
+        ([(1, 1), (5, 5), (9, 9)], "bottom-right"),
+        ([(1, 1), (9, 1), (9, 9)], "top-left"),
+        ([(1, 1), (1, 9), (9, 1), (9, 9)], "bottom"),
+    ],
+)
+def test_a_legend_inside_a_pareto_chart_covers_no_point(make_run, points, orient) -> None:
+    groups = [
+        RunGroup(f"group {i}", [make_run(summary={"bytes_up_to_target": x, "flops_to_target": y})])
+        for i, (x, y) in enumerate(points)
+    ]
+    chart = pareto(groups, options=ChartOptions(legend="inside"))
+    assert chart.to_dict()["config"]["legend"]["orient"] == orient

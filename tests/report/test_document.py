@@ -32,6 +32,15 @@ ALGORITHMS = (
 )
 
 
+ENVIRONMENT = {
+    "fedge": "1",
+    "torch": "<2>",
+    "commit": None,
+    "engine": {"name": "block", "rows": 64},
+    "started": "2026",
+}
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for i, algorithm in enumerate(ALGORITHMS):
@@ -44,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
             summary |= dict.fromkeys(("bytes_up_to_target", "bytes_down_to_target"), reached and reached * 10**6)
             records = [{"round": r, "accuracy": 0.2 * r + i / 10, "bytes_up": 10**6} for r in (1, 2, 3)]
             (path / "config.json").write_text(json.dumps(config | {"format": 1}))
-            (path / "environment.json").write_text(json.dumps({"fedge": "1", "torch": "<2>", "started": "2026"}))
+            (path / "environment.json").write_text(json.dumps(ENVIRONMENT))
             (path / "summary.json").write_text(json.dumps(summary))
             (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     return tmp_path
@@ -114,6 +123,8 @@ def test_page_is_one_file_with_its_charts(folder: Path) -> None:
     assert "<h1>A &lt;title&gt;</h1>" in text
     assert "left out: &lt;b&gt;" in text
     assert "&lt;2&gt;" in text  # of the environment
+    assert "<td>name block, rows 64</td>" in text
+    assert "<td>unknown</td>" in text
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(drawings) >= 4
     for drawing in drawings:
@@ -251,7 +262,7 @@ def test_a_report_has_the_chosen_baseline_and_the_importance_of_settings(folder:
     parts = {part.title: part for section in document.sections for part in section.parts if not isinstance(part, str)}
     paired = parts["Accuracy against SCAFFOLD, η = 0.1"]
     # each seed is 0.2 and 0.1 below
-    assert [row[:2] for row in paired.rows] == [["FedAvg, η = 0.1", "2"], ["FedAvg, η = 0.5", "2"]]
+    assert [row[:2] for row in paired.rows] == [["FedAvg, η = 0.1", "2 of 2"], ["FedAvg, η = 0.5", "2 of 2"]]
     assert [float(row[2].partition("±")[0]) for row in paired.rows] == [-20, -10]
     importance = parts["Parameter importance for accuracy"]
     # SS 2 * (0.1^2 + 0 + 0.1^2) = 0.04 between settings, 6 * 0.005^2 = 0.00015 between seeds

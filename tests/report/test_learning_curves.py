@@ -9,8 +9,8 @@ import pytest
 from fedge.core.errors import ConfigError, FedgeError, StorageError
 from fedge.report.chart_options import ChartOptions
 from fedge.report.groups import RunGroup, group_runs
-from fedge.report.learning_curves import curves, side_by_side
-from fedge.report.style import COLOURS, DASHES, save
+from fedge.report.learning_curves import curves, rounds_and_upload, side_by_side
+from fedge.report.style import COLOURS, DASHES, make_printable, save
 
 pytest.importorskip("altair", reason="needs the extra `view`")
 pytest.importorskip("vl_convert", reason="needs the extra `view`")
@@ -71,7 +71,7 @@ def test_more_than_eight_groups_are_reduced_to_the_best_with_a_note(make_run) ->
     chart = curves(groups)
     shown = chart.to_dict()["layer"][1]["encoding"]["stroke"]["scale"]["domain"]
     assert shown == [f"group {i}" for i in (0, 2, 3, 4, 5, 6, 7, 8)]
-    assert "best 8 of 10 by last accuracy, --top 10 shows all" in caption(chart)
+    assert caption(chart).endswith("best 8 of 10 by last accuracy")
     chart = curves(groups, y="loss", options=ChartOptions(top=2))
     assert chart.to_dict()["layer"][1]["encoding"]["stroke"]["scale"]["domain"] == ["group 1", "group 9"]
     with pytest.raises(ConfigError, match="top: expected the number of curves, at least 1, got 0"):
@@ -137,6 +137,48 @@ def test_seeds_are_thin_lines_of_the_colour_of_their_mean(make_groups) -> None:
     ]
     assert [row["value"] for row in seeds] == pytest.approx([50, 60, 51, 61])
     assert {row["colour"] for row in seeds} == {COLOURS[0]}
+
+
+def test_seeds_may_be_drawn_in_place_of_the_band(make_groups) -> None:
+    chart = curves(make_groups(3, 1, target=None), options=ChartOptions(seeds=True, band=False))
+    assert [layer["mark"]["type"] for layer in chart.to_dict()["layer"]] == ["line", "line"]
+    assert caption(chart) == "mean of 1 to 3 seeds; thin lines: each seed"
+    assert caption(curves(make_groups(3), options=ChartOptions(band=False))) == "mean of 3 seeds"
+    both = curves(make_groups(3), options=ChartOptions(seeds=True))
+    assert caption(both) == "mean of 3 seeds; band: 95% confidence interval; thin lines: each seed"
+
+
+@pytest.mark.parametrize(
+    ("counts", "drawn", "says"),
+    [
+        ((1, 1), ["area", "line"], "one seed"),
+        ((2, 5), ["line", "line"], "mean of 2 to 5 seeds; thin lines: each seed"),
+        ((4, 4), ["line", "line"], "mean of 4 seeds; thin lines: each seed"),
+        ((1, 5), ["area", "line"], "mean of 1 to 5 seeds; band: 95% confidence interval"),
+    ],
+)
+def test_few_seeds_are_drawn_in_place_of_a_band(make_groups, counts, drawn: list[str], says: str) -> None:
+    """The interval of three seeds is 2.5 standard deviations to each side: several bands hide all curves."""
+    groups = make_groups(*counts, target=None)
+    chart = curves(groups, options=ChartOptions(band=None))
+    assert [layer["mark"]["type"] for layer in chart.to_dict()["layer"]] == drawn
+    assert caption(chart) == says
+    labels = {"accuracy": "test accuracy"}  # known words outlive the choice
+    options = ChartOptions(labels=labels, band=None)
+    curves(groups, options=options)
+    options.words.check()
+
+
+def test_the_upload_of_an_overview_is_logarithmic_if_one_is_far_larger(make_run) -> None:
+    def overview(*uploads: int):
+        rounds = [[{"round": r, "accuracy": 0.1 * r, "bytes_up": upload} for r in (1, 2)] for upload in uploads]
+        groups = [RunGroup(f"group {i}", [make_run(rounds=own)]) for i, own in enumerate(rounds)]
+        panels = rounds_and_upload(groups, "accuracy").to_dict()["concat"]
+        return [panel["layer"][-1]["encoding"]["x"]["scale"].get("type") for panel in panels]
+
+    assert overview(10, 100) == [None, None]
+    assert overview(10, 101) == [None, "log"]
+    assert overview(0, 101) == [None, None]  # nothing has no logarithm
 
 
 def test_logarithmic_axes(make_groups, make_run) -> None:
@@ -256,6 +298,22 @@ def test_a_path_that_cannot_be_written_is_an_error(make_groups, tmp_path: Path) 
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write the chart"):
         save(curves(make_groups(1)), tmp_path / "file" / "chart.svg")
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
+def test_a_label_that_cannot_be_drawn_is_an_error(make_groups, tmp_path: Path, suffix: str) -> None:
+    """vl-convert cuts long labels between the halves of a character beyond the first 65,536."""
+    group = RunGroup("\N{ROCKET}" * 80, make_groups(1)[0].runs)
+    with pytest.raises(ConfigError, match=r"cannot be drawn: .*; shorten long names"):
+        save(curves([group]), tmp_path / f"chart{suffix}")
+
+
+def test_huge_labels_are_cut_and_stay_different(make_groups) -> None:
+    runs = make_groups(1)[0].runs
+    groups = [RunGroup(f"{'x' * 100_000}{end}", runs) for end in ("a", "b", "")]
+    text = make_printable(curves(groups)).to_json()
+    assert len(text) < 100_000
+    assert len(set(re.findall("x{1000}… [0-9a-f]{8}", text))) == 3
 
 
 def test_no_runs_no_chart() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from fedge.core.metric_declaration import MetricDeclaration, declared_fields
 from fedge.report.bars import bars
+from fedge.report.chart_options import ChartOptions
 from fedge.report.groups import describe_in, group_runs, own_fields
 from fedge.report.learning_curves import curves
 from fedge.report.pairs import pair
@@ -56,7 +57,7 @@ def test_lower_is_better_where_the_run_says_so(make_measured: Callable[..., Any]
 
 def test_a_band_ends_where_the_range_does(make_measured: Callable[..., Any]) -> None:
     groups = group_runs([make_measured("mine", seed, value) for seed, value in enumerate((0.0, 0.5, 1.0))])
-    chart = curves(groups, "round", "error").to_dict()
+    chart = curves(groups, "round", "error", ChartOptions(band=True)).to_dict()
     ((row),) = chart["data"]["values"]
     assert (row["low"], row["mean"], row["high"]) == (0, 50, 100)
     assert "error (%)" in str(chart)

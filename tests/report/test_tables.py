@@ -184,6 +184,18 @@ def test_a_full_table_fits_eighty_columns(make_run) -> None:
     assert sparse.split()[-4:] == ["30.0±2.5", "1.61±0.14", "1.40±0.12", "0.50±0.04"]
 
 
+def test_a_folded_name_keeps_a_setting_and_its_value_in_one_line(make_run) -> None:
+    runs = [
+        make_run("x", summary={"accuracy": 0.5}, algorithm={"name": name, "learning_rate": 0.02, "local_steps": steps})
+        for name in ("fedavg", "scaffold")
+        for steps in (5, 20)
+    ]
+    text = shown(compare(group_runs(runs)), width=30)
+    lines = [line.split("  ")[0].strip() for line in text.splitlines()]
+    assert "SCAFFOLD," in lines
+    assert "K = 20" in lines
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_a_full_table_of_two_seeds_is_cut_nowhere(make_run, width: int) -> None:
     """Columns that do not fit stand in another table below."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from edge_rounds import Worker, edge_line
 from fedge.core.errors import ConfigError
 from fedge.report.edge_records import EdgeRound
+from fedge.report.style import CANVAS, save
 from fedge.report.timeline import MOST_CLIENTS, timeline
 from fedge.runs.data_names import DataNames
 
 pytest.importorskip("altair", reason="needs the extra `view`")
+pytest.importorskip("vl_convert", reason="needs the extra `view`")
 
 SECONDS = st.floats(0, 100)
 
@@ -74,6 +77,15 @@ def test_late_clients_have_their_time_and_bars_far_beyond_the_deadline_are_cut()
     assert domain(found) == [0, 6]
     assert caption(found) == "round 3: 3 clients, 2 late; bars longer than 6 s are cut there"
     assert deadline_marks(found) == [{"deadline": 4}] * 2  # the rule and its label
+
+
+@pytest.mark.parametrize("deadline_s", [2.0, 4.0, 8.0])
+def test_the_label_of_a_deadline_does_not_widen_the_picture(tmp_path, deadline_s: float) -> None:
+    drawn = timeline(made([(0, 0, 1, 2, 0, 1)], deadline_s=deadline_s))
+    save(drawn, tmp_path / "timeline.svg")
+    text = (tmp_path / "timeline.svg").read_text()
+    assert "deadline" in text
+    assert float(re.search(r'width="([0-9.]+)"', text)[1]) <= CANVAS["single"]
 
 
 def test_a_deadline_after_all_clients_is_drawn_if_near_and_else_noted() -> None:

@@ -162,6 +162,7 @@ print(growth(save), growth(lambda: load(file)))
 """
 
 
+@pytest.mark.full
 def test_memory_to_write_and_to_read(tmp_path: Path) -> None:
     """112 MiB, of which 48 are shared and 16 not contiguous, are written in pieces and read in place."""
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "file")]

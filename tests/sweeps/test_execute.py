@@ -267,6 +267,7 @@ def test_halving_continues_with_the_better_half(tmp_path):
     assert rounds == expected | {f"learning_rate-{best}": 8}
 
 
+@pytest.mark.full
 def test_halving_again_changes_nothing(tmp_path):
     single = changed(**HALVED, seeds=[1])
     first = sweep(single, tmp_path, workers=1)

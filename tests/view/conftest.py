@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.page_runs import make_run
 from starlette.testclient import TestClient
 
+from e2e.command import Fedge
 from fedge.view.app import make_app
 from fedge.view.guard import AccessRules
+from fedge.view.workspace import Workspace
+from view.view_server import ViewServer
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +44,9 @@ def open_page(tmp_path: Path) -> Callable[..., TestClient]:
 
     def make(folder: Path, rules: AccessRules | None = None, trusted: bool = True) -> TestClient:
         rules = rules or AccessRules()
-        client = TestClient(make_app(folder, rules), base_url="http://localhost", raise_server_exceptions=False)
+        client = TestClient(
+            make_app(Workspace(folder), rules), base_url="http://localhost", raise_server_exceptions=False
+        )
         if trusted:
             client.headers["Authorization"] = f"Bearer {rules.token}"
         return client
@@ -50,3 +57,17 @@ def open_page(tmp_path: Path) -> Callable[..., TestClient]:
 @pytest.fixture
 def page(runs: Path, open_page: Callable[..., TestClient]) -> TestClient:
     return open_page(runs)
+
+
+@pytest.fixture
+def start_view(fedge: Fedge, cache: Path) -> Iterator[Callable[..., ViewServer]]:
+    """start_view(folder, *options): a real `fedge view`, which ends with the test; keywords are those of `start`."""
+    with ExitStack() as started:
+
+        def start(folder: Path, *options: object, environment: dict[str, str] | None = None, **how: Any) -> ViewServer:
+            environment = {"XDG_CACHE_HOME": str(cache)} | (environment or {})
+            return ViewServer(
+                started.enter_context(fedge.start("view", folder, *options, environment=environment, **how))
+            )
+
+        yield start

@@ -15,8 +15,6 @@ import pytest
 from benchmarks.page_runs import make_run
 from starlette.testclient import TestClient
 
-from fedge.view.server_details import describe_server
-
 
 class Addresses(HTMLParser):
     """Everything that a browser would load or follow."""
@@ -185,24 +183,3 @@ def networked(folder: Path) -> None:
         "clients": {"settled": 1},
     }
     (folder / "status.json").write_text(json.dumps(status))
-
-
-def test_clients_and_rejections_of_a_server(tmp_path: Path) -> None:
-    networked(make_run(tmp_path / "run"))
-    found = describe_server(tmp_path / "run", 1795000000.0)
-    assert [(one["name"], one["state"], one["answers"], one["rejected"]) for one in found["clients"]] == [
-        ("digits-a", "rejected", 1, 1),
-        ("stranger", "refused", 0, 0),
-    ]
-    assert [event["reason"] for event in found["rejections"]] == ["unknown certificate", "not finite"]
-    assert found["names"]["0"] == "digits-a"
-
-
-def test_rejections_older_than_the_last_events_are_found(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run")
-    networked(folder)
-    more = "\n".join(json.dumps({"event": "offer", "client": 0, "round": 3}) for _ in range(500))
-    (folder / "events.jsonl").write_text("\n".join(json.dumps(event) for event in EVENTS) + f"\n{more}\n")
-    found = describe_server(folder, 0.0)
-    assert len(found["events"]) == 200
-    assert len(found["rejections"]) == 2

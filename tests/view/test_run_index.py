@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -130,3 +134,84 @@ def test_names_that_are_not_utf_8(runs: Path) -> None:
 
 def test_a_vanished_folder_has_no_runs(tmp_path: Path) -> None:
     assert RunIndex(tmp_path / "nowhere").scan() == {}
+
+
+def test_repeats_are_a_folder_of_runs_and_no_run(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "repeated"
+    config = json.loads((make_run(folder / "seed-1", 1) / "config.json").read_text())
+    make_run(folder / "seed-2", 2)
+    (folder / "config.json").write_text(json.dumps(config | {"seeds": [1, 2]}))
+    assert paths(RunIndex(tmp_path / "runs")) == ["repeated/seed-1", "repeated/seed-2"]
+    assert paths(RunIndex(tmp_path / "runs")) == ["repeated/seed-1", "repeated/seed-2"]  # as stored
+
+
+def test_runs_below_a_damaged_one_are_found(runs: Path) -> None:
+    (runs / "rate-0.1" / "config.json").write_text("nonsense")
+    found = {entry.path: entry.problem for entry in RunIndex(runs).scan().values()}
+    assert "config.json is damaged" in (found["rate-0.1"] or "")
+    assert found["rate-0.1/seed-1"] is None
+
+
+def test_a_run_below_a_sound_one_is_a_part_of_it(runs: Path) -> None:
+    make_run(runs / "begun/seed-1/inner")
+    assert "begun/seed-1/inner" not in paths(RunIndex(runs))
+
+
+def test_hidden_folders_are_not_searched(runs: Path) -> None:
+    make_run(runs / ".trash" / "seed-1")
+    assert len(paths(RunIndex(runs))) == 8
+
+
+def test_only_the_files_that_the_page_reads_must_be_regular(runs: Path) -> None:
+    (runs / "begun/seed-1/own notes").symlink_to(runs)
+    (runs / "begun/seed-1/checkpoint").mkdir()
+    assert [entry.problem for entry in RunIndex(runs).scan().values() if "begun" in entry.path] == [None]
+
+
+@pytest.mark.parametrize(("depth", "found"), [(40, 1), (41, 0)])
+def test_folders_in_folders(tmp_path: Path, depth: int, found: int) -> None:
+    make_run(tmp_path.joinpath("runs", *["d"] * depth))
+    assert len(RunIndex(tmp_path / "runs").scan()) == found
+
+
+def test_a_look_that_finds_nothing_new_stores_nothing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = RunIndex(runs)
+    before = index.scan()
+    monkeypatch.setattr(index, "connect", lambda: pytest.fail("the index was opened"))
+    assert index.scan() is before
+
+
+def test_the_index_forgets_removed_runs_and_is_private(runs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "below" / "index.sqlite"
+    RunIndex(runs, file).scan()
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(runs / "rate-0.1")
+    RunIndex(runs, file).scan()
+    with closing(sqlite3.connect(file)) as database:
+        folders = [os.fsdecode(folder) for (folder,) in database.execute("SELECT folder FROM runs")]
+    assert sorted(folders) == sorted(paths(RunIndex(runs)))
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", b"\x91" * 5_000, b"\x80"])
+def test_a_stored_entry_that_cannot_be_read(runs: Path, tmp_path: Path, data: bytes, reads: list[str]) -> None:
+    file = tmp_path / "index.sqlite"
+    RunIndex(runs, file).scan()
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE runs SET entry = ? WHERE folder = ?", (data, b"begun/seed-1"))
+    reads.clear()
+    assert len(RunIndex(runs, file).scan()) == 8
+    assert reads
+    reads.clear()
+    RunIndex(runs, file).scan()
+    assert reads == []
+
+
+def test_a_run_that_cannot_be_stored_does_not_cost_the_others(runs: Path, reads: list[str]) -> None:
+    """The index holds no integers of more than 64 bits."""
+    file = runs / "begun/seed-1/config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"own": 2**70}))
+    assert len(RunIndex(runs).scan()) == 8
+    reads.clear()
+    found = {entry.path: entry for entry in RunIndex(runs).scan().values()}
+    assert reads == ["seed-1"]
+    assert found["begun/seed-1"].settings["own"] == 2**70

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.page_runs import make_run
 
+from fedge.core.lock import Lock
+from fedge.view import watcher as watching
 from fedge.view.histories import Histories, find_record
 from fedge.view.news import News
 from fedge.view.run_index import RunIndex
@@ -87,6 +90,18 @@ def test_a_run_damaged_meanwhile(watcher: Watcher, runs: Path) -> None:
     assert "rounds.jsonl" in item["problem"]
 
 
+def test_a_link_in_place_of_records_is_not_followed(watcher: Watcher, runs: Path, tmp_path: Path) -> None:
+    file = runs / "begun/seed-1/rounds.jsonl"
+    (tmp_path / "secret").write_text('{"round": 1, "accuracy": 0.125}\n')
+    file.unlink()
+    file.symlink_to(tmp_path / "secret")
+    news = watcher.look()
+    assert records(news) == []
+    (item,) = [data for kind, data in news if kind == "run"]
+    assert item["status"] == "damaged"
+    assert "0.125" not in json.dumps(news)
+
+
 def test_news_of_a_server(watcher: Watcher, runs: Path) -> None:
     run = runs / "begun/seed-1"
     (run / "registry.sqlite").write_bytes(b"")
@@ -95,6 +110,7 @@ def test_news_of_a_server(watcher: Watcher, runs: Path) -> None:
     (run / "events.jsonl").write_text('{"event": "join", "name": "a"}\n')
     (found,) = [data for kind, data in watcher.look() if kind == "server"]
     assert (found["status"]["round"], found["events"]) == (5, [{"event": "join", "name": "a"}])
+    assert watcher.look() == []
     with (run / "events.jsonl").open("a") as file:
         file.write('{"event": "leave", "name": "a"}\n{"event": "jo')
     (found,) = [data for kind, data in watcher.look() if kind == "server"]
@@ -103,6 +119,164 @@ def test_news_of_a_server(watcher: Watcher, runs: Path) -> None:
     (run / "events.jsonl").write_text('{"event": "join", "name": "b"}\n')
     (found,) = [data for kind, data in watcher.look() if kind == "server"]
     assert found["events"] == [{"event": "join", "name": "b"}]
+
+
+def statuses(news: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    return [data["status"] for kind, data in news if kind == "run"]
+
+
+def test_a_run_that_begins_and_ends_without_a_record(watcher: Watcher, runs: Path) -> None:
+    lock = Lock(runs / "begun/seed-1/lock")
+    assert statuses(watcher.look()) == ["running"]
+    assert watcher.look() == []
+    lock.release()
+    assert statuses(watcher.look()) == ["unfinished"]
+    assert watcher.look() == []
+
+
+def test_a_run_that_completes(watcher: Watcher, runs: Path) -> None:
+    (runs / "begun/seed-1/summary.json").write_text(json.dumps({"rounds": 4, "accuracy": 0.5}))
+    assert statuses(watcher.look()) == ["complete"]
+    (runs / "begun/seed-1/summary.json").unlink()
+    assert statuses(watcher.look()) == ["unfinished"]
+
+
+def test_the_curve_of_a_changed_run(watcher: Watcher, runs: Path) -> None:
+    append(runs / "begun/seed-1", 5)
+    (key,) = [data["key"] for kind, data in watcher.look() if kind == "run"]
+    entry = watcher._index.entries[key]
+    history = watcher._histories.known(entry)
+    assert entry.path == "begun/seed-1"
+    assert history is not None
+    assert (len(history.spark), history.spark[-1]) == (5, 0.5)
+
+
+def test_events_of_a_run_without_a_server_are_not_read(watcher: Watcher, runs: Path) -> None:
+    (runs / "begun/seed-1/events.jsonl").write_text('{"event": "join"}\n')
+    assert watcher.look() == []
+
+
+def test_nothing_is_looked_for_while_nobody_reads(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_EVERY_S", 0.0)
+    looks = 0
+
+    def look() -> list[tuple[str, dict[str, Any]]]:
+        nonlocal looks
+        looks += 1
+        return [("run", {"key": str(looks)})]
+
+    monkeypatch.setattr(watcher, "look", look)
+    news = watcher._news
+
+    async def until(happened: Any) -> None:
+        async with asyncio.timeout(60):
+            while not happened():
+                await asyncio.sleep(0.001)
+
+    async def turns() -> None:
+        for _ in range(200):  # of the event loop, in which it would have looked
+            await asyncio.sleep(0)
+
+    async def scene() -> None:
+        task = asyncio.create_task(watcher.run())
+        await turns()
+        assert looks == 0
+        stream = news.stream()
+        assert b"hello" in await anext(stream)
+        assert b'"key":"1"' in await anext(stream)
+        await until(lambda: looks > 3)
+        await stream.aclose()
+        await until(lambda: not news.wanted.is_set())
+        seen = looks
+        await turns()
+        assert looks == seen
+        watcher.polled()
+        await until(lambda: looks > seen + 3)
+        assert news.wanted.is_set()
+        monkeypatch.setattr(watching, "_POLL_S", 0.0)  # the reader is gone
+        await until(lambda: not news.wanted.is_set())
+        assert not task.done()
+        task.cancel()
+
+    asyncio.run(scene())
+
+
+def test_a_slow_look_is_followed_by_a_long_pause(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a large folder the watcher takes at most a sixth of the time."""
+    now, pauses = 0.0, list[float]()
+
+    def look() -> list[Any]:
+        nonlocal now
+        now += 2.0 if not pauses else 0.01
+        return []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(watcher, "look", look)
+    monkeypatch.setattr(watching.time, "monotonic", lambda: now)
+    monkeypatch.setattr(watching.asyncio, "sleep", pause)
+
+    async def scene() -> None:
+        watcher.polled()
+        with pytest.raises(asyncio.CancelledError):
+            await watcher.run()
+
+    asyncio.run(scene())
+    assert pauses == [10.0, 0.4]
+
+
+def test_streams_end_with_the_server() -> None:
+    async def read(stream: AsyncIterator[bytes]) -> list[bytes]:
+        return [item async for item in stream]
+
+    async def scene() -> None:
+        news = News()
+        waiting, behind = news.stream(), news.stream()
+        await anext(behind)
+        reading = asyncio.create_task(read(waiting))
+        while news.num_readers < 2:
+            await asyncio.sleep(0)
+        await news.publish("run", {})
+        await news.close()
+        async with asyncio.timeout(60):
+            assert (await reading)[0].startswith(b"id: 0\nevent: hello")
+            await read(behind)
+        assert news.num_readers == 0
+
+    asyncio.run(scene())
+
+
+def test_a_reader_that_is_too_slow_starts_over() -> None:
+    async def scene() -> None:
+        news = News()
+        stream = news.stream()
+        hello = await anext(stream)
+        for _ in range(2_001):
+            await news.publish("run", {})
+        again = await anext(stream)
+        assert again.startswith(b"id: 2001\nevent: hello\n")
+        assert again.partition(b"session")[2][:22] != hello.partition(b"session")[2][:22]  # so that a page reloads
+        await news.publish("note", {})
+        assert await anext(stream) == b"id: 2002\nevent: note\ndata: {}\n\n"
+        await stream.aclose()
+
+    asyncio.run(scene())
+
+
+def test_a_quiet_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedge.view.news._HEARTBEAT_S", 0.0)
+
+    async def scene() -> None:
+        stream = News().stream()
+        await anext(stream)
+        async with asyncio.timeout(60):
+            assert [await anext(stream), await anext(stream)] == [b": alive\n\n"] * 2
+        await stream.aclose()
+
+    asyncio.run(scene())
 
 
 def test_streams_and_polls_have_the_same_news() -> None:

@@ -18,14 +18,14 @@ from fedge.core.slots import Slot
 
 
 class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
-    """Dynamic averaging based on loss (Reddy 2020, algorithm 4): client k talks in E_k of the R epochs left.
+    """Dynamic averaging based on loss (Reddy 2020, algorithm 4): client k communicates in E_k of the R epochs left.
 
-    A client's loss counts from the time it talks; a client that has never talked does so at once.
+    A client's loss counts once it communicates; a client that never has does so at once.
     """
 
-    epochs: Annotated[
-        int, Meta(ge=1, description="E: rounds per period; all clients talk in the last, then a new period starts")
-    ] = 100
+    epochs: Annotated[int, Meta(ge=1, description="E: rounds per period; all clients communicate in the last one")] = (
+        100
+    )
     loss: Annotated[
         Literal["epoch", "first"],
         Meta(description="loss that a client reports: the mean over the round's minibatches, or that of the first"),

@@ -18,15 +18,15 @@ from fedge.core.slots import Slot
 
 
 class DynAvgSvd(AveragingOptions, tag="dynavg_svd"):
-    """Dynamic averaging based on SVD (Reddy 2020, algorithm 3): client k talks in E_k of E epochs, evenly spaced."""
+    """Dynamic averaging based on SVD (Reddy 2020, algorithm 3): client k communicates in E_k of E epochs."""
 
     energy_share: Annotated[float, Meta(gt=0, le=1, description="share of the total that defines q")] = 0.95
     energy: Annotated[
         Literal["sum", "squared"], Meta(description="sum of the singular values, or of their squares")
     ] = "sum"
-    epochs: Annotated[
-        int, Meta(ge=1, description="E: rounds per period; all clients talk in the last, then a new period starts")
-    ] = 100
+    epochs: Annotated[int, Meta(ge=1, description="E: rounds per period; all clients communicate in the last one")] = (
+        100
+    )
     rule: Rule = "spaced"
     method: Annotated[Method, Meta(description="compute all singular values, or only the largest, for large data")] = (
         "full"

@@ -24,7 +24,7 @@ class PFedMe(FedAvg, tag="pfedme"):
         Literal["w", "theta"],
         Meta(description="starting point of a local step's inner problem: w, or theta of the previous step"),
     ] = "theta"
-    beta: Annotated[float, Meta(gt=0, description="x = (1 - beta)*x + beta*mean(w)")] = 1.0
+    beta: Annotated[float, Meta(gt=0, description="step of the server: x = (1 - beta) x + beta mean(w)")] = 1.0
 
     def build(self, layout: Layout) -> Algorithm:
         def gradient(local: Tree, batches: Sequence[Batch], ctx: Context) -> Tensor:

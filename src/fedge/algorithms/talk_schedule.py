@@ -11,8 +11,8 @@ from torch import Tensor
 Rule = Annotated[
     Literal["spaced", "document"],
     Meta(
-        description="spaced: E_k evenly spaced talks, and the mean is sent to the clients that talk. "
-        "document: as in Reddy 2020, every ceil(E/E_k) epochs from the last talk on, and the mean is sent to all"
+        description="spaced: E_k evenly spaced communications, and the mean is sent to the clients that communicate. "
+        "document: as in Reddy 2020, every ceil(E/E_k) epochs after the last one, and the mean is sent to all clients"
     ),
 ]
 

@@ -203,8 +203,8 @@ def plot(
     """Return a chart of runs, or of the runs at paths; `save` writes it to a file. Notebooks display the result.
 
     `kind` is one of the kinds of the command `fedge plot`: curves of `y` over `x`, bars, pareto, heatmap, users, grid,
-    timeline or latency. Runs that differ only in the seed are drawn as one; so are runs with equal values of the
-    settings `by`, such as "algorithm.name". The layout is that of the command: `width`, `title`, `labels` as a
+    timeline, latency or throughput. Runs that differ only in the seed are drawn as one; so are runs with equal values
+    of the settings `by`, such as "algorithm.name". The layout is that of the command: `width`, `title`, `labels` as a
     dictionary, `log`, `legend`, `seeds` and `top`.
     """
     keys = [by] if isinstance(by, str) else list(by)

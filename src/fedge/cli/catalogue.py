@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from msgspec import Struct
 from rich.box import SIMPLE_HEAD
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -91,7 +91,7 @@ def table(entries: Sequence[Mapping[str, Any]]) -> Table:
 def page(entry: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield one full entry, formatted for a terminal."""
     yield Text(entry["name"], style="bold")
-    yield Text(entry["description"])
+    yield Group(Text(entry["description"]))  # folded at words, which text alone is not
     if "num_params" in entry:
         yield Text(f"{_count(entry)} trainable parameters for inputs {_shape(entry)} and {NUM_OUTPUTS} outputs")
     if "options" not in entry:

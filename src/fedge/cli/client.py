@@ -35,58 +35,68 @@ app = typer.Typer(
 app.command("request")(client_request.request)
 
 
+Server = Annotated[str | None, typer.Option("--server", metavar="HOST:PORT", help="The server's address.")]
+Cert = Annotated[
+    Path | None,
+    typer.Option("--cert", metavar="DIR", help="Directory with key and certificate; see fedge client request."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="SPEC",
+        help="The client's samples: a folder written by fedge data split, a data file, my.py:load, or "
+        "first.toml#3 for client 3 of an experiment.",
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="Directory for this client's private state; one per client."),
+]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="WHEN",
+        help="When to accept work: always, hours=22-6, load=0.5 (load average per core), ac, unmetered, or "
+        "my.py:decide. If repeated, all policies must agree.",
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="FILE",
+        help="Local code or weights that the server may use, matched by content: FILE, FILE.py:NAME or an "
+        "installed package. May be repeated.",
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads for training; default: all cores.")
+]
+Proxy = Annotated[str | None, typer.Option("--proxy", metavar="URL", help="HTTP proxy to reach the server through.")]
+ResetState = Annotated[
+    bool, typer.Option("--reset-state", help="Start from fresh private state if the expected state is lost.")
+]
+ClientName = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="The client's name; only with --insecure.")
+]
+
+
 @app.callback(invoke_without_command=True)
 def client(
     context: typer.Context,
-    server: Annotated[str | None, typer.Option("--server", metavar="HOST:PORT", help="The server's address.")] = None,
-    cert: Annotated[
-        Path | None,
-        typer.Option("--cert", metavar="DIR", help="Directory with key and certificate; see fedge client request."),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="SPEC",
-            help="The client's samples: a folder written by fedge data split, a data file, my.py:load, or "
-            "first.toml#3 for client 3 of an experiment.",
-        ),
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option("--state", metavar="DIR", help="Directory for this client's private state; one per client."),
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy",
-            metavar="WHEN",
-            help="When to accept work: always, hours=22-6, load=0.5 (load average per core), ac, unmetered, or "
-            "my.py:decide. If repeated, all policies must agree.",
-        ),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            metavar="FILE",
-            help="Local code or weights that the server may use, matched by content: FILE, FILE.py:NAME or an "
-            "installed package. May be repeated.",
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", min=1, help="Threads for training; default: all cores.")
-    ] = None,
-    proxy: Annotated[
-        str | None, typer.Option("--proxy", metavar="URL", help="HTTP proxy to reach the server through.")
-    ] = None,
-    reset_state: Annotated[
-        bool, typer.Option("--reset-state", help="Start from fresh private state if the expected state is lost.")
-    ] = False,
+    server: Server = None,
+    cert: Cert = None,
+    data: Data = None,
+    state: State = None,
+    policy: Policies = None,
+    allow: Allow = None,
+    threads: Threads = None,
+    proxy: Proxy = None,
+    reset_state: ResetState = False,
     insecure: Insecure = False,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="The client's name; only with --insecure.")
-    ] = None,
+    name: ClientName = None,
     quiet: Quiet = False,
 ) -> None:
     if context.invoked_subcommand is not None:
@@ -122,7 +132,7 @@ def client(
 def _join(options: ClientOptions, quiet: bool) -> None:
     from fedge.cli.client_view import watching_client
     from fedge.cli.network import ending_in_order
-    from fedge.experiment.joining import join
+    from fedge.experiment.networked_client import join
 
     with ending_in_order("reconnect"), watching_client(options.server, quiet) as view:
         join(options, view)

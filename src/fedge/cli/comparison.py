@@ -2,51 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from fedge.cli.entries import entry
+from fedge.cli.listed_runs import entry
 from fedge.cli.output import say, say_json
 from fedge.core.errors import ConfigError
-from fedge.report.analysis_tables import comparable, importance_table, paired_table
-from fedge.report.groups import group_begun, group_runs
+from fedge.report.analysis_tables import comparable, importance_table, paired_table, relation_tables
+from fedge.report.correlation import correlate, levels
+from fedge.report.groups import RunGroup, RunView, group_begun, group_runs, own_fields
 from fedge.report.importance import measure_importance
-from fedge.report.learning_curves import best_groups, curves, save, side_by_side
+from fedge.report.learning_curves import best_groups, rounds_and_upload, save
 from fedge.report.pairs import find_baseline, pair_all
-from fedge.report.tables import RESULTS, compare, records
+from fedge.report.run_results import check_outcome
+from fedge.report.settings_table import WhichSettings, differing_settings, equal_settings, settings_table
+from fedge.report.tables import RESULTS, TableCells, compare, records
 from fedge.report.terminal_table import ResultTable, draw_cells
 from fedge.runs import Run, find_runs
 
 
-def say_comparison(
-    runs: Sequence[Run], format: Literal["text", "json"], baseline: str | None = None, analysed: bool = False
-) -> None:
-    """Print a row for each group of runs that differ in the seed alone.
+class Analyses(NamedTuple):
+    """What is printed beside the results, as the options of `fedge show` have it."""
 
-    With a baseline also the differences from it seed by seed, and if `analysed` the importance of settings.
-    """
+    baseline: str | None = None
+    outcome: str | None = None
+    settings: WhichSettings | None = None
+    correlations: bool = False
+
+
+def say_comparison(runs: Sequence[Run], format: Literal["text", "json"], wanted: Analyses | None = None) -> None:
+    """Print a row for each group of runs that differ in the seed alone, and the analyses that are wanted of them."""
     groups = group_runs(runs)
     rows = compare(groups)
     judged = next((name for name in RESULTS if any(row.result(name) for row in rows)), None)
-    against = find_baseline(groups, baseline) if baseline else None
+    if wanted and wanted.outcome:
+        check_outcome(runs, judged := wanted.outcome)
+    if wanted and wanted.baseline:
+        find_baseline(groups, wanted.baseline)  # an error before anything is printed
     if format == "json":
-        pairs = pair_all(comparable(groups, judged), judged, against) if against and judged else []
         said = {"comparison": records(rows), "runs": [entry(run) for run in runs]}
-        said |= {"pairs": [asdict(one) for one in pairs]} if against else {}
-        say_json(said | ({"importance": _importance(runs, judged)} if analysed else {}))
+        say_json(said | (dict(_analysis_data(groups, judged, wanted)) if wanted else {}))
         return
     say(ResultTable(rows))
-    tables = [paired_table(groups, judged, baseline)] if against and judged else []
-    found = _importance(runs, judged) if analysed else None
-    if judged and found and len(found["settings"]) > 1:  # of a single setting there is nothing to rank
-        tables.append(importance_table(runs, judged))
-    for table in tables:
+    for table in _analysis_tables(groups, judged, wanted) if wanted else ():
         say("", table if isinstance(table, str) else draw_cells(table))
 
 
-def _importance(runs: Sequence[Run], name: str | None) -> dict[str, Any] | None:
+def _analysis_tables(groups: Sequence[RunGroup], judged: str | None, wanted: Analyses) -> Iterator[TableCells | str]:
+    runs = [run for group in groups for run in group.runs]
+    if wanted.settings:
+        yield settings_table(groups, wanted.settings)
+    if judged is None:
+        return
+    if wanted.baseline:
+        yield paired_table(groups, judged, wanted.baseline)
+    found = _importance(runs, judged)
+    if found and len(found["settings"]) > 1:  # of a single setting there is nothing to rank
+        yield importance_table(runs, judged)
+    if wanted.correlations:
+        yield from relation_tables(runs, [judged], own_fields(runs))
+
+
+def _analysis_data(groups: Sequence[RunGroup], judged: str | None, wanted: Analyses) -> Iterator[tuple[str, Any]]:
+    """Yield the same as plain data."""
+    runs = [run for group in groups for run in group.runs]
+    if wanted.baseline:
+        against = find_baseline(groups, wanted.baseline)
+        pairs = pair_all(comparable(groups, judged), judged, against) if judged else []
+        yield "pairs", [asdict(one) for one in pairs]
+    yield "importance", _importance(runs, judged)
+    if wanted.settings:
+        shown = [*differing_settings(groups), *(equal_settings(groups) if wanted.settings == "all" else ())]
+        labels = [group.label for group in groups]
+        yield "settings", {one.setting: dict(zip(labels, one.values, strict=True)) for one in shown}
+    if wanted.correlations:
+        yield "correlations", [asdict(one) for one in correlate(runs, [judged])] if judged else []
+        yield "levels", [asdict(one) for one in levels(runs, [judged])] if judged else []
+
+
+def _importance(runs: Sequence[RunView], name: str | None) -> dict[str, Any] | None:
     """Return the importance of settings as plain data; None if nothing varies or the runs are too few."""
     try:
         return asdict(measure_importance(runs, name)) if name else None
@@ -67,4 +103,4 @@ def say_trained(paths: Sequence[Path], format: Literal["text", "json"], quiet: b
 def save_chart(runs: Sequence[Run], path: Path, y: str) -> None:
     """Save the metric y over rounds beside the same over upload."""
     groups, note = best_groups(group_begun(runs), "round", y)
-    save(side_by_side([curves(groups, x, y, note=note) for x in ("round", "bytes_up")]), path)
+    save(rounds_and_upload(groups, y, note), path)

@@ -1,18 +1,14 @@
 """`fedge config`"""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from fedge.cli.parameters import Changes, complete_experiment
+from fedge.cli.parameters import Changes, ExperimentFile
 
 
 def config(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment),
-    ],
+    file: ExperimentFile,
     changes: Changes = None,
     format: Annotated[
         Literal["toml", "json"], typer.Option("--format", metavar="toml|json", help="Output format.")

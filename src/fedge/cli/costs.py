@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedge.cli.parameters import Changes, Format, complete_experiment
+from fedge.cli.parameters import Changes, ExperimentFile, Format
 from fedge.core.fields import COSTS, describe, fitting, titled
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ _VECTORS = {"vectors_down": "x\ndown", "vectors_up": "x\nup", "memory": "x\nheld
 
 
 def costs(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment)
-    ],
+    file: ExperimentFile,
     changes: Changes = None,
     chart: Annotated[
         Path | None,

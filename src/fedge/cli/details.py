@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -46,7 +47,7 @@ def details(run: Run) -> Iterator[RenderableType]:
         yield _summary(run.summary, run.own_fields)
     if run.rounds:
         yield ""
-        yield _rounds(run.rounds[-NUM_ROUNDS:], run.own_fields)
+        yield _Rounds(run.rounds[-NUM_ROUNDS:], run.own_fields)
     if (run.summary or run.rounds) and (note := edge_note(run.effective)):
         yield ""
         yield Text(note)
@@ -60,24 +61,35 @@ def _summary(summary: Mapping[str, Any], own: OwnFields) -> Table:
     return shown
 
 
-def _rounds(records: Sequence[Mapping[str, Any]], own: OwnFields) -> Table:
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    shown.add_column("round", justify="right")
-    cells = [[str(record.get("round", "–"))] for record in records]
-    metrics = [name for name in own if measured_on(name) == "test set"]
-    for field in (*_FIELDS[:_AFTER], *metrics, *_FIELDS[_AFTER:]):
-        values = [record.get(field) for record in records]
-        known = [value for value in values if value is not None]
-        if not known:
-            continue
-        declared = describe(field, own)
-        unit = fitting(declared.units, max(known))
-        shown.add_column(titled(declared.title, unit), justify="right")
-        for line, value in zip(cells, values, strict=True):
-            line.append("–" if value is None else unit.write(value))
-    for line in cells:
-        shown.add_row(*line)
-    return shown
+@dataclass(frozen=True)
+class _Rounds:
+    """Records of rounds as a table, whose headings are folded at words where the terminal is too narrow for them."""
+
+    records: Sequence[Mapping[str, Any]]
+    own: OwnFields
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        columns = dict(self._columns())
+        folds = sum(max(map(len, [head, *texts])) + 2 for head, texts in columns.items()) > options.max_width
+        shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), pad_edge=False)
+        for head, texts in columns.items():
+            words = head.split() if folds else [head]
+            shown.add_column(head, justify="right", width=max(map(len, [*words, *texts])))
+        for line in zip(*columns.values(), strict=True):
+            shown.add_row(*line)
+        yield shown
+
+    def _columns(self) -> Iterator[tuple[str, list[str]]]:
+        yield "round", [str(record.get("round", "–")) for record in self.records]
+        metrics = [name for name in self.own if measured_on(name) == "test set"]
+        for field in (*_FIELDS[:_AFTER], *metrics, *_FIELDS[_AFTER:]):
+            values = [record.get(field) for record in self.records]
+            known = [value for value in values if value is not None]
+            if known:
+                declared = describe(field, self.own)
+                unit = fitting(declared.units, max(known))
+                texts = ["–" if value is None else unit.write(value) for value in values]
+                yield titled(declared.title, unit), texts
 
 
 def _written(declared: Field, value: Any) -> str:

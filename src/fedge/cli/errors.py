@@ -25,7 +25,7 @@ EXIT_CODES = {
     8: "encoded bytes are malformed",
     9: "the network: server not found, bad certificate, or client refused",
     130: "interrupted by Ctrl-C",
-    143: "a server or a client shut down cleanly on SIGTERM",
+    143: "a server, a client or the results page shut down cleanly on SIGTERM",
 }
 
 

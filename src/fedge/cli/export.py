@@ -7,14 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedge.cli.parameters import complete_run
+from fedge.cli.parameters import RunPaths
 
 
 def export(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Runs, or folders of runs.", autocompletion=complete_run),
-    ],
+    paths: RunPaths,
     to: Annotated[
         Literal["csv", "parquet", "tensorboard", "mlflow", "wandb", "hfl-json"],
         typer.Option(
@@ -36,10 +33,10 @@ def export(
 ) -> None:
     """Export runs to the format of another tool.
 
-    csv and parquet are tables with a row per round. tensorboard, mlflow (an
-    SQLite file) and wandb (offline runs) can be opened with these tools.
-    hfl-json is the result file format of Serena (2020), with the mean over
-    seeds. Nothing is sent over the network.
+    `csv` and `parquet` are tables with a row per round. `tensorboard`,
+    `mlflow` (an SQLite file) and `wandb` (offline runs) can be opened with
+    these tools. `hfl-json` is the result file format of Serena (2020), with
+    the mean over seeds. Nothing is sent over the network.
 
     Examples:
 

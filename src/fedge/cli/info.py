@@ -44,6 +44,9 @@ def info(
       fedge info metrics auc
       fedge info algorithms half_step.py:HalfStep
     """
+    from rich.console import Group
+    from rich.text import Text
+
     from fedge.cli.catalogue import describe, listing, names_of, page, table
     from fedge.cli.output import say, say_json
     from fedge.core.errors import ConfigError, nearest
@@ -53,7 +56,7 @@ def info(
         if format == "json":
             say_json(names)
         else:
-            say(*(f"{known}: {', '.join(listed)}" for known, listed in names.items()))
+            say(Group(*(Text(f"{known}: {', '.join(listed)}") for known, listed in names.items())))
             say("", "describe one of them: fedge info algorithms scaffold")
         return
     if part not in PARTS:

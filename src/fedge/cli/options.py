@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -93,7 +94,13 @@ def _tables(kinds: list[type[Struct]]) -> str:
 
 def _bounds(meta: Meta) -> str:
     known = {name: getattr(meta, name) for name in _BOUNDS}
-    return ", ".join(_BOUNDS[name].format(f"{value:g}") for name, value in known.items() if value is not None)
+    return ", ".join(_BOUNDS[name].format(_number(value)) for name, value in known.items() if value is not None)
+
+
+def _number(value: float) -> str:
+    """`100000`, `1e9`, `1e-6`, `1,099,511,627,776`"""
+    short = f"{value:g}"
+    return re.sub(r"e\+?(-?)0*", r"e\1", short) if float(short) == value else f"{value:,}"
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str | None:

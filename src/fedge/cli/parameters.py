@@ -32,6 +32,13 @@ def _leads_to_toml(path: Path) -> bool:
     return path.is_dir() or path.suffix == ".toml"
 
 
+ExperimentFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment)
+]
+RunPaths = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Runs, or folders of runs.", autocompletion=complete_run)
+]
+RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory for runs.")]
 Changes = Annotated[
     list[str] | None,
     typer.Option(

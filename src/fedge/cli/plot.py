@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli.parameters import complete_metric, complete_run
+from fedge.cli.parameters import RunPaths, complete_metric
 from fedge.core.chart_kinds import MAX_CURVES, ChartKind, ChartWidth, LegendPlace, LogAxes
 
 
 def plot(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Runs, or folders of runs.", autocompletion=complete_run),
-    ],
+    paths: RunPaths,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the chart goes: .svg, .png, .pdf or .html.")
     ],
@@ -24,8 +21,8 @@ def plot(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="curves, bars, pareto, parallel, pairs, importance, heatmap, users, breakdown, grid, timeline or "
-            "latency: see above.",
+            help="curves, bars, pareto, parallel, pairs, importance, heatmap, users, breakdown, grid, timeline, "
+            "latency or throughput: see above.",
         ),
     ] = "curves",
     x: Annotated[
@@ -81,6 +78,9 @@ def plot(
         ),
     ] = MAX_CURVES,
     seeds: Annotated[bool, typer.Option("--seeds", help="Draw each seed as a thin line inside the band.")] = False,
+    no_band: Annotated[
+        bool, typer.Option("--no-band", help="Draw no band around the mean; with --seeds, the thin lines alone.")
+    ] = False,
     width: Annotated[
         ChartWidth,
         typer.Option("--width", metavar="single|double", help="The width of a paper's column, 3.5 in, or 7.16 in."),
@@ -103,25 +103,28 @@ def plot(
 ) -> None:
     """Draw runs as a chart for print; needs fedge\\[view].
 
-    curves shows a metric over rounds or over a cost summed so far, with a band
-    over seeds. bars shows a result, such as the cost to the target, or "not
-    reached". pareto shows two results and the groups of runs that no other
-    beats in both. parallel shows a line for each group through its settings
-    and results. pairs shows differences from a baseline, seed by seed.
-    importance shows how much of a result's variance each setting explains.
-    heatmap shows a result over two varied settings. users shows the
-    distribution of user accuracy over clients at the end of runs. breakdown
-    shows the parts of one run's bytes or edge time over rounds.
+    `curves` shows a metric over rounds or over a cost summed so far, with a
+    band over seeds. `bars` shows a result, such as the cost to the target, or
+    "not reached". `pareto` shows two results and the groups of runs that no
+    other beats in both. `parallel` shows a line for each group through its
+    settings and results. `pairs` shows differences from a baseline, seed by
+    seed. `importance` shows how much of a result's variance each setting
+    explains. `heatmap` shows a result over two varied settings. `users` shows
+    the distribution of user accuracy over clients at the end of runs.
+    `breakdown` shows the parts of one run's bytes or edge time over rounds.
+    `throughput` shows bytes per second of a `fedge server` run in its last hour
+    of events.
 
-    Three charts need runs with edge.record = true. grid shows one run's cells,
-    with the clients and classes in each; a .html page has a slider over the
-    rounds. timeline shows the phases of each client in one round. latency
-    shows the distribution of the times of cells and clients over all rounds.
+    Three charts need runs with `edge.record = true`. `grid` shows one run's
+    cells, with the clients and classes in each; a .html page has a slider over
+    the rounds. `timeline` shows the phases of each client in one round.
+    `latency` shows the distribution of the times of cells and clients over all
+    rounds.
 
     Examples:
 
       fedge plot runs --x bytes_up --y accuracy --by algorithm.name -o fig.svg
-      fedge plot runs --top 4 --seeds --label fedavg=baseline -o best.pdf
+      fedge plot runs --top 4 --seeds --no-band --label fedavg=baseline -o best.pdf
       fedge plot runs --top 18 --width double --title 'All settings' -o all.pdf
       fedge plot runs --kind bars --y rounds_to_target -o bars.pdf
       fedge plot runs --kind pareto --x bytes_to_target --y accuracy -o pareto.png
@@ -133,6 +136,7 @@ def plot(
       fedge plot runs/first --kind grid --round 1 --round 10 -o grid.svg
       fedge plot runs/first --kind timeline --round 3 -o timeline.svg
       fedge plot runs --kind latency --by selection.count -o latency.pdf
+      fedge plot runs/served --kind throughput -o throughput.svg
     """
     from fedge.cli.output import say, warn
     from fedge.report.chart_options import ChartOptions
@@ -142,7 +146,7 @@ def plot(
     from fedge.report.labels import parse_labels
     from fedge.report.style import check_saving, save
 
-    options = ChartOptions(width, title, parse_labels(labels or ()), log, legend, seeds, top)
+    options = ChartOptions(width, title, parse_labels(labels or ()), log, legend, seeds, top, not no_band)
     stepped = output.suffix == ".html"
     request = ChartRequest(kind, x, y, by or (), rounds or (), stepped, baseline, options)
     request.check("--")

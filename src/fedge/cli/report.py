@@ -8,15 +8,12 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli.parameters import Baseline, complete_run
+from fedge.cli.parameters import Baseline, RunPaths
 from fedge.core.errors import ConfigError
 
 
 def report(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Runs, or folders of runs.", autocompletion=complete_run),
-    ],
+    paths: RunPaths,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="FILE", help="A page (.html), Markdown (.md), or LaTeX tables (.tex)."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedge.cli.parameters import Changes, Chart, Format, Metric, Quiet, complete_experiment
+from fedge.cli.parameters import Changes, Chart, Format, Metric, Quiet, RunsFolder, complete_experiment
 from fedge.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def run(
         typer.Argument(metavar="FILE", help="Experiment files (TOML).", autocompletion=complete_experiment),
     ],
     changes: Changes = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory for runs.")] = Path("runs"),
+    runs: RunsFolder = Path("runs"),
     chart: Chart = None,
     y: Metric = "accuracy",
     quiet: Quiet = False,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from fedge.cli.network import Insecure, Listen, Pki
-from fedge.cli.parameters import Changes, Format, Quiet, complete_experiment
+from fedge.cli.parameters import Changes, ExperimentFile, Format, Quiet, RunsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,13 +16,10 @@ if TYPE_CHECKING:
 
 
 def server(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment),
-    ],
+    file: ExperimentFile,
     changes: Changes = None,
     listen: Listen = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory for runs.")] = Path("runs"),
+    runs: RunsFolder = Path("runs"),
     pki: Pki = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
@@ -75,7 +70,7 @@ def serve_run(
 def _serve(config: Config, runs: Path, address: Address, pki: Path | None, notices: Sequence[str], quiet: bool) -> Path:
     from fedge.cli.network import ending_in_order
     from fedge.cli.server_view import watching_server
-    from fedge.experiment.serving import serve
+    from fedge.experiment.networked_server import serve
 
     with ending_in_order("resume"), watching_server(quiet) as watch:
         for text in notices:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedge.cli.parameters import Baseline, Chart, Format, Metric, complete_run
+from fedge.cli.parameters import Baseline, Chart, Format, Metric, complete_metric, complete_run
 from fedge.core.errors import ConfigError, RunError
 from fedge.core.printable import printable
 
@@ -24,6 +24,26 @@ def show(
     chart: Chart = None,
     y: Metric = "accuracy",
     baseline: Baseline = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            "--outcome",
+            metavar="RESULT",
+            help="The result of --baseline, of importance and of --correlations, such as rounds_to_target; "
+            "else the first in the table.",
+            autocompletion=complete_metric,
+        ),
+    ] = None,
+    settings: Annotated[
+        Literal["differ", "all"] | None,
+        typer.Option("--settings", metavar="differ|all", help="Also the settings that differ between groups, or all."),
+    ] = None,
+    correlations: Annotated[
+        bool,
+        typer.Option(
+            "--correlations", help="Also how settings correlate with the result, and its mean by their values."
+        ),
+    ] = False,
     format: Format = "text",
 ) -> None:
     """Show a run's results, or compare several runs.
@@ -31,19 +51,21 @@ def show(
     A single run is shown with its summary and its last rounds. Several runs,
     or those of a folder, are compared: runs that differ in the seed alone make
     one row, with the mean over seeds and its confidence interval. Where two or
-    more settings vary, a second table shows how much of the variance of the
-    first result each of them explains.
+    more settings vary, a second table shows how much of the variance of one
+    result each of them explains: of --outcome, or else of the first result.
 
     Examples:
 
       fedge show runs/first
       fedge show runs/fedavg runs/scaffold --chart compared.png
       fedge show runs --baseline fedavg
+      fedge show runs --baseline fedavg --outcome user_accuracy
+      fedge show runs --settings differ --correlations
       fedge show runs --y user_accuracy --chart users.svg
       fedge show runs/first --format json | jq .summary
     """
     from fedge.cli.charted import check_charted
-    from fedge.cli.comparison import save_chart, say_comparison
+    from fedge.cli.comparison import Analyses, save_chart, say_comparison
     from fedge.cli.details import details
     from fedge.cli.output import say, say_json
     from fedge.report.groups import own_fields
@@ -54,8 +76,8 @@ def show(
     runs = _readable(paths, needs_rounds=chart is not None)
     if chart:
         check_charted(y, own_fields(runs))
-    if len(paths) > 1 or runs[0].path != paths[0]:
-        say_comparison(runs, format, baseline, analysed=True)
+    if len(paths) > 1 or runs[0].path != paths[0] or outcome or settings or correlations:
+        say_comparison(runs, format, Analyses(baseline, outcome, settings, correlations))
     elif baseline is not None:
         raise ConfigError("--baseline: a comparison needs several runs, got one; give a folder or more runs")
     elif format == "json":

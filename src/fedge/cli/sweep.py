@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedge.cli.parameters import AcceptCode, Changes, Format, Quiet, complete_experiment
+from fedge.cli.parameters import AcceptCode, Changes, ExperimentFile, Format, Quiet, RunsFolder
 from fedge.core.errors import ConfigError
 from fedge.core.fields import measured_on
 from fedge.core.printable import printable
@@ -35,12 +35,9 @@ _FRAME_S = 0.1  # between redraws
 
 
 def sweep(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="An experiment file (TOML).", autocompletion=complete_experiment),
-    ],
+    file: ExperimentFile,
     changes: Changes = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Directory for runs.")] = Path("runs"),
+    runs: RunsFolder = Path("runs"),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start large sweeps without asking.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="List the runs of the sweep without training.")] = False,
     accept_code: AcceptCode = False,
@@ -105,7 +102,7 @@ def _say_plan(asked: Sweep, format: Literal["text", "json"]) -> None:
 
 
 def _say_outcome(outcome: PointOutcome, format: Literal["text", "json"], quiet: bool) -> None:
-    from fedge.cli.entries import entry
+    from fedge.cli.listed_runs import entry
     from fedge.cli.output import say, say_json, tell
     from fedge.report.groups import group_runs
     from fedge.report.tables import compare, records

@@ -45,6 +45,7 @@ def view(
       fedge view runs --port 9000
       fedge view runs --root-path /fedge --allow-host lab.example.org
     """
+    from fedge.cli.network import ending_in_order
     from fedge.cli.output import say
     from fedge.core.errors import FedgeError, RunError
 
@@ -61,10 +62,11 @@ def view(
     number = listening.getsockname()[1]
     rules = rules_of(host, number, allowed or [], root)
     there = address(host, number, rules)
-    say(f"results page: {there}")
-    sys.stdout.flush()  # a script that starts the page reads the address from a pipe or a file
-    if open_browser:
-        import webbrowser
+    with ending_in_order("open the page again"):
+        say(f"results page: {there}")
+        sys.stdout.flush()  # a script that starts the page reads the address from a pipe or a file
+        if open_browser:
+            import webbrowser
 
-        webbrowser.open(there)
-    serve(folder, listening, rules)
+            webbrowser.open(there)
+        serve(folder, listening, rules)

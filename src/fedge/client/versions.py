@@ -15,7 +15,6 @@ import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Self
 
 import msgspec
@@ -266,9 +265,7 @@ class StateDirectory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

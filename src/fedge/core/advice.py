@@ -117,12 +117,12 @@ def expectation(kind: object) -> str | None:
 
 def words(kind: object) -> list[str]:
     """Return the literal strings that a field accepts."""
-    return [word for part in _parts(kind) if get_origin(part) is Literal for word in get_args(part)]
+    return [word for part in parts(kind) if get_origin(part) is Literal for word in get_args(part)]
 
 
 def takes(kind: object, *wanted: object) -> bool:
     """Whether a field accepts one of these types."""
-    return any(part in wanted or get_origin(part) in wanted for part in _parts(kind))
+    return any(part in wanted or get_origin(part) in wanted for part in parts(kind))
 
 
 def without_fraction(raw: object) -> object:
@@ -132,11 +132,12 @@ def without_fraction(raw: object) -> object:
     return [without_fraction(inner) for inner in raw] if isinstance(raw, list) else raw
 
 
-def _parts(kind: object) -> list[Any]:
+def parts(kind: object) -> list[Any]:
+    """Return the types that a field accepts, without their annotations: one, or those of a union."""
     if get_origin(kind) is Annotated:
-        return _parts(get_args(kind)[0])
+        return parts(get_args(kind)[0])
     if get_origin(kind) in (Union, types.UnionType):
-        return [part for inner in get_args(kind) for part in _parts(inner)]
+        return [part for inner in get_args(kind) for part in parts(inner)]
     return [kind]
 
 

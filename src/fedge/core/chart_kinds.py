@@ -15,6 +15,7 @@ ChartKind = Literal[
     "grid",
     "timeline",
     "latency",
+    "throughput",
 ]
 ChartWidth = Literal["single", "double"]
 LogAxes = Literal["x", "y", "both"]

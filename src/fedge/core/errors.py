@@ -12,7 +12,7 @@
     └── NetworkError           9  the network: server not found, bad certificate, or client refused
 
 The number is the exit code of the `fedge` command. 0 means success, 130 an interruption by Ctrl-C,
-143 that a server or a client shut down cleanly on SIGTERM.
+143 that a server, a client or the results page shut down cleanly on SIGTERM.
 Messages say what was expected, what came, and what to do.
 """
 

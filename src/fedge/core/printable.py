@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterable
 
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # controls: terminal escape sequences, and characters that SVG and HTML forbid
@@ -17,3 +19,8 @@ def printable(text: str, keep: str = "") -> str:
     The result can be encoded as UTF-8. Inside a JSON or TOML string it denotes the same text.
     """
     return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
+
+
+def printable_command(words: Iterable[object]) -> str:
+    """Return a command line, quoted for a shell and safe to print."""
+    return printable(shlex.join(map(str, words)))

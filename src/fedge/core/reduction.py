@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from fedge.core import message
-from fedge.core.algorithm import Costs, Late, Rejected, Reply
+from fedge.core.algorithm import Costs, Late, Rejected, Reply, Work
 from fedge.core.answer import Answer, Request, find_infinite
 from fedge.core.effort import Effort
 from fedge.core.errors import StreamError, TrainingError
@@ -218,19 +218,9 @@ class Reduction:
         return Rejected(tuple(each.answer.client for each in bad), costs, tuple(each.reason for each in bad))
 
     def _costs(self, answers: Sequence[Answer], bytes_up: Sequence[int]) -> Costs:
-        server, efforts = self._server, [answer.effort for answer in answers]
         size_down = message.size(self.request.meta(), self.request.coded)
-        steps = np.array([effort.steps for effort in efforts], np.int64)
-        grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
-        return Costs(
-            bytes_down=np.array([size_down if size_up else 0 for size_up in bytes_up], np.int64),
-            bytes_up=np.array(bytes_up, np.int64),
-            steps=steps,
-            batches=np.array([effort.batches for effort in efforts], np.int64),
-            flops=grad_samples * server.flops_per_sample
-            + steps * self._work.flops_per_param * server.layout.num_params,
-            samples=grad_samples,
-        )
+        bytes_down = [size_down if size_up else 0 for size_up in bytes_up]
+        return costs_of(self._server, self._work, [answer.effort for answer in answers], bytes_down, bytes_up)
 
     def _reject(self, answer: Answer, bytes_up: int, reason: str) -> bool:
         """Reject an answer, or stop the run if the limits require it."""
@@ -279,6 +269,22 @@ class Reduction:
         if self._directions is None or n < 2:
             return None
         return float(1 - (self._directions.square().sum() - n) / (n * (n - 1)))
+
+
+def costs_of(
+    server: ServerSide, work: Work, efforts: Sequence[Effort], bytes_down: Sequence[int], bytes_up: Sequence[int]
+) -> Costs:
+    """Return what an exchange with these efforts of clients costs each of them."""
+    steps = np.array([effort.steps for effort in efforts], np.int64)
+    grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
+    return Costs(
+        bytes_down=np.array(bytes_down, np.int64),
+        bytes_up=np.array(bytes_up, np.int64),
+        steps=steps,
+        batches=np.array([effort.batches for effort in efforts], np.int64),
+        flops=grad_samples * server.flops_per_sample + steps * work.flops_per_param * server.layout.num_params,
+        samples=grad_samples,
+    )
 
 
 def find_silent(slots: Mapping[str, Slot], upload: Tree, num_clients: int) -> set[int]:

@@ -8,7 +8,6 @@ refer to a user-defined part: see `core/parts.py`.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
@@ -180,11 +179,7 @@ def unknown_key(key: str, path: str, fields: Mapping[str, object]) -> str:
 
 def structs(kind: object) -> list[type[Struct]]:
     """Return the struct types of a field: one, those of a union, or none."""
-    if get_origin(kind) is Annotated:
-        return structs(get_args(kind)[0])
-    if get_origin(kind) in (Union, types.UnionType):
-        return [found for part in get_args(kind) for found in structs(part)]
-    return [kind] if isinstance(kind, type) and issubclass(kind, Struct) else []
+    return [part for part in advice.parts(kind) if isinstance(part, type) and issubclass(part, Struct)]
 
 
 def item(kind: object) -> object:

@@ -1,4 +1,4 @@
-"""Atomic writing: a crash or a full disk never damages what was saved before."""
+"""Files: atomic writing, errors with a remedy, digests. A crash or a full disk never damages what was saved before."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
 
 from fedge.core.errors import StorageError
@@ -44,6 +45,21 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"cannot read {path}: {_reason(error)}; grant yourself read permission and retry") from error
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content in hex; raise an OSError if it cannot be read."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """Return numbers that change whenever a file is replaced or written; empty if it cannot be found."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def write_all(file: int, data: bytes | memoryview) -> None:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedge.core import message
-from fedge.core.algorithm import Costs, Exchange, Info, Reply
+from fedge.core.algorithm import Exchange, Info, Reply
 from fedge.core.answer import Answer, Request
 from fedge.core.effort import Effort, most_effort
+from fedge.core.reduction import costs_of
 from fedge.core.world import World
 from fedge.costs.round_rehearsal import RehearsedExchange, count_vectors, rehearse_round
 from fedge.edge.ledger import Ledger
@@ -124,9 +125,6 @@ class Forecast:
         ids = server.present(exchange)
         sizes = [self._num_samples(client, info.round) for client in ids]
         efforts = [self._effort(part, size, info) for size in sizes]
-        steps = np.array([effort.steps for effort in efforts], np.int64)
-        grad_samples = np.array([effort.grad_samples for effort in efforts], np.int64)
-        flops_per_step = server.algorithm.works[part.work].flops_per_param * server.layout.num_params
         answers = [Answer(*given, {}) for given in zip(ids, sizes, efforts, strict=True)]
         down = message.size(Request(exchange, info, part.down).meta(), part.down) if part.charged else 0
         up = message.sizes([answer.meta() for answer in answers], part.up) if part.charged else [0] * len(ids)
@@ -135,14 +133,7 @@ class Forecast:
             ids=tuple(ids),
             samples=np.array(sizes, np.int64),
             missing=(),
-            costs=Costs(
-                bytes_down=np.full(len(ids), down, np.int64),
-                bytes_up=np.array(up, np.int64),
-                steps=steps,
-                batches=np.array([effort.batches for effort in efforts], np.int64),
-                flops=grad_samples * server.flops_per_sample + steps * flops_per_step,
-                samples=grad_samples,
-            ),
+            costs=costs_of(server, server.algorithm.works[part.work], efforts, [down] * len(ids), up),
             losses=np.full(len(ids), np.nan),
             communicated=part.vectors_up > 0,
         )

@@ -6,6 +6,8 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
+from fedge.core.errors import DataError
+
 MIN_ALPHA, MAX_ALPHA = 1e-6, 1e6
 
 
@@ -133,6 +135,51 @@ def choose_classes(parts: np.ndarray, k: int, num_clients: int, rng: np.random.G
     return chosen[rng.permutation(num_clients)]
 
 
+def adjacent_classes(totals: np.ndarray, k: int, num_clients: int, rng: np.random.Generator) -> np.ndarray:
+    """Return k neighbouring classes for each client, as a mask `[num_clients, num_classes]`."""
+    num_groups, rest = divmod(len(totals), k)
+    if rest or num_groups > num_clients:
+        raise DataError(
+            f"data.partition.pairs: adjacent classes form groups of k = {k}, so expected a multiple of k "
+            f"classes and at least one client per group, got {len(totals)} classes and {num_clients} clients"
+        )
+    groups = rng.permutation(np.arange(num_clients) % num_groups)
+    chosen = np.repeat(groups[:, None] == np.arange(num_groups), k, axis=1)
+    if (chosen.sum(0) > totals).any():
+        raise DataError(
+            f"data.partition.pairs: {num_clients} clients with {k} adjacent classes each need up to "
+            f"{chosen.sum(0).max()} samples of a class, but one has {totals.min()}; lower data.clients"
+        )
+    return chosen
+
+
+def class_parts(totals: np.ndarray, k: int, num_clients: int) -> np.ndarray:
+    """Return the number of parts of each class: none is empty, and there are at most as many as clients."""
+    num_classes, wanted = len(totals), k * num_clients
+    if k > num_classes:
+        raise DataError(f"data.partition.k: expected at most the {num_classes} classes of the training set, got {k}")
+    if wanted < num_classes:
+        raise DataError(
+            f"data.partition.k: {num_clients} clients with {k} classes each cannot cover all {num_classes} "
+            f"classes; expected at least {-(-num_classes // num_clients)} with this data.clients"
+        )
+    most = np.minimum(totals, num_clients)
+    if most.sum() < wanted:
+        raise DataError(
+            f"data.partition.k: {num_clients} clients with {k} classes each need {wanted} parts, but the "
+            f"classes have samples for only {most.sum()}; lower data.partition.k or data.clients"
+        )
+    parts = np.zeros(num_classes, int)
+    while wanted:  # the largest classes get the remainder
+        open_classes = np.flatnonzero(parts < most)
+        each = max(1, wanted // len(open_classes))
+        largest = open_classes[np.argsort(-totals[open_classes], kind="stable")][:wanted]
+        added = np.minimum(each, (most - parts)[largest])
+        parts[largest] += added
+        wanted -= int(added.sum())
+    return parts
+
+
 def normalised(weights: np.ndarray, live: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
     """Return weights that sum to one, or to one in each group; equal weights where all live ones underflowed."""
     group = np.zeros(len(weights), int) if group is None else group
@@ -168,3 +215,36 @@ def hold_out(keys: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]
     place = np.arange(len(keys)) - np.repeat(starts, sizes)  # position of a sample among those of its key
     is_test = place >= np.repeat(sizes - np.floor(sizes * fraction).astype(int), sizes)
     return np.sort(order[~is_test]), np.sort(order[is_test])
+
+
+def is_classes(labels: np.ndarray) -> bool:
+    """Return whether targets are classes, not values."""
+    return labels.dtype.kind in "iu"
+
+
+def check_classes(labels: np.ndarray, name: str) -> None:
+    """Raise a DataError if targets are values, which the partition `name` cannot divide."""
+    if not is_classes(labels):
+        raise DataError(
+            f"data.partition.name: {name!r} divides by class, but the targets of this data set are values, "
+            "not classes; use 'iid'"
+        )
+
+
+def check_clients(num_clients: int, num_samples: int) -> None:
+    """Raise a DataError if there are more clients than samples."""
+    if num_clients > num_samples:
+        raise DataError(
+            f"data.clients: {num_clients} clients cannot share {num_samples} training samples; "
+            f"at most {num_samples} are possible"
+        )
+
+
+def check_min_size(min_size: int, num_clients: int, num_samples: int) -> None:
+    """Raise a DataError if there are too few samples for clients of this size."""
+    if min_size * num_clients > num_samples:
+        raise DataError(
+            f"data.partition.min_size: {min_size} samples for each of {num_clients} clients need "
+            f"{min_size * num_clients} training samples, but there are only {num_samples}; "
+            f"at most {num_samples // num_clients} are possible with this data.clients"
+        )

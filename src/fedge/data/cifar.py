@@ -34,12 +34,12 @@ _FINE_OBJECTS = (
 _LABELS = {"cifar10": ("labels",), "cifar100": ("coarse_labels", "fine_labels")}
 
 
-def _files(name: str, archive: str, digests: dict[str, tuple[str, str]]) -> tuple[Source, ...]:
-    """Return the files: python version with MD5, or binary version, both with a digest for any order."""
+def _files(name: str, archive: str, table: str) -> tuple[Source, ...]:
+    """Return the files in a table: python version with its MD5, or binary version, both with a digest for any order."""
     how = f"mkdir -p {{folder}} && curl -L {_URL}/{archive} | tar xz --strip-components 1 -C {{folder}}"
     return tuple(
         Source({file: checksum, f"{file}.bin": None}, how, AnyOrder(digest, partial(_records, name)))
-        for file, (checksum, digest) in digests.items()
+        for file, checksum, digest in map(str.split, table.strip().splitlines())
     )
 
 
@@ -62,55 +62,25 @@ def _records(name: str, content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint8).reshape(-1, size)
 
 
+_CIFAR10 = """
+    data_batch_1 c99cafc152244af753f735de768cd75f 0efef7837b228bb74c943a59dd10c52bda8f0160643a850203f95ca68480b095
+    data_batch_2 d4bba439e000b95fd0a9bffe97cbabec 6f8061e7522c9cfee0c37f812237187d36269c805577ae091d3623b2f895d150
+    data_batch_3 54ebc095f3ab1f0389bbae665268c751 396e9019596f51c48b6f9c21ba995dbc557f47c2679ed742a5750930e29e609e
+    data_batch_4 634d18415352ddfa80567beed471001a 0f1060c63175cd67213130fd9fc90f821bc58cbfd6de3651ab76fadf1a886b63
+    data_batch_5 482c414d41f54cd18b22e5b47cb7c3cb 0e4153d0f0bdef0371e3ab886103f35ce51735cce16c394eb34554f2e75d38cf
+    test_batch 40351d587109b95175f43aff81a1287e 325704b01eb92e1e2a6215ae6a916bb7db7de054af0c496be1c7be2e0fcfbf5f
+"""
+_CIFAR100 = """
+    train 16019d7e3df5f24257cddd939b257f8d 7077d87fc363f92dbf1245f13ba80561d7b33a96c79ad57168d49dc172aaa92b
+    test f0ef6b0ae62326f3e7ffdfab6717acfc 96adb3db8da7632dbb350559a17b9f585fab5b17675de5fc8f6761384196b294
+"""
 CIFAR10 = Collection(
     ("cifar-10-batches-py", "cifar-10-batches-bin", "cifar-10/cifar-10-batches-py", "cifar-10", "cifar10", "."),
-    _files(
-        "cifar10",
-        "cifar-10-python.tar.gz",
-        {
-            "data_batch_1": (
-                "c99cafc152244af753f735de768cd75f",
-                "0efef7837b228bb74c943a59dd10c52bda8f0160643a850203f95ca68480b095",
-            ),
-            "data_batch_2": (
-                "d4bba439e000b95fd0a9bffe97cbabec",
-                "6f8061e7522c9cfee0c37f812237187d36269c805577ae091d3623b2f895d150",
-            ),
-            "data_batch_3": (
-                "54ebc095f3ab1f0389bbae665268c751",
-                "396e9019596f51c48b6f9c21ba995dbc557f47c2679ed742a5750930e29e609e",
-            ),
-            "data_batch_4": (
-                "634d18415352ddfa80567beed471001a",
-                "0f1060c63175cd67213130fd9fc90f821bc58cbfd6de3651ab76fadf1a886b63",
-            ),
-            "data_batch_5": (
-                "482c414d41f54cd18b22e5b47cb7c3cb",
-                "0e4153d0f0bdef0371e3ab886103f35ce51735cce16c394eb34554f2e75d38cf",
-            ),
-            "test_batch": (
-                "40351d587109b95175f43aff81a1287e",
-                "325704b01eb92e1e2a6215ae6a916bb7db7de054af0c496be1c7be2e0fcfbf5f",
-            ),
-        },
-    ),
+    _files("cifar10", "cifar-10-python.tar.gz", _CIFAR10),
 )
 CIFAR100 = Collection(
     ("cifar-100-python", "cifar-100-binary", "cifar-100/cifar-100-python", "cifar-100", "cifar100", "."),
-    _files(
-        "cifar100",
-        "cifar-100-python.tar.gz",
-        {
-            "train": (
-                "16019d7e3df5f24257cddd939b257f8d",
-                "7077d87fc363f92dbf1245f13ba80561d7b33a96c79ad57168d49dc172aaa92b",
-            ),
-            "test": (
-                "f0ef6b0ae62326f3e7ffdfab6717acfc",
-                "96adb3db8da7632dbb350559a17b9f585fab5b17675de5fc8f6761384196b294",
-            ),
-        },
-    ),
+    _files("cifar100", "cifar-100-python.tar.gz", _CIFAR100),
 )
 
 

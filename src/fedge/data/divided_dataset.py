@@ -17,9 +17,9 @@ from fedge.core.schema import Options
 from fedge.data.apportionment import choose_clients, nearest_whole
 from fedge.data.augment import Augment, draw_augmentation
 from fedge.data.clients import Samples, ServerPart
-from fedge.data.data_plan import DataPlan, travelling_settings
+from fedge.data.data_plan import DataPlan, Share, travelling_settings
 from fedge.data.drift import DriftOptions, Hands, Steady
-from fedge.data.normalise import Scaling
+from fedge.data.normalise import Normalise
 from fedge.data.partition import Iid, Labels, Natural, Partition, Split
 from fedge.data.preparation import Preparation
 from fedge.data.validation import ValidationShare, check_held_out, choose_held_out
@@ -129,15 +129,8 @@ class Divided(Options):
     partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Iid()
     noise: Annotated[Noise | None, Meta(description="Noise on the training inputs of some clients.")] = None
     augment: Annotated[Augment | None, Meta(description="Random changes of the training images.")] = None
-    normalise: Annotated[
-        bool | Scaling,
-        Meta(
-            description="Normalise inputs to the training set's mean 0 and standard deviation 1, or by { mean, std }."
-        ),
-    ] = False
-    shared_fraction: Annotated[
-        float, Meta(ge=0, lt=1, description="Share of the training set that all clients have.")
-    ] = 0.0
+    normalise: Normalise = False
+    shared_fraction: Annotated[Share, Meta(description="Share of the training set that all clients have.")] = 0.0
     oversample: Annotated[
         bool, Meta(description="Repeat samples of a client's rarer classes until its classes are equally frequent.")
     ] = False

@@ -9,6 +9,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
+from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, data_dir
 from fedge.data.leaf import Users, leaf_files, read_leaf
@@ -26,12 +27,8 @@ class Femnist(Divided, tag="femnist"):
     partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Natural()
     dir: Dir = None
     test_fraction: Annotated[
-        float,
-        Meta(
-            ge=0,
-            lt=1,
-            description="Share of a writer's last samples that is held out, if the files are not already split.",
-        ),
+        Share,
+        Meta(description="Share of a writer's last samples that is held out, if the files are not already split."),
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:

@@ -13,6 +13,7 @@ from msgspec import Meta, field
 from torch import Tensor
 
 from fedge.core.errors import DataError, FedgeError, nearest
+from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.images import pixels
 from fedge.data.partition import Natural
@@ -43,12 +44,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
     train: Annotated[str, Meta(description="Training split.")] = "train"
     test: Annotated[str, Meta(description="Test split, if there is one.")] = "test"
     test_fraction: Annotated[
-        float,
-        Meta(
-            ge=0,
-            lt=1,
-            description="Without a test split: share of the last rows, with natural of each key, for the test.",
-        ),
+        Share, Meta(description="Without a test split: share of the last rows, with natural of each key, for the test.")
     ] = 0.2
     size: Annotated[
         Annotated[int, Meta(ge=1)] | None,

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from fedge.core.errors import DataError, FedgeError
 from fedge.data.apportionment import hold_out
+from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.whole import SamplePool, Whole
 
@@ -29,7 +30,7 @@ class Images(Divided, tag="images", kw_only=True):
     size: Annotated[int, Meta(ge=1, description="Side in pixels to which images are scaled.")] = 32
     colours: Annotated[Literal["rgb", "grey"], Meta(description="Three channels or one.")] = "rgb"
     test_fraction: Annotated[
-        float, Meta(ge=0, lt=1, description="Share of each class for the test, if there is no folder test/.")
+        Share, Meta(description="Share of each class for the test, if there is no folder test/.")
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:

@@ -18,7 +18,7 @@ from fedge.data.huggingface import HuggingFace
 from fedge.data.normalise import Scaling
 from fedge.data.partition import Iid, Natural
 from fedge.data.table_columns import TableColumns, whole_of_tables
-from fedge.data.userdata import check_arrays, stack
+from fedge.data.userdata import check_arrays, stack, stack_both
 from fedge.data.whole import Whole
 
 CLIENT = "client"
@@ -248,8 +248,7 @@ def in_memory(data: Any) -> InMemory | None:
         return FrameTable(data, TARGET)
     if isinstance(data, tuple | list):
         if len(data) == 2 and not _is_array(data[0]) and not _is_array(data[1]):
-            parts = [side for part, name in zip(data, ("train", "test"), strict=True) for side in stack(part, name)]
-            return _named(Arrays(*parts), type(data[0]).__name__)
+            return _named(Arrays(*stack_both(data)), type(data[0]).__name__)
         if len(data) not in (2, 4):
             raise DataError(
                 "data: expected (x, y), (x_train, y_train, x_test, y_test) or two data sets (train, test), got "

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from fedge.core.errors import DataError
 from fedge.data.apportionment import hold_out
+from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.download import Download
 from fedge.data.files import Collection, Dir, Source, curl, data_dir, read_files
@@ -17,106 +18,59 @@ from fedge.data.idx import read_idx
 from fedge.data.partition import Natural
 from fedge.data.whole import SamplePool, Whole, without_samples
 
-_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _CLOTHES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _MAX_BYTES = 1 << 25  # limit for a zipped file; the largest has 26 million bytes
 _WRITER = 2  # column of the extended labels
 
 
-def _source(url: str, name: str, sha256: str, zipped: str, plain: str | None = None) -> Source:
-    """Return a source: SHA-256 of the unzipped content, which Debian's files share; MD5s of zipped and plain file."""
-    address = f"{url}/{name}.gz"
-    return Source({f"{name}.gz": zipped, name: plain}, curl(address), download=Download(address, sha256, _MAX_BYTES))
+def _sources(url: str, table: str) -> tuple[Source, ...]:
+    """Return the sources in a table: name, MD5 of the zipped and of the plain file, SHA-256 of the unzipped content.
+
+    Debian's files share the SHA-256; `-` stands for an unknown MD5.
+    """
+    found = []
+    for name, zipped, plain, sha256 in zip(*[iter(table.split())] * 4, strict=True):
+        address = f"{url}/{name}.gz"
+        forms = {f"{name}.gz": zipped, name: None if plain == "-" else plain}
+        found.append(Source(forms, curl(address), download=Download(address, sha256, _MAX_BYTES)))
+    return tuple(found)
 
 
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
-MNIST = Collection(
-    ("mnist", "."),
-    (
-        _source(
-            _MNIST,
-            _FILES[0],
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "6bbc9ace898e44ae57da46a324031adb",
-        ),
-        _source(
-            _MNIST,
-            _FILES[1],
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            "d53e105ee54ea40749a09fcbcd1e9432",
-            "a25bea736e30d166cdddb491f175f624",
-        ),
-        _source(
-            _MNIST,
-            _FILES[2],
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            "9fb629c4189551a2d022fa330f9573f3",
-            "2646ac647ad5339dbf082846283269ea",
-        ),
-        _source(
-            _MNIST,
-            _FILES[3],
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            "ec29112dd5afa0611ce80d1b7f02629c",
-            "27ae3e4e09519cfbb04c329615203637",
-        ),
-    ),
-)
-
-_QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/master"
+_MNIST = """
+    train-images-idx3-ubyte f68b3c2dcbeaaa9fbdd348bbdeb94873 6bbc9ace898e44ae57da46a324031adb
+    ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
+    train-labels-idx1-ubyte d53e105ee54ea40749a09fcbcd1e9432 a25bea736e30d166cdddb491f175f624
+    65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
+    t10k-images-idx3-ubyte 9fb629c4189551a2d022fa330f9573f3 2646ac647ad5339dbf082846283269ea
+    0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
+    t10k-labels-idx1-ubyte ec29112dd5afa0611ce80d1b7f02629c 27ae3e4e09519cfbb04c329615203637
+    ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
+"""
+_WRITERS = """
+    qmnist-train-labels-idx2-int 0058f8dd561b90ffdd0f734c6a30e5e4 -
+    bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5
+    qmnist-test-labels-idx2-int 5b5b05890a5e13444e108efe57b788aa -
+    92d0ccb8c25f9c6534270fb4be7e1d24a1c6d315edfc8a638bfbd31c70f362dd
+"""
+_FASHION = """
+    train-images-idx3-ubyte 8d4fb7e6c68d591d4c3dfef9ec88bf0d f4a8712d7a061bf5bd6d2ca38dc4d50a
+    c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888
+    train-labels-idx1-ubyte 25c81989df183df01b3e8a0aad5dffbe 9018921c3c673c538a1fc5bad174d6f9
+    bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9
+    t10k-images-idx3-ubyte bef4ecab320f06d8554ea6380940ec79 8181f5470baa50b63fa0f6fddb340f0a
+    5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b
+    t10k-labels-idx1-ubyte bb300cfdad3c16e7a12a480ee83cd310 15d484375f8d13e6eb1aabb0c3f46965
+    0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34
+"""
+MNIST = Collection(("mnist", "."), _sources("https://ossci-datasets.s3.amazonaws.com/mnist", _MNIST))
 WRITERS = Collection(
     ("mnist-writers", "mnist", "."),
-    (
-        _source(
-            _QMNIST,
-            "qmnist-train-labels-idx2-int",
-            "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5",
-            "0058f8dd561b90ffdd0f734c6a30e5e4",
-        ),
-        _source(
-            _QMNIST,
-            "qmnist-test-labels-idx2-int",
-            "92d0ccb8c25f9c6534270fb4be7e1d24a1c6d315edfc8a638bfbd31c70f362dd",
-            "5b5b05890a5e13444e108efe57b788aa",
-        ),
-    ),
+    _sources("https://raw.githubusercontent.com/facebookresearch/qmnist/master", _WRITERS),
     purpose='partition = "natural"',
 )
-
-_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 FASHION = Collection(
     ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
-    (
-        _source(
-            _FASHION,
-            _FILES[0],
-            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-        ),
-        _source(
-            _FASHION,
-            _FILES[1],
-            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "9018921c3c673c538a1fc5bad174d6f9",
-        ),
-        _source(
-            _FASHION,
-            _FILES[2],
-            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            "bef4ecab320f06d8554ea6380940ec79",
-            "8181f5470baa50b63fa0f6fddb340f0a",
-        ),
-        _source(
-            _FASHION,
-            _FILES[3],
-            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            "bb300cfdad3c16e7a12a480ee83cd310",
-            "15d484375f8d13e6eb1aabb0c3f46965",
-        ),
-    ),
+    _sources("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", _FASHION),
 )
 
 
@@ -131,7 +85,7 @@ class Mnist(Divided, tag="mnist"):
 
     dir: Dir = None
     test_fraction: Annotated[
-        float, Meta(ge=0, lt=1, description='For partition = "natural": share of a writer\'s digits that is held out.')
+        Share, Meta(description='For partition = "natural": share of a writer\'s digits that is held out.')
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:

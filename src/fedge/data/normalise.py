@@ -30,6 +30,13 @@ class Scaling(Options, tag=False, kw_only=True):
         return Normaliser(_tensor(self.mean, shape, "mean"), _tensor(self.std, shape, "std"))
 
 
+Normalise = Annotated[
+    bool | Scaling,
+    Meta(description="Normalise inputs to the training set's mean 0 and standard deviation 1, or by { mean, std }."),
+]
+"""An option of data sets."""
+
+
 class Normaliser(NamedTuple):
     """Mean and standard deviation in float32, in a shape that broadcasts with inputs."""
 

@@ -19,8 +19,13 @@ from fedge.core.schema import Options
 from fedge.data.apportionment import (
     MAX_ALPHA,
     MIN_ALPHA,
+    adjacent_classes,
     apportion,
+    check_classes,
+    check_clients,
+    check_min_size,
     choose_classes,
+    class_parts,
     count,
     cut_alike,
     deal_counts,
@@ -28,6 +33,7 @@ from fedge.data.apportionment import (
     draw_proportions,
     fill_up,
     follow,
+    is_classes,
     mix,
     normalised,
 )
@@ -67,7 +73,7 @@ class Iid(Partitioner, tag="iid"):
     """Shuffled, equal parts."""
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
-        _check_clients(num_clients, len(train.y))
+        check_clients(num_clients, len(train.y))
         parts = np.array_split(rng.permutation(len(train.y)), num_clients)
         return _followed([np.sort(part) for part in parts], train, test, rng)
 
@@ -86,8 +92,8 @@ class Shards(Partitioner, tag="shards"):
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
         num_samples = len(train.y)
-        _check_clients(num_clients, num_samples)
-        _check_classes(train.y, "shards")
+        check_clients(num_clients, num_samples)
+        check_classes(train.y, "shards")
         num_shards = self.per_client * num_clients
         if num_shards > num_samples:
             raise DataError(
@@ -121,12 +127,12 @@ class Classes(Partitioner, tag="classes"):
     ] = "random"
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
-        _check_clients(num_clients, len(train.y))
-        _check_classes(train.y, "classes")
+        check_clients(num_clients, len(train.y))
+        check_classes(train.y, "classes")
         classes, totals = np.unique(train.y, return_counts=True)
-        parts = self._parts(totals, num_clients)
+        parts = class_parts(totals, self.k, num_clients)
         if self.pairs == "adjacent":
-            chosen = self._neighbours(totals, num_clients, rng)
+            chosen = adjacent_classes(totals, self.k, num_clients, rng)
         else:
             chosen = choose_classes(parts, self.k, num_clients, rng)
         counts = np.zeros(chosen.shape, int)
@@ -134,51 +140,6 @@ class Classes(Partitioner, tag="classes"):
             owners = rng.permutation(np.flatnonzero(chosen[:, label]))
             counts[owners, label] = [len(part) for part in np.array_split(np.arange(total), len(owners))]
         return _followed(deal_counts(train.y, classes, counts, rng), train, test, rng)
-
-    def _neighbours(self, totals: np.ndarray, num_clients: int, rng: Rng) -> np.ndarray:
-        """Return the classes of each client as a mask `[num_clients, num_classes]`."""
-        num_groups, rest = divmod(len(totals), self.k)
-        if rest or num_groups > num_clients:
-            raise DataError(
-                f"data.partition.pairs: adjacent classes form groups of k = {self.k}, so expected a multiple of k "
-                f"classes and at least one client per group, got {len(totals)} classes and {num_clients} clients"
-            )
-        groups = rng.permutation(np.arange(num_clients) % num_groups)
-        chosen = np.repeat(groups[:, None] == np.arange(num_groups), self.k, axis=1)
-        if (chosen.sum(0) > totals).any():
-            raise DataError(
-                f"data.partition.pairs: {num_clients} clients with {self.k} adjacent classes each need up to "
-                f"{chosen.sum(0).max()} samples of a class, but one has {totals.min()}; lower data.clients"
-            )
-        return chosen
-
-    def _parts(self, totals: np.ndarray, num_clients: int) -> np.ndarray:
-        """Return the number of parts of each class: none is empty, and there are at most as many as clients."""
-        num_classes, wanted = len(totals), self.k * num_clients
-        if self.k > num_classes:
-            raise DataError(
-                f"data.partition.k: expected at most the {num_classes} classes of the training set, got {self.k}"
-            )
-        if wanted < num_classes:
-            raise DataError(
-                f"data.partition.k: {num_clients} clients with {self.k} classes each cannot cover all {num_classes} "
-                f"classes; expected at least {-(-num_classes // num_clients)} with this data.clients"
-            )
-        most = np.minimum(totals, num_clients)
-        if most.sum() < wanted:
-            raise DataError(
-                f"data.partition.k: {num_clients} clients with {self.k} classes each need {wanted} parts, but the "
-                f"classes have samples for only {most.sum()}; lower data.partition.k or data.clients"
-            )
-        parts = np.zeros(num_classes, int)
-        while wanted:  # the largest classes get the remainder
-            open_classes = np.flatnonzero(parts < most)
-            each = max(1, wanted // len(open_classes))
-            largest = open_classes[np.argsort(-totals[open_classes], kind="stable")][:wanted]
-            added = np.minimum(each, (most - parts)[largest])
-            parts[largest] += added
-            wanted -= int(added.sum())
-        return parts
 
 
 class Dirichlet(Partitioner, tag="dirichlet"):
@@ -191,9 +152,9 @@ class Dirichlet(Partitioner, tag="dirichlet"):
     min_size: Annotated[int, Meta(ge=1, description="Smallest number of training samples of a client.")] = 1
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
-        _check_clients(num_clients, len(train.y))
-        _check_classes(train.y, "dirichlet")
-        _check_min_size(self.min_size, num_clients, len(train.y))
+        check_clients(num_clients, len(train.y))
+        check_classes(train.y, "dirichlet")
+        check_min_size(self.min_size, num_clients, len(train.y))
         classes, totals = np.unique(train.y, return_counts=True)
         shares = np.stack([draw_proportions(self.alpha, num_clients, rng) for _ in classes], axis=1)
         counts = apportion(totals, shares)
@@ -209,8 +170,8 @@ class Sorted(Partitioner, tag="sorted"):
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
         num_samples = len(train.y)
-        _check_clients(num_clients, num_samples)
-        _check_classes(train.y, "sorted")
+        check_clients(num_clients, num_samples)
+        check_classes(train.y, "sorted")
         if num_samples < 2 * num_clients:
             raise DataError(
                 f"data.clients: {num_clients} clients with two classes each need {2 * num_clients} training samples, "
@@ -236,14 +197,14 @@ class Unbalanced(Partitioner, tag="unbalanced"):
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
         num_samples = len(train.y)
         min_size = max(self.min_size, 2) if self.sorted else self.min_size
-        _check_clients(num_clients, num_samples)
-        _check_min_size(min_size, num_clients, num_samples)
+        check_clients(num_clients, num_samples)
+        check_min_size(min_size, num_clients, num_samples)
         spare = num_samples - min_size * num_clients
         cuts = np.sort(rng.integers(0, spare, num_clients - 1, endpoint=True)) + min_size * np.arange(1, num_clients)
         if not self.sorted:
             parts = np.split(rng.permutation(num_samples), cuts)
             return _followed([np.sort(part) for part in parts], train, test, rng)
-        _check_classes(train.y, "unbalanced")
+        check_classes(train.y, "unbalanced")
         return _split_sorted(train, test, cuts, rng, "data.partition.sorted")
 
 
@@ -262,8 +223,8 @@ class Pachinko(Partitioner, tag="pachinko"):
     column: Annotated[str, Meta(description="Column of the data set that has the coarse class.")] = "coarse"
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
-        _check_clients(num_clients, len(train.y))
-        _check_classes(train.y, "pachinko")
+        check_clients(num_clients, len(train.y))
+        check_classes(train.y, "pachinko")
         coarse = _column(train, self.column, "pachinko")
         classes, first, left = np.unique(train.y, return_index=True, return_counts=True)
         groups = np.unique(coarse, return_inverse=True)[1].reshape(-1)
@@ -335,8 +296,8 @@ class Spatial(Partitioner, tag="spatial"):
 
     def split(self, train: Labels, test: Labels, num_clients: int, rng: Rng) -> Split:
         num_samples = len(train.y)
-        _check_clients(num_clients, num_samples)
-        _check_classes(train.y, "spatial")
+        check_clients(num_clients, num_samples)
+        check_classes(train.y, "spatial")
         counts, snake = self.occupancy(num_clients), self.cell_grid.snake
         cuts = counts[snake].cumsum()[:-1] * num_samples // num_clients
         parts = np.split(np.argsort(train.y, kind="stable"), cuts)
@@ -392,35 +353,6 @@ Partition = Iid | Shards | Classes | Dirichlet | Sorted | Unbalanced | Pachinko 
 PARTITIONS = (Iid, Shards, Classes, Dirichlet, Sorted, Unbalanced, Pachinko, Spatial, Natural)
 
 
-def _is_classes(labels: np.ndarray) -> bool:
-    return labels.dtype.kind in "iu"
-
-
-def _check_classes(labels: np.ndarray, name: str) -> None:
-    if not _is_classes(labels):
-        raise DataError(
-            f"data.partition.name: {name!r} divides by class, but the targets of this data set are values, "
-            "not classes; use 'iid'"
-        )
-
-
-def _check_clients(num_clients: int, num_samples: int) -> None:
-    if num_clients > num_samples:
-        raise DataError(
-            f"data.clients: {num_clients} clients cannot share {num_samples} training samples; "
-            f"at most {num_samples} are possible"
-        )
-
-
-def _check_min_size(min_size: int, num_clients: int, num_samples: int) -> None:
-    if min_size * num_clients > num_samples:
-        raise DataError(
-            f"data.partition.min_size: {min_size} samples for each of {num_clients} clients need "
-            f"{min_size * num_clients} training samples, but there are only {num_samples}; "
-            f"at most {num_samples // num_clients} are possible with this data.clients"
-        )
-
-
 def _column(labels: Labels, name: str | None, partition: str) -> np.ndarray:
     if name is None or name not in labels.columns:
         known = ", ".join(sorted(labels.columns)) or "none"
@@ -448,7 +380,7 @@ def _split_sorted(train: Labels, test: Labels, cuts: np.ndarray, rng: Rng, setti
 
 def _followed(parts: list[np.ndarray], train: Labels, test: Labels, rng: Rng) -> Split:
     """Return a split whose test set follows the training set; values count as one class."""
-    if _is_classes(train.y):
+    if is_classes(train.y):
         return Split(parts, follow(parts, train.y, test.y, rng))
     return Split(parts, follow(parts, np.zeros(len(train.y), int), np.zeros(len(test.y), int), rng))
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fedge.core.errors import ConfigError, DataError
 from fedge.core.schema import Options
 from fedge.data.clients import Samples, ServerPart
-from fedge.data.data_plan import DataPlan, Outputs, check_shape
+from fedge.data.data_plan import DataPlan, Outputs, Share, check_shape
 from fedge.data.divided_dataset import Divided
 from fedge.data.fitting import DataForm, fit
 from fedge.data.known import KnownData
@@ -53,8 +53,8 @@ class Remote(Options, tag="remote", kw_only=True):
         bool | Scaling, Meta(description="Shift and scale inputs by { mean, std }, or by the clients' sums.")
     ] = False
     test_fraction: Annotated[
-        float,
-        Meta(ge=0, lt=1, description="Share of a client's last samples for its test set, if it has none."),
+        Share,
+        Meta(description="Share of a client's last samples for its test set, if it has none."),
     ] = 0.2
     validation: ValidationShare = None
 

@@ -8,6 +8,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
+from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, data_dir
 from fedge.data.leaf import Users, leaf_files, read_leaf
@@ -31,12 +32,7 @@ class Sent140(Divided, tag="sent140"):
     dir: Dir = None
     words: Annotated[int, Meta(ge=1, description="Size of the vocabulary: the training set's most frequent.")] = 5000
     test_fraction: Annotated[
-        float,
-        Meta(
-            ge=0,
-            lt=1,
-            description="Share of a user's last tweets that is held out, if the files are not already split.",
-        ),
+        Share, Meta(description="Share of a user's last tweets that is held out, if the files are not already split.")
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:

@@ -12,6 +12,7 @@ import torch
 from msgspec import Meta
 
 from fedge.core.errors import DataError
+from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.files import Collection, Dir, checksums, data_dir, read_rows
 from fedge.data.leaf import Users, leaf_files, read_leaf
@@ -44,12 +45,8 @@ class Shakespeare(Divided, tag="shakespeare"):
         int, Meta(ge=1, description="For speeches: characters from one test window to the next.")
     ] = LENGTH
     test_fraction: Annotated[
-        float,
-        Meta(
-            ge=0,
-            lt=1,
-            description="Share of a speaker's last verses that is held out, if the files are not already split.",
-        ),
+        Share,
+        Meta(description="Share of a speaker's last verses that is held out, if the files are not already split."),
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import file_digest
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from torch import Tensor
 from fedge.core.errors import DataError, StorageError
 from fedge.core.printable import printable
 from fedge.core.registered import Task
+from fedge.core.storage import hash_file
 from fedge.data.clients import Clients, Samples
 from fedge.data.data_plan import Outputs, Shape, Size
 from fedge.data.own_data import FixedClient
@@ -78,7 +78,7 @@ def write_slice(target: Path, clients: Clients, number: int, seed: int, settings
             classes=getattr(clients, "classes", ()),
             columns=getattr(clients, "features", ()),
             sizes={part: len(samples) for part, samples in zip(PARTS, parts, strict=True)},
-            sha256=_sha256(partial / SAMPLES),
+            sha256=hash_file(partial / SAMPLES),
         )
         (partial / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         shutil.rmtree(folder, ignore_errors=True)
@@ -90,7 +90,7 @@ def read_slice(folder: Path, manifest: Manifest) -> FixedClient:
     """Return the samples in a folder; a DataError that names file and tensor if they do not match `manifest`."""
     path = folder / SAMPLES
     try:
-        if (found := _sha256(path)) != manifest.sha256:
+        if (found := hash_file(path)) != manifest.sha256:
             raise DataError(f"{path} is truncated or corrupt: expected SHA-256 {manifest.sha256}, got {found}")
         tensors = load_file(path)
     except OSError as error:
@@ -152,11 +152,6 @@ def _check_form(found: Tensor, name: str, shape: tuple[int, ...], dtype: torch.d
         raise DataError(f"{name}: expected {dtype} of shape {list(shape)}, got {found.dtype} of {list(found.shape)}")
     if found.is_floating_point() and not found.isfinite().all():
         raise DataError(f"{name}: expected finite numbers, got NaN or infinity")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 def _few(names: dict[str, Any]) -> str:

@@ -18,6 +18,8 @@ from fedge.data.validation import ValidationShare, check_held_out, choose_held_o
 
 MAX_POOLED = 100
 
+Amount = Annotated[float, Meta(ge=0, le=1e6)]
+
 
 class Synthetic(Options, tag="synthetic"):
     """Generated clients with a given heterogeneity."""
@@ -34,21 +36,12 @@ class Synthetic(Options, tag="synthetic"):
     samples: Annotated[int, Meta(ge=1, le=10_000_000, description="Training samples of each client.")] = 100
     test_samples: Annotated[int, Meta(ge=1, le=10_000_000, description="Test samples of each client.")] = 20
     heterogeneity: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1e6,
-            description="Typical distance of a client's cluster means or optimum from the common ones.",
-        ),
+        Amount, Meta(description="Typical distance of a client's cluster means or optimum from the common ones.")
     ] = 1.0
     classes: Annotated[int, Meta(ge=2, le=10_000, description="mixture: number of classes.")] = 10
     separation: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1e6,
-            description="mixture: typical norm of a class mean; the standard deviation of samples is 1 per feature.",
-        ),
+        Amount,
+        Meta(description="mixture: typical norm of a class mean; the standard deviation of samples is 1 per feature."),
     ] = 4.0
     alpha: Annotated[
         float,
@@ -58,9 +51,7 @@ class Synthetic(Options, tag="synthetic"):
         float,
         Meta(ge=1, le=1e6, description="quadratic: curvatures lie between 1/curvature and curvature."),
     ] = 4.0
-    deviation: Annotated[
-        float, Meta(ge=0, le=1e6, description="quadratic: standard deviation of the noise on the targets.")
-    ] = 0.1
+    deviation: Annotated[Amount, Meta(description="quadratic: standard deviation of the noise on the targets.")] = 0.1
     validation: ValidationShare = None
 
     def build(self, seed: int) -> GeneratedClients:

@@ -13,9 +13,10 @@ import numpy as np
 from msgspec import Meta, field
 
 from fedge.core.errors import DataError, FedgeError
+from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.files import read_checked, read_unzipped
-from fedge.data.normalise import Scaling
+from fedge.data.normalise import Normalise
 from fedge.data.partition import Natural
 from fedge.data.table_columns import TableColumns, whole_of_tables
 from fedge.data.whole import Whole
@@ -36,19 +37,9 @@ class Table(Divided, tag="table", kw_only=True):
     ignore: Annotated[list[str], Meta(description="Columns that are not inputs.")] = field(default_factory=list)
     test_file: Annotated[str | None, Meta(description="File of test samples, with the same columns.")] = None
     test_fraction: Annotated[
-        float,
-        Meta(
-            ge=0,
-            lt=1,
-            description="Without test_file: share of the last rows, with natural of each key, for the test.",
-        ),
+        Share, Meta(description="Without test_file: share of the last rows, with natural of each key, for the test.")
     ] = 0.2
-    normalise: Annotated[
-        bool | Scaling,
-        Meta(
-            description="Normalise inputs to the training set's mean 0 and standard deviation 1, or by { mean, std }."
-        ),
-    ] = True
+    normalise: Normalise = True
 
     def whole(self, train: bool = True) -> Whole:
         rows = read_table(Path(self.file).expanduser())

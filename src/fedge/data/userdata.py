@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from fedge.core.errors import DataError
 from fedge.core.parts import explain, origin_of
 from fedge.data.apportionment import hold_out
+from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.whole import SamplePool, Whole
 
@@ -41,7 +42,7 @@ class UserData(Divided, tag=False, kw_only=True):
     ] = False
 
     test_fraction: Annotated[
-        float, Meta(ge=0, lt=1, description="For a single PyTorch data set: share of each class for the test.")
+        Share, Meta(description="For a single PyTorch data set: share of each class for the test.")
     ] = 0.2
 
     def whole(self, train: bool = True) -> Whole:

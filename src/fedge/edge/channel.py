@@ -32,11 +32,6 @@ def draw_fading(shape: int | tuple[int, ...], rng: np.random.Generator) -> np.nd
     return rng.standard_exponential(shape)  # the same distribution: half the sum of two such squares
 
 
-def draw_gain(distance_m: Values, rng: np.random.Generator) -> np.ndarray:
-    """Draw the ratio of received to sent power with fading."""
-    return np.asarray(mean_gain(distance_m) * draw_fading(np.shape(distance_m), rng))
-
-
 def rate_bps(bandwidth_hz: Values, power_w: Values, gain: Values, noise_w_per_hz: Values) -> np.ndarray:
     """Return the Shannon capacity, in bit/s, of a link that has the whole bandwidth."""
     signal_to_noise = np.asarray(power_w) * gain / (np.asarray(noise_w_per_hz) * bandwidth_hz)

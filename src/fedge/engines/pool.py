@@ -27,9 +27,9 @@ import torch
 from fedge.core.errors import TrainingError
 from fedge.core.layout import Tree
 from fedge.core.machine import die_with_parent
-from fedge.core.placement import Placements, arrange, end_of
+from fedge.core.placement import Placements, end_of
 from fedge.engines import tasks
-from fedge.engines.arena import Arena, room
+from fedge.engines.arena import Arena
 from fedge.engines.blocks import Content
 from fedge.engines.both_sides import BothSides
 from fedge.engines.kernels.assemble import Batched
@@ -120,13 +120,6 @@ class Pool(TaskQueue[_Task]):
     def shared_bytes(self) -> int:
         """Shared memory in use, which all processes need in addition to their private memory."""
         return sum(arena.num_bytes for arena in (self._shared, *self._slots))
-
-    def most_shared_bytes(self, num_exchanges: int = 1) -> int:
-        """Return the most shared memory that can be in use with this many exchanges at once."""
-        down, given, found = tasks.largest(self._sides, self.num_rows, num_exchanges)
-        shared = end_of(arrange(tasks.share([down] * num_exchanges)))
-        slot = end_of(arrange(found, end_of(arrange(given))))
-        return room(shared) + len(self._slots) * room(slot)
 
     def _begin(self, kind: str, shared: Tree) -> Callable[[Meta, Tree], _Task]:
         self._free = deque(range(len(self._slots)))

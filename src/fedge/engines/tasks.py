@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import msgspec
 import torch
-from torch import Tensor
 
 from fedge.core import errors
 from fedge.core.algorithm import Exchange, Info, Reply
@@ -78,29 +77,6 @@ def ask(reductions: Sequence[Reduction], block: Rows) -> Meta:
     told = msgspec.structs.asdict(reductions[block.asked[0]].request.meta())  # the same for all exchanges of the block
     holding = [number for number in sorted(set(block.asked)) if reductions[number].holds]
     return {"request": told, "holding": holding, **block._asdict()}
-
-
-def largest(sides: BothSides, num_rows: int, num_exchanges: int = 1) -> tuple[Tree, Tree, Tree]:
-    """Return upper bounds, as meta tensors, of (`down`, inputs of an "answer" task, its results)."""
-    server, network = sides.server, sides.clients.network
-    slots = server.algorithm.slots
-    down = {name: _shape(network.dtype, network.layout.size(slot.kind)) for name, slot in slots.items()}
-    means = {name: _shape(torch.float64, len(value)) for name, value in down.items()}
-    directions = {"directions": _shape(torch.float64, network.layout.num_params)} if server.compare_updates else {}
-
-    def part(num_rows: int) -> Tree:
-        uploads = {name: _shape(value.dtype, num_rows, len(value)) for name, value in down.items()}
-        both = nest("means", means), nest("uploads", uploads)
-        return max(both, key=lambda tree: sum(value.nbytes for value in tree.values())) | directions
-
-    template = server.algorithm.keep(network.variables)
-    kept = {name: _shape(value.dtype, num_rows, *value.shape) for name, value in template.items()}
-    # Means have a fixed size and uploads grow with rows, so the maximum is one large exchange and single-row others.
-    others = min(num_rows, num_exchanges) - 1
-    found = nest("kept", kept) | nest("0", part(num_rows - others))
-    for number in range(1, others + 1):
-        found |= nest(str(number), part(1))
-    return down, kept, found
 
 
 def _answer(sides: BothSides, batched: Batched, shared: Tree, meta: Meta, tensors: Tree) -> Content:
@@ -177,10 +153,6 @@ def _read_one(meta: Meta) -> Answer:
 def _read_mean(meta: Meta, means: Tree) -> Partial:
     dtypes = {name: getattr(torch, dtype) for name, dtype in meta["dtypes"].items()}
     return Partial(means, dtypes, meta["samples"], meta["num_uploads"])
-
-
-def _shape(dtype: torch.dtype, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="meta")
 
 
 _ERRORS: dict[str, type[Exception]] = {

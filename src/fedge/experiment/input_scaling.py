@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import torch
 
-from fedge.core.errors import RunError
 from fedge.core.layout import Tree
 from fedge.core.storage import write_atomic, writing
 from fedge.data.clients import Samples, ServerPart
@@ -25,8 +23,8 @@ class InputScaling:
     def __init__(self, run: Path, part: ServerPart) -> None:
         """Read the scaling computed by an earlier server, if any. Raises RunError if the file is damaged."""
         self._file, self._part = run / FILE, part
-        data = files.read_bytes(self._file)
-        self.found = None if data is None else self._decode(data)
+        remedy = "put back a copy of it, since another scaling would change results"
+        self.found = files.read_struct(self._file, Scaled, remedy)
 
     def is_due(self, enough: bool) -> bool:
         """Return whether to compute the scaling now; `enough`: the round has the clients that it needs."""
@@ -58,14 +56,6 @@ class InputScaling:
         if moments is None:
             return "there are none"
         return problem_of_moments(_tree(moments), self._part.shape, facts.size)
-
-    def _decode(self, data: bytes) -> Scaled:
-        try:
-            return msgspec.json.decode(data, type=Scaled)
-        except (ValueError, RecursionError) as error:  # msgspec's errors and UnicodeDecodeError
-            raise RunError(
-                f"{self._file} is damaged: {error}; put back a copy of it, since another scaling would change results"
-            ) from None
 
 
 def _tree(moments: InputMoments) -> Tree:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -16,6 +16,7 @@ from fedge.core.net_options import NetOptions
 from fedge.core.printable import printable
 from fedge.net.plan import first_difference
 from fedge.net.protocol import PROTOCOL, Facts, Goodbye, Hello, InputMoments, Ready, Welcome
+from fedge.net.registry import Registry
 from fedge.net.session import Session
 from fedge.net.transport import LinkError, Peer, RefusalError
 
@@ -26,25 +27,6 @@ BUILD_S = 3600.0
 IDLE_BEAT_S = 30.0
 MAX_PROBLEMS, MAX_PROBLEM = 20, 300
 """Limits on the number of rejected clients that are kept for display, and on the length of each reason."""
-
-
-class Members(Protocol):
-    """The durable mapping from client names to numbers."""
-
-    def reserve(self, name: str, named: int | None) -> int: ...
-    def release(self, name: str) -> None: ...
-    def join(
-        self,
-        name: str,
-        fingerprint: str | None,
-        named: int | None,
-        facts: Facts,
-        now: float,
-        address: str = "",
-        expires_s: float | None = None,
-    ) -> int: ...
-    def seen(self, client: int, now: float, state: str | None = None) -> None: ...
-    def count_bytes(self, client: int, down: int = 0, up: int = 0) -> None: ...
 
 
 class Terms(NamedTuple):
@@ -73,7 +55,7 @@ class Admitted(NamedTuple):
 class ClientAdmission:
     """Takes clients from their first message to their registration."""
 
-    def __init__(self, terms: Terms, options: NetOptions, members: Members) -> None:
+    def __init__(self, terms: Terms, options: NetOptions, members: Registry) -> None:
         self._terms, self._options, self._members = terms, options, members
         self._joining: Counter[str] = Counter()  # sessions that may join, by name
         self.problems: dict[str, str] = {}  # the latest reasons why clients could not join, by name

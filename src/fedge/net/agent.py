@@ -22,10 +22,10 @@ from fedge.core.algorithm import Kept
 from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
 from fedge.core.message import NoMeta
-from fedge.net.fetching import fetch_payload
 from fedge.net.loop_thread import LoopThread
 from fedge.net.main_thread import MainThread
 from fedge.net.offered_work import FIRST_PAUSE_S, OfferedWork, describe_failure
+from fedge.net.payloads import fetch_payload
 from fedge.net.policy import Policy
 from fedge.net.protocol import (
     FINAL,

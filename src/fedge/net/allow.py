@@ -6,7 +6,6 @@ Anything that is not listed with `--allow` is refused.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
@@ -17,6 +16,7 @@ from msgspec import Meta, Struct
 
 from fedge.core.errors import ConfigError
 from fedge.core.printable import printable
+from fedge.core.storage import hash_file
 
 _SHOWN = 12  # digits of a hash in messages
 
@@ -119,12 +119,6 @@ class OwnersRules:
         except ConfigError as error:
             self.refused += error.problems
             raise
-
-
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file's content in hex; raise an OSError if it cannot be read."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _hash(path: Path) -> str | None:

@@ -6,7 +6,6 @@ It has no sockets and no clock: the driver reports events with their time, and c
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fedge.net.actions import Action, Close, GrantAction, Ignore, SendHold, SendOffer, SendWithdraw
@@ -43,19 +42,6 @@ class AnswerCollection:
         self._observer, self._on_close = observer, on_close
         self._lease_check = now + rules.lease_s  # no lease expires earlier
         self._connected: set[int] = set()
-
-    @property
-    def settled(self) -> tuple[int, ...]:
-        """The clients whose answers were accepted, in ascending order."""
-        return self.clients_in(TaskState.SETTLED)
-
-    def clients_in(self, state: TaskState) -> tuple[int, ...]:
-        """Return the clients whose tasks are in a state, in ascending order."""
-        return tuple(sorted(client for client, task in self.tasks.items() if task.state == state))
-
-    def counts(self) -> Counter[TaskState]:
-        """Return the number of tasks in each state."""
-        return Counter(task.state for task in self.tasks.values())
 
     def next_wake(self) -> float | None:
         """Return when to call `tick` if no event comes first; None once closed."""

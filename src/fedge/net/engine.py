@@ -58,7 +58,7 @@ class NetEngine:
         self._observer, self._record, self._clock = observer, record, clock
         self.attempt, self._num_clients = 1, 0
         self.round_number = 0
-        self.machine = RoundMachine(time.monotonic(), observer)
+        self.machine = RoundMachine(observer)
         self.waiting_for = ""  # what the server waits for, for display
         self._waiting_until = 0.0
 
@@ -73,7 +73,7 @@ class NetEngine:
         options = self._options
         self._settle(RoundState.COMMITTED)
         self.round_number = round
-        self.machine = RoundMachine(time.monotonic(), self._observer)
+        self.machine = RoundMachine(self._observer)
         resumed = self._plan.resumed(round)
         if resumed is not None:
             wanted = {*resumed.cohort, *resumed.connected}

@@ -6,21 +6,17 @@ since a slow disk must not delay the server's answers.
 
 from __future__ import annotations
 
-import glob
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
-from io import BufferedReader
 from pathlib import Path
-from typing import Any
 
 from fedge.core.printable import printable
-from fedge.core.storage import reading, write_all, writing
+from fedge.core.storage import write_all, writing
 from fedge.runs import files
-from fedge.runs.read import decode_lines
 
 MAX_BYTES = 64 << 20
 NUM_OLDER = 4
@@ -126,43 +122,9 @@ class EventLog:
         self._file, self._length = new, 0
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a log, oldest first; nothing if there is no log. Safe while the log is being written.
-
-    An incomplete last line is skipped. Raises RunError for a line that is not a JSON object.
-    """
-    with ExitStack() as stack:
-        for file in reversed(_open_all(path, stack)):
-            rest = b""
-            while piece := file.read(_PIECE_BYTES):
-                whole, end, rest = (rest + piece).rpartition(b"\n")
-                yield from decode_lines(Path(file.name), whole + end)
-
-
 def utc(now: float) -> str:
     """Return a time in seconds since 1970 as text, such as `2026-11-17T21:30:19.123Z`."""
     return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _open_all(path: Path, stack: ExitStack) -> list[BufferedReader]:
-    """Open the files of a log, newest first; a file that is rotated meanwhile is neither missed nor repeated."""
-    found: dict[tuple[int, int], BufferedReader] = {}
-    numbers = [file.name.rpartition(".")[2] for file in path.parent.glob(f"{glob.escape(path.name)}.*")]
-    last = max((int(number) for number in numbers if number.isdecimal() and len(number) < 4), default=0)
-    number = num_missing = 0
-    while number <= last or num_missing < 2:  # during a rotation, one number is briefly missing
-        file = _older(path, number)
-        with reading(file):
-            try:
-                opened = stack.enter_context(file.open("rb"))
-            except FileNotFoundError:
-                num_missing += 1
-            else:
-                num_missing, status = 0, os.fstat(opened.fileno())
-                found.pop((status.st_dev, status.st_ino), None)  # newer files may have been inserted before it
-                found[status.st_dev, status.st_ino] = opened
-        number += 1
-    return list(found.values())
 
 
 def _older(path: Path, number: int) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
+from fedge.net.address import Address
 from fedge.net.grpc_stream import (
     END,
     OPTIONS,
@@ -43,7 +44,7 @@ async def connect(
     options: list[tuple[str, Any]] = [*_CLIENT_OPTIONS, ("grpc.enable_http_proxy", 1 if proxy else 0)]
     if proxy:
         options.append(("grpc.http_proxy", proxy))
-    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    target = str(Address(host, port))
     if credentials is None:
         dial = partial(grpc.aio.insecure_channel, target)
     else:

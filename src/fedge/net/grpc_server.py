@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedge.core.errors import NetworkError
+from fedge.net.address import Address
 from fedge.net.grpc_handlers import ServiceHandlers
 from fedge.net.grpc_stream import OPTIONS, SERVICE, grpc, ping_after
 from fedge.net.transport import Credentials, Service, StreamLimits
@@ -75,7 +76,7 @@ class RunningServer:
         """Start to listen. Raises NetworkError as `serve` does."""
         options = (*_SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", self._limits.connections))
         server = _grpc_server(options, self._handlers.by_method())
-        address = f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
+        address = str(Address(self._host, self.port))
         try:
             if self._credentials is None:
                 bound = server.add_insecure_port(address)

@@ -16,12 +16,12 @@ from fedge.core.errors import StorageError, StreamError
 from fedge.core.message import Outgoing
 from fedge.core.net_options import NetOptions
 from fedge.net.actions import Action, Close, Ignore, SendGrant, SendHold, SendOffer, SendWithdraw, ignored
-from fedge.net.admission import IDLE_BEAT_S, ClientAdmission, Members, Terms
+from fedge.net.admission import IDLE_BEAT_S, ClientAdmission, Terms
 from fedge.net.answer_intake import TASK_IS_OVER, AnswerIntake
 from fedge.net.assignment import ActiveAssignment, Assignment, Conducted, Opener
-from fedge.net.chunks import in_chunks
 from fedge.net.closing import Rules
 from fedge.net.grants import Grants
+from fedge.net.payloads import in_chunks
 from fedge.net.protocol import (
     FINAL,
     INITIAL,
@@ -47,6 +47,7 @@ from fedge.net.protocol import (
     Withdraw,
     encode,
 )
+from fedge.net.registry import Registry
 from fedge.net.session import Session
 from fedge.net.spool import Spool
 from fedge.net.task import ClientTask, TaskState
@@ -66,7 +67,7 @@ class Hub:
         self,
         terms: Terms,
         options: NetOptions,
-        members: Members,
+        members: Registry,
         log: Log,
         spool: Spool,
         clock: Callable[[], float] = time.monotonic,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedge.core.errors import ConfigError, FedgeError, NetworkError
-from fedge.core.storage import write_atomic, writing
+from fedge.core.storage import stamp_of, write_atomic, writing
 from fedge.net.certificates import (
     WARNING,
     Certificate,
@@ -100,11 +100,7 @@ class RenewedIdentity:
         return Credentials(found.key, found.certificate, found.ca)
 
     def _stamp(self) -> tuple[int, ...]:
-        try:
-            found = (self._folder / SERVER_CERTIFICATE).stat()
-        except OSError:
-            return ()
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return stamp_of(self._folder / SERVER_CERTIFICATE)
 
 
 def load_client(folder: Path, now: datetime | None = None) -> TlsIdentity:

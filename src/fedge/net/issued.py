@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from fedge.core.errors import FedgeError, NetworkError
-from fedge.core.storage import reading, write_atomic
+from fedge.core.storage import reading, stamp_of, write_atomic
 from fedge.net.certificates import WARNING
 from fedge.runs.files import encode_lines
 
@@ -59,13 +59,7 @@ class RevocationList:
         return fingerprint in self._revoked
 
     def _refresh(self) -> None:
-        path = self._folder / ISSUED
-        try:
-            found = path.stat()
-        except OSError:  # reading it raises with the reason
-            stamp: tuple[int, ...] = ()
-        else:
-            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+        stamp = stamp_of(self._folder / ISSUED)
         if not stamp or stamp != self._seen:
             issued = read_issued(self._folder)  # after the stamp, so that changes in between are read next time
             self._revoked = frozenset(each.fingerprint for each in issued if each.revoked)

@@ -19,9 +19,8 @@ from fedge.core.layout import Tree
 from fedge.core.message import Outgoing
 from fedge.core.printable import printable
 from fedge.core.version import Version
-from fedge.net.chunks import in_chunks
-from fedge.net.fetching import fetch_payload
 from fedge.net.main_thread import MainThread
+from fedge.net.payloads import fetch_payload, in_chunks
 from fedge.net.policy import OfferFacts, Policy
 from fedge.net.protocol import (
     Accept,

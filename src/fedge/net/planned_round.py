@@ -6,9 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from fedge.core.errors import RunError
 from fedge.core.storage import write_atomic, writing
-from fedge.runs.files import encode_pretty, read_bytes
+from fedge.runs.files import encode_pretty, read_struct
 
 FILE = "checkpoint/round.json"
 
@@ -31,8 +30,8 @@ class RoundPlan:
 
     def __init__(self, run: Path) -> None:
         self._file = run / FILE
-        data = read_bytes(self._file)
-        self._stored = self._decode(data) if data is not None else None
+        remedy = "delete it to select the clients of this round again"
+        self._stored = read_struct(self._file, PlannedRound, remedy)
 
     def resumed(self, round: int) -> PlannedRound | None:
         """Return the stored plan if it is of this round, which was then interrupted; else None."""
@@ -44,11 +43,3 @@ class RoundPlan:
             with writing(self._file, "start the server again"):
                 write_atomic(self._file, encode_pretty(plan))
             self._stored = plan
-
-    def _decode(self, data: bytes) -> PlannedRound:
-        try:
-            return msgspec.json.decode(data, type=PlannedRound)
-        except (ValueError, RecursionError) as error:  # msgspec's own errors, and UnicodeDecodeError
-            raise RunError(
-                f"{self._file} is damaged: {error}; delete it to select the clients of this round again"
-            ) from None

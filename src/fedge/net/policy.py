@@ -18,8 +18,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, time
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.machine import num_processors
@@ -45,11 +46,19 @@ class OfferFacts(NamedTuple):
     deadline_s: float  # from now
 
 
-class Policy(Protocol):
-    """Decides whether to accept offered work."""
+Rule = Callable[[OfferFacts], str | None]
+"""Returns the reason to decline an offer, or None to accept it. Never raises."""
+
+
+class Policy(NamedTuple):
+    """Accepts work if all its rules accept it."""
+
+    rules: Sequence[Rule]
 
     def decide(self, offer: OfferFacts) -> str | None:
         """Return the reason to decline, or None to accept. Never raises."""
+        reasons = (rule(offer) for rule in self.rules)
+        return next((printable(reason)[:MAX_REASON] for reason in reasons if reason is not None), None)
 
 
 class Machine(NamedTuple):
@@ -64,67 +73,41 @@ class Machine(NamedTuple):
 
 def read_policies(texts: Sequence[str], machine: Machine = Machine()) -> Policy:  # noqa: B008 - it is immutable
     """Return a policy that accepts work if all of these do; raise a ConfigError for one that is invalid here."""
-    return AllPolicies([_read(text.strip(), machine) for text in texts])
+    return Policy([rule for text in texts for rule in _read(text.strip(), machine)])
 
 
-class AllPolicies:
-    """Accepts work if all its policies accept it."""
-
-    def __init__(self, policies: Sequence[Policy]) -> None:
-        self._policies = policies
-
-    def decide(self, offer: OfferFacts) -> str | None:
-        reasons = (policy.decide(offer) for policy in self._policies)
-        return next((printable(reason)[:MAX_REASON] for reason in reasons if reason is not None), None)
+def _hours(start: time, end: time, clock: Callable[[], datetime], offer: OfferFacts) -> str | None:
+    """Accept work that is offered between two times of day, however long it takes."""
+    now = clock().time()
+    inside = start <= now < end if start < end else now >= start or now < end
+    return None if inside else f"it is {now:%H:%M}, outside {start:%H:%M} to {end:%H:%M}"
 
 
-class HoursPolicy:
-    """Accepts work that is offered between two times of day, however long it takes."""
-
-    def __init__(self, start: time, end: time, now: Callable[[], datetime]) -> None:
-        self._start, self._end, self._now = start, end, now
-
-    def decide(self, offer: OfferFacts) -> str | None:
-        start, end, now = self._start, self._end, self._now().time()
-        inside = start <= now < end if start < end else now >= start or now < end
-        return None if inside else f"it is {now:%H:%M}, outside {start:%H:%M} to {end:%H:%M}"
+def _load(limit: float, measure: Callable[[], float], offer: OfferFacts) -> str | None:
+    """Accept work while the device's load is low. Fedge's own training counts too, for about a minute afterwards."""
+    try:
+        load = measure()
+    except OSError as error:
+        return f"the load is unknown ({error})"
+    return None if load <= limit else f"the load is {load:.2f} per core, above {limit:g}"
 
 
-class LoadPolicy:
-    """Accepts work while the device's load is low. Fedge's own training counts too, for about a minute afterwards."""
-
-    def __init__(self, limit: float, load: Callable[[], float]) -> None:
-        self._limit, self._load = limit, load
-
-    def decide(self, offer: OfferFacts) -> str | None:
-        try:
-            load = self._load()
-        except OSError as error:
-            return f"the load is unknown ({error})"
-        return None if load <= self._limit else f"the load is {load:.2f} per core, above {self._limit:g}"
-
-
-class PowerPolicy:
-    """Accepts work while the device does not run on battery; always on a device without one."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def decide(self, offer: OfferFacts) -> str | None:
-        try:
-            supplies = [_Supply.read(each) for each in sorted(self._folder.iterdir())]
-        except FileNotFoundError:  # no power supplies, so no battery
-            return None
-        except OSError as error:
-            return f"the power supply is unknown ({error})"
-        own = [supply for supply in supplies if supply.scope != "Device"]  # skips batteries of mice and keyboards
-        batteries = [supply for supply in own if supply.type == "Battery"]
-        if not batteries or any(supply.online == "1" for supply in own):
-            return None
-        states = [battery.status or "Unknown" for battery in batteries]
-        if any(state in ("Charging", "Full") for state in states) and "Discharging" not in states:
-            return None
-        return f"the device is not on AC power (battery: {', '.join(states).lower()})"
+def _power(folder: Path, offer: OfferFacts) -> str | None:
+    """Accept work while the device does not run on battery; always on a device without one."""
+    try:
+        supplies = [_Supply.read(each) for each in sorted(folder.iterdir())]
+    except FileNotFoundError:  # no power supplies, so no battery
+        return None
+    except OSError as error:
+        return f"the power supply is unknown ({error})"
+    own = [supply for supply in supplies if supply.scope != "Device"]  # skips batteries of mice and keyboards
+    batteries = [supply for supply in own if supply.type == "Battery"]
+    if not batteries or any(supply.online == "1" for supply in own):
+        return None
+    states = [battery.status or "Unknown" for battery in batteries]
+    if any(state in ("Charging", "Full") for state in states) and "Discharging" not in states:
+        return None
+    return f"the device is not on AC power (battery: {', '.join(states).lower()})"
 
 
 class _Supply(NamedTuple):
@@ -147,73 +130,67 @@ def _text(file: Path) -> str:
         return ""
 
 
-class NetworkPolicy:
-    """Accepts work while NetworkManager reports, or guesses, that the network is not metered."""
-
-    def __init__(self, path: str | None) -> None:
-        program = shutil.which(_ASK_NM[0], path=path)
-        if program is None:
-            raise ConfigError(
-                "--policy unmetered: needs the program busctl (of systemd) to query NetworkManager, and it is not "
-                "installed; drop this policy, or use a function: --policy my.py:decide"
-            )
-        self._command = (program, *_ASK_NM[1:])
-
-    def decide(self, offer: OfferFacts) -> str | None:
-        try:
-            done = subprocess.run(self._command, capture_output=True, text=True, timeout=_QUERY_S, check=False)
-            answer = int(done.stdout.split()[-1])  # "u 4"
-        except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
-            return "NetworkManager does not report whether the network is metered"
-        if answer in _UNMETERED:
-            return None
-        return f"the network {_METERED.get(answer, 'may be metered: NetworkManager does not know')}"
+def _find_busctl(path: str | None) -> str:
+    program = shutil.which(_ASK_NM[0], path=path)
+    if program is None:
+        raise ConfigError(
+            "--policy unmetered: needs the program busctl (of systemd) to query NetworkManager, and it is not "
+            "installed; drop this policy, or use a function: --policy my.py:decide"
+        )
+    return program
 
 
-class OwnPolicy:
-    """Calls a user-defined function with `OfferFacts`.
+def _network(program: str, offer: OfferFacts) -> str | None:
+    """Accept work while NetworkManager reports, or guesses, that the network is not metered."""
+    command = (program, *_ASK_NM[1:])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_S, check=False)
+        answer = int(done.stdout.split()[-1])  # "u 4"
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
+        return "NetworkManager does not report whether the network is metered"
+    if answer in _UNMETERED:
+        return None
+    return f"the network {_METERED.get(answer, 'may be metered: NetworkManager does not know')}"
+
+
+def _own(function: Callable[..., Any], reference: str, offer: OfferFacts) -> str | None:
+    """Call a user-defined function with `OfferFacts`.
 
     The function returns None or True to accept, and False or a reason to decline. If it raises, work is declined.
     """
-
-    def __init__(self, reference: str) -> None:
-        self._reference = reference
-        self._function: Callable[..., Any] = load_function(reference, "--policy")
-
-    def decide(self, offer: OfferFacts) -> str | None:
-        try:
-            answer = self._function(offer)
-        except Exception as error:
-            # Without the source line, since this text goes to the server.
-            return f"the client's policy failed: {describe(error, self._reference, source=False)}"
-        if answer is None or answer is True:
-            return None
-        if answer is False:
-            return "the client's policy declines"
-        if isinstance(answer, str):
-            return answer or "the client's policy declines"
-        return f"the client's policy failed: expected None, a bool or a reason, got {type(answer).__name__}"
+    try:
+        answer = function(offer)
+    except Exception as error:
+        # Without the source line, since this text goes to the server.
+        return f"the client's policy failed: {describe(error, reference, source=False)}"
+    if answer is None or answer is True:
+        return None
+    if answer is False:
+        return "the client's policy declines"
+    if isinstance(answer, str):
+        return answer or "the client's policy declines"
+    return f"the client's policy failed: expected None, a bool or a reason, got {type(answer).__name__}"
 
 
-def _read(text: str, machine: Machine) -> Policy:
+def _read(text: str, machine: Machine) -> list[Rule]:
     name, equals, value = text.partition("=")
     if ".py:" in text:
-        return OwnPolicy(text)
+        return [partial(_own, load_function(text, "--policy"), text)]
     if text == "always":
-        return AllPolicies([])
+        return []
     if name == "hours" and equals:
-        return HoursPolicy(*_hours(text, value), machine.now)
+        return [partial(_hours, *_read_hours(text, value), machine.now)]
     if name == "load" and equals:
-        return LoadPolicy(_limit(text, value), machine.load)
+        return [partial(_load, _read_limit(text, value), machine.load)]
     if text in ("ac", "unmetered"):
         if machine.platform != "linux":
             raise ConfigError(f"--policy {text}: works on Linux only; use a function instead: --policy my.py:decide")
-        return PowerPolicy(machine.power) if text == "ac" else NetworkPolicy(machine.path)
+        return [partial(_power, machine.power) if text == "ac" else partial(_network, _find_busctl(machine.path))]
     near = nearest(name, [form.partition("=")[0] for form in _FORMS])
     raise ConfigError(f"--policy {text}: unknown{near}; expected one of {', '.join(_FORMS)}")
 
 
-def _hours(text: str, value: str) -> tuple[time, time]:
+def _read_hours(text: str, value: str) -> tuple[time, time]:
     start, _, end = value.partition("-")
     try:
         times = _clock(start), _clock(end)
@@ -232,7 +209,7 @@ def _clock(text: str) -> time:
     return time(0 if int(hours) == 24 and not minute else int(hours), minute)  # 24 is midnight at the end of a day
 
 
-def _limit(text: str, value: str) -> float:
+def _read_limit(text: str, value: str) -> float:
     try:
         limit = float(value)
     except ValueError:

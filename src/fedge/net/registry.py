@@ -193,11 +193,6 @@ class Registry:
                 pending.last_seen = pending.state = None
             return number
 
-    def number_of(self, name: str) -> int | None:
-        """Return a client's number; None if it has never joined."""
-        with self._busy:
-            return self._numbers.get(name)
-
     def names(self) -> dict[int, str]:
         """Return the names of all registered clients, by number."""
         with self._busy:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from fedge.net.closing import Rules
 from fedge.net.collection import AnswerCollection
 from fedge.net.grants import Grants
-from fedge.net.task import TASK_TRANSITIONS, Observer, Transition, transition_name, unobserved
+from fedge.net.task import Observer, Transition, unobserved
 
 
 class RoundState(StrEnum):
@@ -35,22 +35,11 @@ ROUND_TRANSITIONS: Mapping[RoundState, frozenset[RoundState]] = {
 """The allowed transitions."""
 
 
-def transitions() -> list[str]:
-    """Return the names of all transitions of rounds and tasks, as observers receive them."""
-    return [
-        transition_name(machine, before, after)
-        for machine, table in (("round", ROUND_TRANSITIONS), ("task", TASK_TRANSITIONS))
-        for before, follow in table.items()
-        for after in sorted(follow)
-    ]
-
-
 class RoundMachine:
     """The state machine of one round. `observer` receives its transitions and those of every client's task."""
 
-    def __init__(self, now: float, observer: Observer = unobserved) -> None:
+    def __init__(self, observer: Observer = unobserved) -> None:
         self.state = RoundState.GATHERING
-        self.entered: dict[RoundState, float] = {self.state: now}  # when each state was entered last
         self.exchange = 0  # number of exchanges opened
         self._observer = observer
 
@@ -65,19 +54,7 @@ class RoundMachine:
             allowed = ", ".join(sorted(ROUND_TRANSITIONS[self.state])) or "none, it has ended"
             raise ValueError(f"round: {self.state} cannot become {state}; allowed: {allowed}")
         before, self.state = self.state, state
-        self.entered[state] = now
         self._observer(Transition("round", before, state, now, None, reason))
-
-    def gather(self, num_connected: int, needed: int, wait_s: float, now: float) -> bool:
-        """Return whether enough clients are connected; if not, the round becomes void `wait_s` after its start."""
-        if self.state == RoundState.GATHERING and num_connected < needed and now >= self.gather_end(wait_s):
-            reason = f"{num_connected} of {needed} clients were connected after {wait_s:g} s"
-            self.advance(RoundState.VOID, now, reason)
-        return num_connected >= needed
-
-    def gather_end(self, wait_s: float) -> float:
-        """Return when the wait for clients ends."""
-        return self.entered[RoundState.GATHERING] + wait_s
 
     def open_exchange(
         self, rules: Rules, tokens: Mapping[int, str], planned: int, grants: Grants, now: float

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from fedge.core.errors import StorageError
-from fedge.core.storage import writing
+from fedge.core.storage import write_all, writing
 
 
 class Upload(NamedTuple):
@@ -75,16 +75,10 @@ class Spool:
                         if not count(len(chunk)):
                             file.unlink(missing_ok=True)
                             return None
-                        await asyncio.to_thread(_write_all, descriptor, chunk)
+                        await asyncio.to_thread(write_all, descriptor, chunk)
                 finally:
                     os.close(descriptor)
         except BaseException:
             file.unlink(missing_ok=True)
             raise
         return file
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]

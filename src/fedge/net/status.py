@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
-from fedge.core.errors import StorageError
 from fedge.core.printable import printable
 from fedge.core.storage import write_atomic, writing
 from fedge.net.events import utc
@@ -76,15 +72,6 @@ class StatusFile:
         text = printable(files.encode_pretty(published).decode(), "\n")
         with writing(self._path, "run the command again"):
             write_atomic(self._path, text.encode(), durable=False)
-
-
-async def publish(file: StatusFile, snapshot: Callable[[], ServerStatus], every_s: float = 1.0) -> NoReturn:
-    """Write the status every `every_s` in another thread, until cancelled; a full disk does not end it."""
-    while True:
-        status = snapshot()
-        with suppress(StorageError):
-            await asyncio.to_thread(file.write, status)
-        await asyncio.sleep(every_s)
 
 
 def read_status(path: Path) -> PublishedStatus | None:

@@ -70,7 +70,7 @@ class Transition(NamedTuple):
     @property
     def name(self) -> str:
         """The transition's name, for example "task offered -> accepted"."""
-        return transition_name(self.machine, self.before, self.after)
+        return f"{self.machine} {self.before} -> {self.after}"
 
 
 Observer = Callable[[Transition], None]
@@ -79,10 +79,6 @@ Observer = Callable[[Transition], None]
 
 def unobserved(transition: Transition) -> None:
     """Ignore the transition."""
-
-
-def transition_name(machine: str, before: str, after: str) -> str:
-    return f"{machine} {before} -> {after}"
 
 
 class TaskSeconds(NamedTuple):

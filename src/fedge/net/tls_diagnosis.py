@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedge.core.printable import printable
+from fedge.net.address import Address
 from fedge.net.certificates import common_name, host_names, is_issued_by
 from fedge.net.host_names import read_address
 from fedge.net.transport import Credentials, DeniedError, LinkError
@@ -147,7 +148,7 @@ def _reach(host: str, port: int, proxy: str | None) -> socket.socket:
     parts = urlsplit(proxy)
     link = socket.create_connection((parts.hostname or "", parts.port or 80), _TIMEOUT_S)
     try:
-        _ask_proxy(link, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        _ask_proxy(link, str(Address(host, port)))
     except OSError:
         link.close()
         raise

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Protocol
 
+from fedge.net.events import Value as Value
 from fedge.net.policy import OfferFacts
 from fedge.net.status import ServerStatus
 
 Verdict = Literal["received", "late", "rejected", "again", "declined", "withdrawn", "failed"]
-Value = str | int | float | bool | None
 
 
 class ServerObserver(Protocol):

@@ -10,7 +10,7 @@ from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, RunView, describe_in, own_fields
 from fedge.report.importance import Importance, measure_importance
 from fedge.report.labels import DisplayNames
-from fedge.report.pairs import Baseline, Pairing, find_baseline, pair_all
+from fedge.report.pairs import Baseline, Pairing, difference_title, find_baseline, pair_all
 from fedge.report.run_results import outcome
 from fedge.report.statistics import LEVEL, Reached
 from fedge.report.tables import TableCells, best_of, write
@@ -26,24 +26,25 @@ def paired_table(groups: Sequence[RunGroup], name: str, baseline: str | None = N
     quantity = describe_in(groups, name)
     alike = comparable(groups, name)
     if not alike:
-        return f"{_capital(quantity.title)}: no group of runs has it."
+        return f"{capital(quantity.title)}: no group of runs has it."
     against = find_baseline(groups, baseline) if baseline else find_baseline(alike)
     found = pair_all(alike, name, against)
     if not found:
-        return f"{_capital(quantity.title)}: no group of runs shares a seed with {against.title}."
+        return f"{capital(quantity.title)}: no group of runs shares a seed with {against.title}."
     unit = fitting(quantity.units, max(abs(one.difference.mean) if one.difference else 0.0 for one in found))
+    sizes = {group.label: len(group.runs) for group in alike}
     rows = [
         [
             pairing.first,
-            str(pairing.pairs),
+            f"{pairing.pairs} of {sizes[pairing.first]}",
             write(pairing.difference, unit) if pairing.difference else "–",
             f"{pairing.wins}:{pairing.losses}",
             pairing.verdict,
         ]
         for pairing in found
     ]
-    head = ["group", "pairs", f"difference in {titled(quantity.title, unit)}", "wins", "verdict"]
-    title = f"{_capital(quantity.title)} against {against.title}"
+    head = ["group", "pairs", difference_title(quantity, unit), "wins", "verdict"]
+    title = f"{capital(quantity.title)} against {against.title}"
     return TableCells(title, head, rows, [*_pairing_notes(found), *_left_out(groups, found, against, name)])
 
 
@@ -61,7 +62,7 @@ def importance_table(runs: Sequence[RunView], name: str) -> TableCells | str:
     try:
         found = measure_importance(runs, name)
     except ConfigError as error:
-        return f"{_capital(str(error))}."
+        return f"{capital(str(error))}."
     rows = [
         [_WORDS.setting(one.setting), _percent(one.share), _levels(one.levels, one.binned)] for one in found.settings
     ]
@@ -72,7 +73,7 @@ def importance_table(runs: Sequence[RunView], name: str) -> TableCells | str:
     if abs(found.shared) >= 0.005:
         rows.append(["not attributable", _percent(found.shared), "–"])
     head = ["setting", "variance explained (%)", "values"]
-    return TableCells(f"Parameter importance for {title}", head, rows, _importance_notes(found))
+    return TableCells(f"Parameter importance for {title}", head, rows, _importance_notes(found, len(runs)))
 
 
 def relation_tables(runs: Sequence[RunView], outcomes: Sequence[str], own: OwnFields) -> Iterator[TableCells]:
@@ -86,7 +87,9 @@ def relation_tables(runs: Sequence[RunView], outcomes: Sequence[str], own: OwnFi
             ]
             for setting in dict.fromkeys(one.setting for one in correlations)
         ]
-        notes = ["Pearson's coefficient, with the number of runs; costs to target are of the runs that reached it"]
+        notes = [
+            f"Pearson's coefficient, with the number of runs, of {len(runs)}; costs to target: of those that reached it"
+        ]
         yield TableCells("Correlation", ["setting", *(describe(name, own).title for name in outcomes)], rows, notes)
     found = levels(runs, outcomes) if runs else []
     declared = {name: describe(name, own) for name in outcomes}
@@ -145,8 +148,9 @@ def _left_out(groups: Sequence[RunGroup], found: Sequence[Pairing], against: Bas
     )
 
 
-def _importance_notes(found: Importance) -> list[str]:
-    notes = [f"share of the variance over {found.runs} runs that a setting explains beyond the others (ANOVA)"]
+def _importance_notes(found: Importance, num_runs: int) -> list[str]:
+    over = f"{found.runs} of {num_runs} runs"
+    notes = [f"share of the variance over {over} that a setting explains beyond the others (ANOVA)"]
     if any(one.binned for one in found.settings):
         notes.append("settings with many values are binned into equally large groups of runs")
     if found.rough:
@@ -179,5 +183,6 @@ def _reached(name: str, reached: int, count: int) -> str:
     return f" ({reached}/{count} reached)" if is_to_target(name) and 0 < reached < count else ""
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """Return the text with its first letter as a capital."""
     return text[:1].upper() + text[1:]

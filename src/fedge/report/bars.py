@@ -9,19 +9,17 @@ from fedge.core.fields import Unit, is_to_target
 from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
 from fedge.report.group_results import group_results, target_note, unit_of
 from fedge.report.groups import RunGroup, describe_timed
-from fedge.report.statistics import LEVEL, MIN_SEEDS, Reached
+from fedge.report.row_labels import RowLabels
+from fedge.report.statistics import Reached, interval_note
 from fedge.report.style import COLOURS, INK, need
 from fedge.report.tables import write
-from fedge.report.text_width import text_width, wrap_to_width
+from fedge.report.text_width import text_width
 
 if TYPE_CHECKING:
     import altair
 
-_BAR, _LABEL_LINE = 20, 12  # pixels a bar takes with its gap, and a further line of its label
+_BAR = 20  # pixels a bar takes with its gap
 _SMALL = 9  # pixels of the type at the end of a bar
-_LABELS = 0.52  # part of the width that labels may take in one line
-_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
-_LINE = "  "  # between the lines of a label: controls such as line ends are not printed
 _LEAST = 40  # pixels of the longest bar, however long the texts are
 
 
@@ -38,23 +36,12 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
     if options.is_log("x"):  # the interval of few seeds may reach 0, which has no logarithm
         for row in measured:
             row["low"] = max(row["low"], row["mean"] / 10)
-    for row in rows:
-        kept = row["label"].replace(" = ", _EQUALS)
-        row["label"] = _LINE.join(wrap_to_width(kept, options.canvas * _LABELS)).replace(_EQUALS, " = ")
-    most_lines = max(len(row["label"].split(_LINE)) for row in rows)
-    axis = alt.Axis(
-        domain=False,
-        ticks=False,
-        labelLimit=0,
-        labelPadding=6,
-        labelExpr=f"split(datum.label, '{_LINE}')",
-        labelOffset=_centred(most_lines),
-    )
-    at = alt.Y("label:N", title=None, sort=None, axis=axis)
-    room = options.canvas - 22 - max(text_width(line) for row in rows for line in row["label"].split(_LINE))
+    labels = RowLabels([row["label"] for row in rows], options)
+    at = labels.encoding(alt)
+    room = options.canvas - 22 - labels.width
     start = min((row["low"] for row in measured), default=1.0) / 2 if options.is_log("x") else 0.0
-    for row in rows:
-        row |= {"start": start, "end": row.get("high", start)}
+    for row, label in zip(rows, labels.texts, strict=True):
+        row |= {"label": label, "start": start, "end": row.get("high", start)}
     scale = options.scale(alt, "x", domain=[start, _axis_end(measured, room, start)], nice=False)
     ticks = number_axis(alt, declared, unit, options.is_log("x"))
     across = alt.X("mean:Q", title=options.words.axis("x", declared, unit), scale=scale, axis=ticks)
@@ -68,20 +55,13 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
     made: altair.LayerChart = alt.layer(
         *layers,
         data=alt.Data(values=rows),
-        title=options.caption(target_note(groups, y), _interval_note(results), mixed),
+        title=options.caption(
+            target_note(groups, y), interval_note([one.estimate for one in results if one.estimate], "seeds"), mixed
+        ),
         config=options.style(),
-        **options.size | {"height": (_BAR + _LABEL_LINE * (most_lines - 1)) * len(rows)},
+        **options.size | {"height": labels.height(_BAR)},
     )
     return made
-
-
-def _centred(most_lines: int) -> Any:
-    """Return the offset of axis labels that centres those of several lines on their bar, and not their first line."""
-    tests = [
-        {"test": f"length(split(datum.value, '{_LINE}')) == {lines}", "value": -(lines - 1) * _LABEL_LINE / 2}
-        for lines in range(2, most_lines + 1)
-    ]
-    return {"condition": tests, "value": 0} if tests else 0
 
 
 def _axis_end(measured: Sequence[Mapping[str, Any]], room: float, start: float) -> float:
@@ -103,11 +83,3 @@ def _bar(group: RunGroup, result: Reached, unit: Unit, to_a_target: bool) -> dic
     partly = f" ({result.reached}/{result.count} reached)" if to_a_target and result.reached < result.count else ""
     ends = {"low": max(low, 0.0), "high": high}
     return {"label": group.label, "mean": mean, "text": write(estimate, unit).partition("\n")[0] + partly, **ends}
-
-
-def _interval_note(results: Sequence[Reached]) -> str:
-    """Return what the lines at the ends of bars are, where there are any."""
-    spread = [one.estimate for one in results if one.estimate and one.estimate.low != one.estimate.high]
-    words = {"interval": f"{LEVEL:.0%} confidence interval", "range": f"range of fewer than {MIN_SEEDS} seeds"}
-    found = [words[band] for band in words if any(one.band == band for one in spread)]
-    return f"lines: {', or '.join(found)}" if found else ""

@@ -20,6 +20,8 @@ PANEL_GAP = 20
 
 _BOLD = 1.1  # how much wider bold type is
 _LEGEND_SYMBOL = 36  # pixels, with its padding
+_LEGEND_ROW = 12  # pixels
+_CORNERS = ("top-right", "bottom-left", "bottom-right", "top-left")
 _SHEER = "rgba(255, 255, 255, 0.75)"  # behind a legend inside the chart: curves below it can be seen
 
 
@@ -33,14 +35,16 @@ class ChartLayout(TypedDict, total=False):
     legend: LegendPlace
     seeds: bool
     top: int
+    band: bool | None
 
 
 @dataclass(frozen=True)
 class ChartOptions:
     """The layout of a chart. Widths are those of a column, and of both columns, of a paper.
 
-    `top` is the number of curves: the best, where there are more. `seeds` draws each seed as a thin line. `labels` are
-    the user's words by key, as in `fedge.report.labels.DisplayNames`.
+    `top` is the number of curves: the best, where there are more. `seeds` draws each seed as a thin line, and `band`
+    the band around the mean; None draws each of few seeds in place of a band that would hide the curves. `labels`
+    are the user's words by key, as in `fedge.report.labels.DisplayNames`.
     """
 
     width: ChartWidth = "single"
@@ -50,6 +54,7 @@ class ChartOptions:
     legend: LegendPlace = "bottom"
     seeds: bool = False
     top: int = MAX_CURVES
+    band: bool | None = True
     words: DisplayNames = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +99,8 @@ class ChartOptions:
     def style(self, labels: Sequence[str] = (), corner: str = "bottom-right", **legend: Any) -> dict[str, Any]:
         """Return the configuration of a chart whose legend has these entries, in as few rows as fit.
 
-        A legend inside the chart is in this corner. Further settings of the legend replace those of `STYLE`.
+        A legend inside the chart is in this corner, or below the chart if there is none. Further settings of the legend
+        replace those of `STYLE`.
         """
         if self.legend == "none":
             return STYLE | {"legend": {"disable": True}}
@@ -104,11 +110,28 @@ class ChartOptions:
         entry = symbol + look["columnPadding"] + max(map(text_width, labels), default=0)
         rows = ceil(len(labels) / max(1, int(room // entry))) or 1
         look |= {"columns": ceil(len(labels) / rows), "labelLimit": self.canvas - 10 - _LEGEND_SYMBOL}
-        if self.legend != "bottom":
-            look |= {"columns": 1, "orient": corner if self.legend == "inside" else "right"}
-        if self.legend == "inside":
-            look |= {"offset": 4, "fillColor": _SHEER, "padding": 2}
+        if self.legend == "right":
+            look |= {"columns": 1, "orient": "right"}
+        elif self.legend == "inside" and corner:
+            look |= {"columns": 1, "orient": corner, "offset": 4, "fillColor": _SHEER, "padding": 2}
         return STYLE | {"legend": look}
+
+    def free_corner(self, labels: Sequence[str], points: Sequence[tuple[float, float]]) -> str:
+        """Return the first of `_CORNERS` in which a legend inside the chart covers no points; empty if all have some.
+
+        Points are parts of the width and of the height, from the bottom left.
+        """
+        wide = (_LEGEND_SYMBOL + max(map(text_width, labels), default=0)) / self.panel(1)
+        high = (_LEGEND_ROW * len(labels) + 8) / HEIGHT
+
+        def covers(corner: str) -> bool:
+            row, column = corner.split("-")
+            return any(
+                (x < wide if column == "left" else x > 1 - wide) and (y < high if row == "bottom" else y > 1 - high)
+                for x, y in points
+            )
+
+        return next((corner for corner in _CORNERS if not covers(corner)), "")
 
     def scale(self, alt: Any, axis: Literal["x", "y"], **otherwise: Any) -> Any:
         """Return the scale of an axis: logarithmic if asked for."""
@@ -157,4 +180,4 @@ def keep_best(items: Sequence[tuple[Item, float]], top: int, by: str, ranked: bo
     order = sorted(range(len(items)), key=lambda i: items[i][1]) if ranked else list(range(len(items)))
     kept = sorted(order[:top])
     which = f"best {top} of {len(items)} by {by}" if ranked else f"first {top} of {len(items)}"
-    return [items[i][0] for i in kept], f"{which}, --top {len(items)} shows all"
+    return [items[i][0] for i in kept], which

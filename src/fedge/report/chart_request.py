@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EVERY = ("width", "title")
 TAKES: dict[ChartKind, tuple[str, ...]] = {
-    "curves": ("x", "y", "by", *_EVERY, "label", "log", "legend", "seeds", "top"),
+    "curves": ("x", "y", "by", *_EVERY, "label", "log", "legend", "seeds", "no-band", "top"),
     "bars": ("y", "by", *_EVERY, "label", "log"),
     "pareto": ("x", "y", "by", *_EVERY, "label", "log", "legend", "top"),
     "parallel": ("x", "y", "by", *_EVERY, "label"),
@@ -28,6 +28,7 @@ TAKES: dict[ChartKind, tuple[str, ...]] = {
     "grid": ("round", *_EVERY),
     "timeline": ("round", *_EVERY, "legend"),
     "latency": ("by", *_EVERY, "label", "log", "legend", "top"),
+    "throughput": (*_EVERY, "label", "legend"),
 }
 """The options of each kind."""
 
@@ -66,7 +67,7 @@ class ChartRequest:
 
     def _given(self) -> list[str]:
         """Return the options that differ from their defaults, by the names that users know."""
-        names = {"labels": "label"}
+        names = {"labels": "label", "band": "no-band"}
         changed = [one.name for one in fields(PLAIN) if getattr(self.options, one.name) != getattr(PLAIN, one.name)]
         own = {"x": self.x, "y": self.y, "by": self.by, "round": self.rounds, "baseline": self.baseline}
         return [*(name for name, value in own.items() if value), *(names.get(n, n) for n in changed if n != "words")]
@@ -74,7 +75,8 @@ class ChartRequest:
 
 def draw(request: ChartRequest, runs: Sequence[Run]) -> Any:
     """Return the chart of these runs; a ConfigError if they lack what it shows, or a label names nothing in it."""
-    makers = {"grid": _draw_edge, "timeline": _draw_edge, "importance": _draw_runs, "breakdown": _draw_runs}
+    makers = {"grid": _draw_edge, "timeline": _draw_edge}
+    makers |= dict.fromkeys(("importance", "breakdown", "throughput"), _draw_runs)
     chart = makers.get(request.kind, _draw_groups)(request, runs)
     request.options.words.check()
     return chart
@@ -113,12 +115,15 @@ def _draw_groups(request: ChartRequest, runs: Sequence[Run]) -> Any:
 def _draw_runs(request: ChartRequest, runs: Sequence[Run]) -> Any:
     from fedge.report.cost_breakdown import breakdown
     from fedge.report.importance_chart import importance_bars
+    from fedge.report.throughput import throughput_chart
 
     if request.kind == "importance":
         return importance_bars(runs, request.y or "accuracy", request.options)
-    begun = [run for run in runs if run.rounds]
+    begun = [run for run in runs if run.rounds or request.kind == "throughput"]
     if len(begun) != 1:
         raise ConfigError(f"this chart is of one run, got {len(begun)} with records; give the path of one")
+    if request.kind == "throughput":
+        return throughput_chart(begun[0], request.options)
     return breakdown(begun[0], request.y or "bytes", request.options)
 
 

@@ -9,7 +9,8 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import Unit, describe, fitting
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.groups import RunView, has
-from fedge.report.style import need
+from fedge.report.style import AREAS, COLOURS, need
+from fedge.report.timeline import PHASES
 
 if TYPE_CHECKING:
     import altair
@@ -23,8 +24,7 @@ PARTS: dict[str, dict[str, str]] = {
     "energy_j": {"energy_j": "energy"},
 }
 """The costs that can be shown, each with the fields that it consists of and their names in the legend."""
-_COLOURS = {"down": "#0072B2", "up": "#D55E00", "backhaul": "#009E73"}
-_COLOURS |= {"download": "#0072B2", "compute": "#56B4E9", "wait": "#DDDDDD", "upload": "#D55E00"}
+_COLOURS = {"down": PHASES["download"], "up": PHASES["upload"], "backhaul": COLOURS[2], **PHASES}
 MAX_BARS = 120
 
 
@@ -48,11 +48,11 @@ def breakdown(run: RunView, y: str = "bytes", options: ChartOptions = PLAIN) -> 
             row[name] /= unit.size
     title = _title(y, unit, str(run.effective.get("clock") or ""))
     legend = {} if len(names) > 1 else {"legend": None}
-    colours = [_COLOURS.get(name, "#0072B2") for name in names.values()]
+    colours = [_COLOURS.get(name, COLOURS[0]) for name in names.values()]
     base = alt.Chart(
         alt.Data(values=bars),
         title=options.caption(f"mean over {step} rounds a bar, {len(run.rounds):,} rounds in all" if step > 1 else ""),
-        config=options.style(list(names.values()), symbolType="square", symbolSize=80, symbolStrokeWidth=0),
+        config=options.style(list(names.values()), **AREAS),
         **options.size,
     )
     chart: altair.Chart = base.mark_rect(stroke=None).encode(

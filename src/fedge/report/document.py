@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fedge.core.errors import ConfigError, FedgeError
 from fedge.core.fields import describe, is_to_target, measured_on
 from fedge.core.printable import printable
-from fedge.report.analysis_tables import importance_table, paired_table, relation_tables
+from fedge.report.analysis_tables import capital, importance_table, paired_table, relation_tables
 from fedge.report.bars import bars
 from fedge.report.groups import RunGroup, group_runs, has, own_fields, varied
 from fedge.report.heatmap import heatmap
@@ -118,7 +118,7 @@ def _figures(groups: Sequence[RunGroup], outcomes: Sequence[str]) -> Iterator[Fi
         yield Figure("User accuracy over clients", _drawing(users, groups))
     costs = _to_target(outcomes)
     for cost in costs[:2]:
-        yield Figure(_capital(describe(cost).title), _drawing(bars, groups, cost))
+        yield Figure(capital(describe(cost).title), _drawing(bars, groups, cost))
     if "bytes_to_target" in costs and "accuracy" in outcomes and len(groups) > 1:
         yield Figure("Traffic against accuracy", _drawing(pareto, groups, "bytes_to_target", "accuracy"))
     if len(varied([group.runs[0] for group in groups])) > 1 and "accuracy" in outcomes:
@@ -157,13 +157,18 @@ def _configuration(runs: Sequence[Run]) -> list[TableCells | Figure | Listing | 
 
 def _environment(runs: Sequence[Run]) -> TableCells:
     keys = dict.fromkeys(key for run in runs for key in _surroundings(run) if key != "started")
-    rows = [
-        [key, ", ".join(dict.fromkeys(str(_surroundings(run).get(key, "unknown")) for run in runs))] for key in keys
-    ]
+    rows = [[key, ", ".join(dict.fromkeys(_written(_surroundings(run).get(key)) for run in runs))] for key in keys]
     started = sorted(str(_surroundings(run)["started"]) for run in runs if "started" in _surroundings(run))
     if started:
         rows.append(["started", started[0] if started[0] == started[-1] else f"{started[0]} to {started[-1]}"])
     return TableCells("Environment", ["", "value"], rows)
+
+
+def _written(value: Any) -> str:
+    """Return a value of the environment in words: `engine block, rows 64` of several, `unknown` of none."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {one}" for key, one in value.items())
+    return "unknown" if value is None else str(value)
 
 
 def _surroundings(run: Run) -> dict[str, Any]:
@@ -184,10 +189,6 @@ def _commands(runs: Sequence[Run]) -> list[TableCells | Figure | Listing | str]:
 
 def _to_target(outcomes: Sequence[str]) -> list[str]:
     return [name for name in outcomes if is_to_target(name)]
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _count(number: int, what: str) -> str:

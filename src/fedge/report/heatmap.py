@@ -15,7 +15,7 @@ from fedge.report.groups import RunGroup, check_key, describe_timed, varied
 from fedge.report.labels import sorted_values
 from fedge.report.run_results import check_outcome, outcome
 from fedge.report.statistics import Reached, to_target
-from fedge.report.style import need
+from fedge.report.style import INK, need
 
 if TYPE_CHECKING:
     import altair
@@ -141,7 +141,11 @@ def _layers(
         chart.transform_filter("isValid(datum.mean)").mark_rect(stroke="white").encode(*at, colour),
         *(
             chart.transform_filter(which).mark_text(fontSize=9, color=ink).encode(*at, text=alt.Text("text:N"))
-            for which, ink in (("datum.dark", _LIGHT), ("!datum.dark", _DARK))
+            for which, ink in (
+                ("datum.dark", _LIGHT),
+                ("!datum.dark && isValid(datum.mean)", _DARK),
+                ("!isValid(datum.mean)", INK),  # on no cell, so that a dark page changes it
+            )
         ),
     ]
 

@@ -9,6 +9,7 @@ from fedge.core.fields import describe
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.groups import RunView, own_fields
 from fedge.report.importance import Importance, measure_importance
+from fedge.report.row_labels import RowLabels
 from fedge.report.style import COLOURS, FAINT, INK, need
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ def importance_bars(runs: Sequence[RunView], y: str = "accuracy", options: Chart
     found = measure_importance(runs, y)
     title = describe(y, own_fields(runs)).title
     rows = _rows(found, options)
-    at = alt.Y("label:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6))
+    labels = RowLabels([row["label"] for row in rows], options)
+    for row, label in zip(rows, labels.texts, strict=True):
+        row["label"] = label
+    at = labels.encoding(alt)
     scale = alt.Scale(domain=[0, max(100.0, *(row["share"] for row in rows)) * 1.12], nice=False)
     across = alt.X(
         "share:Q",
@@ -41,7 +45,7 @@ def importance_bars(runs: Sequence[RunView], y: str = "accuracy", options: Chart
         data=alt.Data(values=rows),
         title=options.caption(*_notes(found, len(runs))),
         config=options.style(),
-        **options.size | {"height": _BAR * len(rows)},
+        **options.size | {"height": labels.height(_BAR)},
     )
     return made
 

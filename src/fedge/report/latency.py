@@ -10,7 +10,8 @@ from fedge.core.fields import PERCENT, SECONDS, fitting, titled
 from fedge.report.chart_options import PLAIN, ChartOptions, keep_best
 from fedge.report.edge_records import EdgeRound, not_recorded, read_edge
 from fedge.report.groups import RunGroup
-from fedge.report.style import FAINT, HEIGHT, line_looks, need
+from fedge.report.style import HEIGHT, line_looks, need
+from fedge.report.timeline import deadline_rule
 from fedge.report.user_accuracy import MAX_LINES, cumulate
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _panel(
     lines = alt.Chart(alt.Data(values=rows)).mark_line(interpolate="step-after")
     layers = [lines.encode(across, up, **line_looks(alt, labels))]
     if deadline is not None and deadline <= slowest:
-        layers += _deadline(alt, deadline / unit.size)
+        layers += deadline_rule(alt, deadline / unit.size, "deadline", slowest / unit.size)
     return alt.layer(*layers, **size)
 
 
@@ -110,15 +111,6 @@ def _scale(alt: Any, panels: Sequence[Sequence[float]], log: bool) -> Any:
 
 def _pooled(values: Mapping[str, Sequence[float]]) -> list[float]:
     return [value for some in values.values() for value in some]
-
-
-def _deadline(alt: Any, at: float) -> list[Any]:
-    rule = alt.Chart(alt.Data(values=[{"x": at}])).encode(alt.X("x:Q"))
-    label = rule.mark_text(text="deadline", baseline="bottom", dy=-3, fontSize=9, color=FAINT)
-    return [
-        rule.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT),
-        label.encode(y=alt.value(0)),
-    ]
 
 
 def _notes(known: Mapping[str, Times], num_lost: int) -> list[str]:

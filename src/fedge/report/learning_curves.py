@@ -20,13 +20,15 @@ from fedge.report.target_label import SIZE, LabelPlace, place_label
 if TYPE_CHECKING:
     import altair
 
-__all__ = ["COLOURS", "curves", "save", "side_by_side"]
+__all__ = ["COLOURS", "curves", "rounds_and_upload", "save", "side_by_side"]
 
 _MAX_COLUMNS = {"single": 3, "double": 5}  # of small multiples
 _GAP = 14  # between panels
 _SMALL = 90  # height of a panel
 _FEW = 4  # bands that are told apart where they overlap; more of them are fainter
 _LETTER = 5  # pixels of a letter in its header
+_FEW_SEEDS = 5  # the interval of fewer is wide: that of three is 2.5 standard deviations to each side
+_FAR_APART = 10  # times the upload of another curve: on a linear axis that one would be a vertical line
 
 
 def curves(
@@ -36,10 +38,10 @@ def curves(
     options: ChartOptions = PLAIN,
     note: str = "",
 ) -> Any:
-    """Return the mean of y over seeds with a band, one line a group; x is one of `AXES`, summed so far.
+    """Return the mean of y over seeds, one line a group; x is one of `AXES`, summed so far.
 
-    More groups than `options.top` are reduced to the best, which a note states. More than `MAX_CURVES` are drawn as
-    small multiples. `note` is added to the caption.
+    Around the mean is a band, or what `options` ask for. More groups than `options.top` are reduced to the best,
+    which a note states. More than `MAX_CURVES` are drawn as small multiples. `note` is added to the caption.
     """
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
@@ -47,7 +49,10 @@ def curves(
     across, up = describe_timed(groups, x), describe_timed(groups, y)
     traced = [(group, trace(group, x, y)) for group in groups]
     best, left_out = _best_lines(traced, up, options.top)
-    kept, lines = [group for group, _ in best], [line for _, line in best]
+    kept, found = [group for group, _ in best], [line for _, line in best]
+    mixed = any(group.mixed for group in kept)
+    spread = _spread(found, mixed, options)
+    lines = [_as_drawn(line, spread) for line in found]
     axes = _Axes(
         across,
         up,
@@ -58,10 +63,13 @@ def curves(
     labels = list(dict.fromkeys(place.label for place in places))
     colours = dict(zip(labels, cycle(COLOURS), strict=False))
     placed = zip(lines, places, strict=True)
-    rows = [row for line, place in placed for row in _rows(line, place, colours[place.label], axes, options)]
+    rows = [row for line, place in placed for row in _rows(line, place, colours[place.label], axes, spread)]
     options.check_log("x", [row["x"] for row in rows])
     options.check_log("y", [row["mean"] for row in rows if "mean" in row])
-    layers = _layers(alt, axes, labels, options, any(len(line.x) == 1 for line in lines))
+    layers = _layers(alt, axes, labels, options, spread)
+    if any(len(line.x) == 1 for line in lines):  # a line of one point would not show
+        *_, mean = layers
+        layers.append(mean.transform_filter("datum.alone").mark_point())
     small = places[0].panel is not None
     goals = [goal for goal in dict.fromkeys(group.target for group in kept) if goal and goal.metric == y]
     for goal in goals:
@@ -69,8 +77,7 @@ def curves(
         place = place_label(lines, goal.value, text, options.panel(1), (options.is_log("x"), options.is_log("y")))
         layers += _goal(alt, goal.value / axes.y_unit.size, text, place)
     target = f"dashed: target {', '.join(goal.written for goal in goals)}" if small and goals else ""
-    notes = [_seeds_note(lines, any(group.mixed for group in kept)), target, _thinning_note(lines), left_out, note]
-    caption = options.caption(*notes)
+    caption = options.caption(_seeds_note(lines, mixed, spread), target, _thinning_note(lines), left_out, note)
     style = options.style(labels, "top-right" if up.better == "lower" else "bottom-right")
     data = alt.Data(values=rows)
     if not small:
@@ -89,6 +96,18 @@ def _best_lines(
 ) -> tuple[list[tuple[RunGroup, Series]], str]:
     ranked = [((group, line), declared.rank(float(line.mean[-1]))) for group, line in traced]
     return keep_best(ranked, top, f"last {declared.title}", declared.better != "neither")
+
+
+def rounds_and_upload(groups: Sequence[RunGroup], y: str, note: str = "") -> altair.ConcatChart:
+    """Return y over rounds beside the same over upload, which is logarithmic if the uploads differ much.
+
+    Fewer than five seeds are drawn as thin lines: the intervals of three would cover most of a small panel.
+    """
+    few = ChartOptions(band=None)
+    uploads = [trace(group, "bytes_up", y).x for group in groups]
+    far_apart = max(x[-1] for x in uploads) > _FAR_APART * min(x[-1] for x in uploads)
+    wide = replace(few, log="x") if far_apart and min(x[0] for x in uploads) > 0 else few
+    return side_by_side([curves(groups, "round", y, few, note), curves(groups, "bytes_up", y, wide, note)])
 
 
 def side_by_side(charts: Sequence[altair.LayerChart], options: ChartOptions = PLAIN) -> altair.ConcatChart:
@@ -116,6 +135,14 @@ class _Axes(NamedTuple):
     y: Field
     x_unit: Unit
     y_unit: Unit
+
+
+class _Spread(NamedTuple):
+    """What is drawn around the mean."""
+
+    band: bool
+    seeds: bool
+    log: bool  # the band must not reach 0
 
 
 class _Place(NamedTuple):
@@ -159,8 +186,8 @@ def _small_multiples(
     return chart.facet(facet, columns=columns, spacing=_GAP)
 
 
-def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions, alone: bool) -> list[Any]:
-    """Return the bands, the lines and, where asked for, each seed; points for curves of one evaluation."""
+def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions, spread: _Spread) -> list[Any]:
+    """Return the bands, each seed, and the means, which come last."""
     words = options.words
     x_scale = options.scale(alt, "x", zero=True, nice=False)
     y_scale = options.scale(alt, "y", zero=False, nice=TICKS)
@@ -170,29 +197,39 @@ def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions,
     value = alt.Y("mean:Q", title=words.axis("y", axes.y, axes.y_unit), scale=y_scale, axis=y_axis)
     looks = line_looks(alt, labels) if labels != [""] else {"stroke": alt.value(COLOURS[0])}
     chart = alt.Chart()  # without data, so that the layers share those of the whole
-    mean = chart.transform_filter("isValid(datum.mean)") if options.seeds else chart
+    mean = chart.transform_filter("isValid(datum.mean)") if spread.seeds else chart
     # the colour comes with the data: a second scale without a legend would take that of the lines along
     fill = alt.Fill("colour:N", scale=None)
-    layers = [
-        mean.mark_area(opacity=0.18 if len(labels) <= _FEW else 0.1).encode(
-            at, alt.Y("low:Q"), alt.Y2("high:Q"), alt.Detail("label:N"), fill=fill
-        ),
-        mean.mark_line().encode(at, value, **looks),
-    ]
-    if options.seeds:
+    layers = []
+    if spread.band:
+        area = mean.mark_area(opacity=0.18 if len(labels) <= _FEW else 0.1)
+        layers.append(area.encode(at, alt.Y("low:Q"), alt.Y2("high:Q"), alt.Detail("label:N"), fill=fill))
+    if spread.seeds:
         thin = chart.transform_filter("isValid(datum.value)").mark_line(strokeWidth=0.5, strokeOpacity=0.7)
         seed = alt.Detail(["label:N", "seed:N"])
-        layers.insert(1, thin.encode(at, alt.Y("value:Q"), seed, stroke=alt.Stroke("colour:N", scale=None)))
-    if alone:  # a line of one point would not show
-        layers.append(mean.transform_filter("datum.alone").mark_point().encode(at, value, **looks))
-    return layers
+        layers.append(thin.encode(at, alt.Y("value:Q"), seed, stroke=alt.Stroke("colour:N", scale=None)))
+    return [*layers, mean.mark_line().encode(at, value, **looks)]
 
 
-def _rows(line: Series, place: _Place, colour: str, axes: _Axes, options: ChartOptions) -> Iterator[dict[str, Any]]:
+def _spread(lines: Sequence[Series], mixed: bool, options: ChartOptions) -> _Spread:
+    few = not mixed and any(1 < line.count < _FEW_SEEDS for line in lines)
+    band = options.seeds or not few if options.band is None else options.band
+    return _Spread(band, options.seeds or (few and options.band is None), options.is_log("y"))
+
+
+def _as_drawn(line: Series, spread: _Spread) -> Series:
+    """Return the line with the extent of what is drawn as its band: without one, that of its seeds or of the mean."""
+    if spread.band:
+        return line
+    drawn = line.seeds if spread.seeds else line.mean[None]
+    return replace(line, low=drawn.min(axis=0), high=drawn.max(axis=0))
+
+
+def _rows(line: Series, place: _Place, colour: str, axes: _Axes, spread: _Spread) -> Iterator[dict[str, Any]]:
     x_unit, y_unit, declared = axes.x_unit, axes.y_unit, axes.y
     own = {"label": place.label, "colour": colour} | ({} if place.panel is None else {"panel": place.panel})
     # the interval of few seeds may reach beyond what an accuracy can be, or a logarithm has: a band does not
-    lowest = max(declared.low, float(line.mean.min()) / 10 if options.is_log("y") else declared.low)
+    lowest = max(declared.low, float(line.mean.min()) / 10 if spread.log else declared.low)
     for x, mean, low, high in zip(line.x, line.mean, line.low, line.high, strict=True):
         yield own | {
             "x": x / x_unit.size,
@@ -201,7 +238,7 @@ def _rows(line: Series, place: _Place, colour: str, axes: _Axes, options: ChartO
             "high": min(high, declared.high) / y_unit.size,
             "alone": len(line.x) == 1,
         }
-    if options.seeds and line.count > 1:
+    if spread.seeds and line.count > 1:
         for seed, values in enumerate(line.seeds):
             for x, value in zip(line.x, values, strict=True):
                 yield own | {"seed": seed, "x": x / x_unit.size, "value": value / y_unit.size}
@@ -232,16 +269,22 @@ def _thinning_note(lines: Sequence[Series]) -> str:
     return f"{longest:,} points averaged, then thinned to minimum, maximum and last of {NUM_BUCKETS} buckets"
 
 
-def _seeds_note(lines: Sequence[Series], mixed: bool) -> str:
-    """Return how many seeds, or runs that differ in more, are behind a line, and what its band is."""
+def _seeds_note(lines: Sequence[Series], mixed: bool, spread: _Spread) -> str:
+    """Return how many seeds, or runs that differ in more, are behind a line, and what band and thin lines are."""
     what = "runs of different settings" if mixed else "seeds"
     counts = sorted({line.count for line in lines})
     if counts == [1]:
         return "one seed"
     seeds = f"{counts[0]} {what}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} {what}"
+    one = what.partition(" ")[0]
+    notes = [f"mean of {seeds}", f"band: {_band_note(lines, mixed, one)}" if spread.band else ""]
+    return "; ".join(filter(None, [*notes, f"thin lines: each {one[:-1]}" if spread.seeds else ""]))
+
+
+def _band_note(lines: Sequence[Series], mixed: bool, what: str) -> str:
     confidence = f"{100 * LEVEL:g}% confidence interval"
     bands = {line.band for line in lines}
     if {"range", "interval"} <= bands:
         few = f"fewer than {MIN_SEEDS}" + (" or if settings differ" if mixed else "")
-        return f"mean of {seeds}; band: {confidence}, or range if {few}"
-    return f"mean of {seeds}; band: {confidence if 'interval' in bands else 'range of the ' + what.partition(' ')[0]}"
+        return f"{confidence}, or range if {few}"
+    return confidence if "interval" in bands else f"range of the {what}"

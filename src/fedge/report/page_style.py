@@ -3,7 +3,7 @@
 STYLE_SHEET = """
 :root { color-scheme: light dark; --ink: #222; --faint: #666; --line: #ddd; --rule: #777; --paper: #fff;
   --box: #f6f6f6; --best: #e3f1e6; --link: #005a9c; }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root { --ink: #ddd; --faint: #a5a5a5; --line: #3a3a3a; --rule: #888; --paper: #17191c; --box: #22252a;
     --best: #1f3d2a; --link: #7cc0ff; }
   figure svg > rect[fill="white"] { fill: none; }
@@ -37,10 +37,14 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 pre { background: var(--box); padding: .8em; overflow-x: auto; font-size: .8em; line-height: 1.4; }
 .figures { display: flex; flex-wrap: wrap; gap: 1em 2.5em; } figure { margin: 1em 0 0; max-width: 100%; }
 figcaption { font-weight: bold; margin-bottom: .5em; } svg { max-width: 100%; height: auto; }
+figure svg { overflow: visible; } /* text is wider where only another font is installed */
 @media print {
   :root { color-scheme: light; --ink: #000; --faint: #444; --line: #ccc; --paper: #fff; --box: #fff; --best: #fff; }
-  body { font-size: 10pt; margin: 0; max-width: none; } nav { display: none; } pre { white-space: pre-wrap; }
-  h2, h3, figcaption { break-after: avoid; } figure, tr { break-inside: avoid; } .wide { overflow: visible; }
+  body { font-size: 10pt; margin: 0; max-width: none; } nav { display: none; }
+  pre { white-space: pre-wrap; font-size: 6.5pt; } .figures { gap: .5em 2%; } figure { width: 49%; }
+  h2, h3, figcaption { break-after: avoid; } .wide { overflow: visible; }
+  figure, thead, tr, table:not(:has(tbody tr:nth-child(41))) { break-inside: avoid; }
+  table { font-size: 7.5pt; } th, td { white-space: pre-line; padding: .15em .5em; }
 }
 """
 

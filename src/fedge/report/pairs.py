@@ -9,7 +9,7 @@ from typing import Literal
 
 from fedge.core.effect import settings
 from fedge.core.errors import ConfigError, nearest
-from fedge.core.fields import Field, is_to_target
+from fedge.core.fields import PERCENT, Field, Unit, is_to_target, titled
 from fedge.report.groups import RunGroup, check_key, describe_in, varied
 from fedge.report.labels import ALGORITHM, DisplayNames
 from fedge.report.run_results import outcome
@@ -36,6 +36,12 @@ class Pairing:
     losses: int
     verdict: Verdict
     by: Literal["interval", "wins"]
+
+
+def difference_title(declared: Field, unit: Unit) -> str:
+    """Return what a difference is called: that of percentages is in points, as a percentage would be relative."""
+    shown = unit._replace(name="% points") if unit in PERCENT else unit
+    return f"difference in {titled(declared.title, shown)}"
 
 
 def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:

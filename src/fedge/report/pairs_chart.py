@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
-from fedge.core.fields import Unit, fitting, titled
+from fedge.core.fields import Unit, fitting
 from fedge.report.analysis_tables import comparable
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.groups import RunGroup, describe_timed
-from fedge.report.pairs import Pairing, find_baseline, pair_all
-from fedge.report.statistics import LEVEL, MIN_SEEDS
-from fedge.report.style import COLOURS, FAINT, INK, need
+from fedge.report.pairs import Pairing, difference_title, find_baseline, pair_all
+from fedge.report.row_labels import RowLabels
+from fedge.report.statistics import interval_note
+from fedge.report.style import COLOURS, FAINT, HALO, INK, POINTS, need
 
 if TYPE_CHECKING:
     import altair
 
 _ROW = 24  # pixels
-_LETTERS = 34  # of a label in one line
 _LOOKS = {"better": (COLOURS[2], "triangle-up"), "worse": (COLOURS[1], "triangle-down")}
-_OTHER = (FAINT, "circle")
+_NONE, _OTHER = "no difference shown", (FAINT, "circle")
 _HIGHER_LOWER = {"higher": (COLOURS[0], "triangle-up"), "lower": (COLOURS[3], "triangle-down")}
 
 
@@ -43,13 +43,17 @@ def paired_differences(
             "choose another baseline or result"
         )
     unit = fitting(declared.units, max(abs(one.difference.mean) for one in found if one.difference))
-    rows = [_row(one, unit) for one in found]
-    verdicts = list(dict.fromkeys(row["verdict"] for row in rows))
+    largest = max(abs(one.difference.mean) for one in found if one.difference) / unit.size
+    decimals = max(0, 2 - floor(log10(largest))) if largest else 0
+    spread = interval_note([one.difference for one in found if one.difference], "pairs")
+    labels = RowLabels([one.first for one in found], options)
+    rows = [_row(one, label, unit, decimals) for one, label in zip(found, labels.texts, strict=True)]
+    known = {row["verdict"] for row in rows}
+    verdicts = [verdict for verdict in (*_LOOKS, *_HIGHER_LOWER, _NONE) if verdict in known]
     looks = [(_LOOKS | _HIGHER_LOWER).get(verdict, _OTHER) for verdict in verdicts]
     chart = alt.Chart()
-    axis = alt.Axis(domain=False, ticks=False, labelLimit=0, labelPadding=6, labelExpr="split(datum.label, '\\n')")
-    at = alt.Y("label:N", title=None, sort=None, axis=axis)
-    title = options.words.axis_text("x", f"difference in {titled(declared.title, unit)}")
+    at = labels.encoding(alt)
+    title = options.words.axis_text("x", difference_title(declared, unit))
     across = alt.X("mean:Q", title=title, scale=alt.Scale(zero=True, padding=12), axis=alt.Axis())
     colour = alt.Color("verdict:N", scale=alt.Scale(domain=verdicts, range=[colour for colour, _ in looks]))
     shape = alt.Shape("verdict:N", scale=alt.Scale(domain=verdicts, range=[shape for _, shape in looks]))
@@ -58,39 +62,40 @@ def paired_differences(
         alt.Chart(alt.Data(values=[{}])).mark_rule(color=FAINT, strokeDash=[3, 3]).encode(x=alt.XDatum(0)),
         chart.mark_rule(color=INK, strokeWidth=1).encode(at, alt.X("low:Q"), alt.X2("high:Q")),
         chart.mark_point(filled=True, size=60, opacity=1).encode(at, across, colour, shape, tooltip=tooltip),
-        chart.mark_text(align="center", dy=-8, fontSize=9, color=INK).encode(at, alt.X("mean:Q"), alt.Text("text:N")),
+        *(
+            chart.mark_text(dy=-9, fontSize=9, **look).encode(at, alt.X("mean:Q"), alt.Text("text:N"))
+            for look in (HALO, {"color": INK})  # the line at 0 may run through the text
+        ),
     ]
     made: altair.LayerChart = alt.layer(
         *layers,
         data=alt.Data(values=rows),
-        title=options.caption(f"minus {against.title}, seed by seed", _interval_note(found), _counted(found, groups)),
-        config=options.style(verdicts, symbolType="circle", symbolSize=60),
-        **options.size | {"height": _ROW * len(rows) + 8},
+        title=options.caption(f"minus {against.title}, seed by seed", spread, _counted(found, groups)),
+        config=options.style(verdicts, **POINTS),
+        **options.size | {"height": labels.height(_ROW) + 8},
     )
     return made
 
 
-def _row(one: Pairing, unit: Unit) -> dict[str, Any]:
+def _row(one: Pairing, label: str, unit: Unit, decimals: int) -> dict[str, Any]:
     assert one.difference is not None
     mean = one.difference.mean
     low, high = ((end if end is not None else mean) / unit.size for end in (one.difference.low, one.difference.high))
     return {
-        "label": fill(one.first, _LETTERS),
+        "label": label,
         "baseline": one.second,
         "mean": mean / unit.size,
         "low": low,
         "high": high,
-        "text": f"{mean / unit.size:+.3g}".replace("-", "−"),
+        "text": _signed(mean / unit.size, decimals),
         "pairs": one.pairs,
         "verdict": one.verdict,
     }
 
 
-def _interval_note(found: Sequence[Pairing]) -> str:
-    bands = {one.difference.band for one in found if one.difference and one.difference.low != one.difference.high}
-    words = {"interval": f"{LEVEL:.0%} confidence interval", "range": f"range of fewer than {MIN_SEEDS} pairs"}
-    named = [words[band] for band in words if band in bands]
-    return f"lines: {', or '.join(named)}" if named else ""
+def _signed(value: float, decimals: int) -> str:
+    text = f"{value:+.{decimals}f}".replace("-", "−")
+    return text if text.strip("+−0.") else "0"
 
 
 def _counted(found: Sequence[Pairing], groups: Sequence[RunGroup]) -> str:

@@ -11,19 +11,23 @@ from fedge.core.fields import Unit, is_to_target, titled
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.group_results import group_results, target_note, unit_of
 from fedge.report.groups import RunGroup, check_key, describe_timed, varied
-from fedge.report.labels import sorted_values
+from fedge.report.labels import ALGORITHM, sorted_values
 from fedge.report.statistics import Reached
-from fedge.report.style import FAINT, INK, need
+from fedge.report.style import FAINT, HALO, INK, need
+from fedge.report.text_width import LINE, wrap_to_width
 
 if TYPE_CHECKING:
     import altair
 
-MAX_SETTINGS = 6
-"""Axes of settings that fit beside each other."""
+MAX_AXES = {"single": 5, "double": 9}
+"""Settings and results that fit beside each other with their texts."""
 MAX_VALUES = 12
 """A setting with more different numbers has a linear axis, and one with fewer a place for each value."""
 _HEIGHT = 200
 _SCHEME = "viridis"
+_SIDE = 42  # pixels beside the outer axes
+_GAP = 6  # pixels between the texts of two axes
+_SMALL = 9  # pixels of the type
 
 
 class _AxisPlaces(NamedTuple):
@@ -44,11 +48,12 @@ def parallel(
 ) -> altair.LayerChart:
     """Return a line for each group of runs through its settings and the result y, which also colours it.
 
-    `x` is a second result. The settings are `keys`, or all that differ, at most `MAX_SETTINGS`, which a note states.
+    `x` is a second result. The settings are `keys`, or all that differ and do not follow from the algorithm, as many as
+    fit, which a note states.
     """
     alt = need("altair")
-    shown, left_out = _choose(groups, keys)
     names = [name for name in (x, y) if name is not None]
+    shown, left_out = _choose(groups, keys, MAX_AXES[options.width] - len(names))
     results = {name: group_results(groups, name) for name in dict.fromkeys(names)}
     axes = [_setting_axis(groups, key, options) for key in shown]
     axes += [_result_axis(groups, name, found, options) for name, found in results.items()]
@@ -71,7 +76,7 @@ def parallel(
         left_out,
     ]
     chart: altair.LayerChart = alt.layer(
-        *_layers(alt, rows, ticks, [axis.title for axis in axes]),
+        *_layers(alt, rows, ticks, [axis.title for axis in axes], options),
         title=options.caption(*notes),
         config=options.style(),
         **options.size | {"height": _HEIGHT},
@@ -79,16 +84,29 @@ def parallel(
     return chart
 
 
-def _choose(groups: Sequence[RunGroup], keys: Sequence[str]) -> tuple[list[str], str]:
-    """Return the settings that have an axis, and a note on those left out."""
+def _choose(groups: Sequence[RunGroup], keys: Sequence[str], most: int) -> tuple[list[str], str]:
+    """Return the settings that have an axis, at most so many unless they are given, and a note on those left out."""
     for key in keys:
         check_key(key, groups)
-    found = list(keys) or list(varied([group.runs[0] for group in groups]))
+    found = list(keys) or _own_settings(groups)
     if not found:
         raise ConfigError("parallel coordinates need runs that differ in a setting, got none; choose other runs")
-    if keys or len(found) <= MAX_SETTINGS:
+    if keys or len(found) <= most:
         return found, ""
-    return found[:MAX_SETTINGS], f"{MAX_SETTINGS} of {len(found)} settings, --by chooses others"
+    return found[:most], f"{most} of {len(found)} settings"
+
+
+def _own_settings(groups: Sequence[RunGroup]) -> list[str]:
+    """Return the settings that differ, but for those that the algorithm determines if groups share an algorithm."""
+    columns = varied([group.runs[0] for group in groups])
+    names = columns.get(ALGORITHM)
+    if names is None or len(set(names)) == len(names):
+        return list(columns)
+    return [
+        key
+        for key, values in columns.items()
+        if key == ALGORITHM or len({*zip(names, map(str, values), strict=True)}) > len(set(names))
+    ]
 
 
 def _setting_axis(groups: Sequence[RunGroup], key: str, options: ChartOptions) -> _AxisPlaces:
@@ -140,28 +158,31 @@ def _line(label: str, number: int, axes: Sequence[_AxisPlaces], judged: Reached)
 
 
 def _layers(
-    alt: Any, rows: Sequence[dict[str, Any]], ticks: Sequence[dict[str, Any]], titles: Sequence[str]
+    alt: Any,
+    rows: Sequence[dict[str, Any]],
+    ticks: Sequence[dict[str, Any]],
+    titles: Sequence[str],
+    options: ChartOptions,
 ) -> list[Any]:
-    scale = alt.Scale(domain=[0, max(1, len(titles) - 1)], nice=False, padding=42)
+    scale = alt.Scale(domain=[0, max(1, len(titles) - 1)], nice=False, padding=_SIDE)
+    room = (options.canvas - 10 - 2 * _SIDE) / max(1, len(titles) - 1) - _GAP  # from an axis to the next
+    wrapped = [LINE.join(wrap_to_width(title, max(room, _SIDE), _SMALL)) for title in titles]
     x = alt.X("axis:Q", scale=scale, axis=None)
     y = alt.Y("place:Q", scale=alt.Scale(domain=[0, 1], nice=False), axis=None)
     lines = alt.Chart(alt.Data(values=list(rows)))
-    axes = alt.Chart(alt.Data(values=[{"axis": i, "title": title} for i, title in enumerate(titles)]))
+    axes = alt.Chart(alt.Data(values=[{"axis": i, "title": title} for i, title in enumerate(wrapped)]))
     texts = alt.Chart(alt.Data(values=list(ticks)))
     # the last axis is the legend; viridis ends with a yellow that is faint on paper
     shades = alt.Scale(scheme=alt.SchemeParams(_SCHEME, extent=[0.0, 0.9]))
     colour = alt.Color("result:Q", scale=shades, legend=None)
     tooltip = [alt.Tooltip("label:N", title="group"), alt.Tooltip("title:N", title="axis"), alt.Tooltip("text:N")]
-    halo = {"stroke": "#ffffff", "strokeWidth": 3, "strokeOpacity": 0.8}
+    tick = {"align": "left", "dx": 5, "dy": -5, "fontSize": _SMALL, "limit": max(room, _SIDE)}
     return [
         axes.mark_rule(color=FAINT, strokeWidth=1).encode(x, y=alt.value(0), y2=alt.value(alt.ExprRef("height"))),
         lines.mark_line(strokeWidth=1.5, opacity=0.75).encode(x, y, colour, alt.Detail("group:N"), alt.Order("axis:Q")),
         lines.mark_circle(size=30, opacity=1).encode(x, y, colour, tooltip=tooltip),
-        *(
-            texts.mark_text(align="left", dx=5, dy=-5, fontSize=9, **look).encode(x, y, alt.Text("text:N"))
-            for look in (halo, {"color": INK})
-        ),
-        axes.mark_text(baseline="top", fontSize=9, color=INK, lineBreak="\n", dy=8).encode(
+        *(texts.mark_text(**tick, **look).encode(x, y, alt.Text("text:N")) for look in (HALO, {"color": INK})),
+        axes.mark_text(baseline="top", fontSize=_SMALL, color=INK, lineBreak=LINE, dy=8).encode(
             x, alt.Text("title:N"), y=alt.value(alt.ExprRef("height"))
         ),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
+from math import log
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedge.core.errors import ConfigError
@@ -11,22 +12,15 @@ from fedge.core.fields import Field, Unit
 from fedge.report.chart_options import PLAIN, ChartOptions, number_axis
 from fedge.report.group_results import group_results, target_note, unit_of
 from fedge.report.groups import RunGroup, describe_timed
+from fedge.report.parallel_coordinates import scaled
 from fedge.report.pareto import pareto_front
-from fedge.report.style import COLOURS, FAINT, need
+from fedge.report.style import COLOURS, FAINT, POINTS, need
 
 if TYPE_CHECKING:
     import altair
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right")
 """Seven, and eight colours: the first 56 groups differ in one or the other."""
-_SYMBOLS: dict[str, Any] = {
-    "symbolType": "circle",
-    "symbolSize": 45,
-    "symbolStrokeWidth": 1.5,
-    "symbolOffset": 0,
-    "labelOffset": 4,
-    "rowPadding": 2,
-}
 OTHERS = "others"
 """The legend entry of all groups that have none of their own."""
 
@@ -84,10 +78,19 @@ def pareto(
         *_layers(alt, at, legend, [colours[label] for label in legend]),
         data=alt.Data(values=rows),
         title=options.caption("filled: Pareto front", target_note(groups, x, y), missing),
-        config=options.style(legend, "top-right", **_SYMBOLS),
+        config=options.style(legend, options.free_corner(legend, _places(rows, options)), **POINTS),
         **options.size,
     )
     return made
+
+
+def _places(rows: Sequence[dict[str, Any]], options: ChartOptions) -> list[tuple[float, float]]:
+    """Return where the points are between the extremes of both axes, from 0 to 1."""
+    columns = []
+    for axis in ("x", "y"):
+        values = [log(row[axis]) if options.is_log(axis) else row[axis] for row in rows]
+        columns.append([scaled(value, min(values), max(values)) for value in values])
+    return list(zip(*columns, strict=True))
 
 
 def _axis(

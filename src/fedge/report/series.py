@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,8 +53,7 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
         raise ConfigError(
             f"{group.label}: no round has {y!r}{nearest(y, known)}; recorded: {', '.join(known) or 'nothing'}"
         )
-    grid = _grid(group.label, [xs for xs, _ in seeds])
-    values = np.stack([np.interp(grid, xs, ys) for xs, ys in seeds])
+    grid, values = align(group.label, seeds)
     mean = values.mean(axis=0)
     low = high = mean
     band: Literal["none", "range", "interval"] = "none"
@@ -84,6 +84,15 @@ def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
     # a dictionary, as rounds that cost nothing share a place: the last of them counts
     points = {place: record[y] for place, record in zip(at, run.rounds, strict=True) if has(record, y)}
     return np.array(list(points), np.float64), np.array(list(points.values()), np.float64)
+
+
+def align(label: str, curves: Sequence[tuple[Array, Array]]) -> tuple[Array, np.ndarray[tuple[int, int], Any]]:
+    """Return the x at which any curve was measured, within the range that all cover, and a row of values for each.
+
+    A curve that was not measured at some x is interpolated there. Raises ConfigError if there is no such range.
+    """
+    grid = _grid(label, [xs for xs, _ in curves])
+    return grid, np.stack([np.interp(grid, xs, ys) for xs, ys in curves])
 
 
 def _grid(label: str, seeds: list[Array]) -> Array:

@@ -96,3 +96,11 @@ def _probability(angle: float, freedom: int) -> float:
         term *= k / (k + 1) * cos(angle) ** 2
     total *= sin(angle)
     return 2 / pi * (angle + total) if odd else total
+
+
+def interval_note(estimates: Sequence[Estimate], of: str) -> str:
+    """Return what the lines around means are, where there are any; `of` is what an estimate is over."""
+    words = {"interval": f"{LEVEL:.0%} confidence interval", "range": f"range of fewer than {MIN_SEEDS} {of}"}
+    found = {one.band for one in estimates if one.low != one.high}
+    named = [words[band] for band in words if band in found]
+    return f"lines: {', or '.join(named)}" if named else ""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
 from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
@@ -75,7 +77,22 @@ STYLE: dict[str, Any] = {
     "concat": {"spacing": 20},
 }
 
+POINTS: dict[str, Any] = {
+    "symbolType": "circle",
+    "symbolSize": 45,
+    "symbolStrokeWidth": 1.5,
+    "symbolOffset": 0,
+    "labelOffset": 4,
+    "rowPadding": 2,
+}
+"""What the legend of points, and of areas with another symbol, has in place of that of lines."""
+AREAS = POINTS | {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
+HALO = {"stroke": "#ffffff", "strokeWidth": 3, "strokeOpacity": 0.8}
+"""Around text that lines may run through."""
+
 _LESS = "\ue000"  # stands for < until the page is written: no font and no standard has a meaning for it
+
+_MOST_TEXT = 1_000
 
 SUFFIXES = (".svg", ".png", ".pdf", ".html")
 
@@ -96,19 +113,45 @@ def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
     check_saving(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".html":
-            path.write_text(_page(chart), encoding="utf-8")
-        elif path.suffix == ".pdf":
-            path.write_bytes(_pdf(chart))
-        else:
-            make_printable(chart).save(path, scale_factor=PNG_SCALE if path.suffix == ".png" else 1)
+        with drawing():
+            _write(chart, path)
     except OSError as error:
         raise StorageError(f"{path}: cannot write the chart: {error}") from error
 
 
+def _write(chart: Any, path: Path) -> None:
+    if path.suffix == ".html":
+        path.write_text(_page(chart), encoding="utf-8")
+    elif path.suffix == ".pdf":
+        path.write_bytes(_pdf(chart))
+    else:
+        make_printable(chart).save(path, scale_factor=PNG_SCALE if path.suffix == ".png" else 1)
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Turn errors of vl-convert, such as for characters that it cannot measure, into a ConfigError."""
+    try:
+        yield
+    except FedgeError:
+        raise
+    except ValueError as error:
+        reason = " ".join(str(error).splitlines()[:2])
+        raise ConfigError(f"this chart cannot be drawn: {reason}; shorten long names, or choose other runs") from None
+
+
 def make_printable(chart: Any) -> Any:
-    """Return the chart with its text made printable: a control character in a label ends the process that draws it."""
-    return _with_texts(chart, printable)
+    """Return the chart with texts that can be drawn: a control character in a label ends the process that draws it."""
+    return _with_texts(chart, lambda text: printable(_shortened(text)))
+
+
+def _shortened(text: str) -> str:
+    """Return a text that is drawn in a moment, since the time grows with the square; different texts stay different."""
+    return (
+        text
+        if len(text) <= _MOST_TEXT
+        else f"{text[:_MOST_TEXT]}… {sha256(text.encode(errors='replace')).hexdigest()[:8]}"
+    )
 
 
 def _pdf(chart: Any) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -15,6 +16,7 @@ from fedge.report.tables import Row, TableCells, grid
 
 _NAME_WIDTH = 10  # of the name's column at least; longer names are folded
 _GAP = 2  # between columns
+_EQUALS = "\0=\0"  # what a line is not broken at
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,15 @@ class ResultTable:
             more = min(_width(column) - widths[i], max(0, spare))
             widths[i], spare = widths[i] + more, spare - more
         shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), pad_edge=False)
-        shown.add_column(names[0], width=min(_width(names), _NAME_WIDTH + max(0, spare)), overflow="fold")
+        name_width = min(_width(names), _NAME_WIDTH + max(0, spare))
+        shown.add_column(names[0], width=name_width, overflow="fold")
         for column, width in zip(columns, widths, strict=True):
             shown.add_column(Text(column[0]), justify="right", width=width)
         lines = zip(self.rows, names[1:], *(column[1:] for column in columns), strict=True)
         for i, (row, name, *values) in enumerate(lines):
             cells = [Text(value, style="bold" if (i, j) in best else "") for j, value in enumerate(values)]
-            shown.add_row(_dim_rest(name) if row.unfinished else Text(name), *cells)
+            folded = _fold(name, name_width)
+            shown.add_row(_dim_rest(folded) if row.unfinished else Text(folded), *cells)
         return shown
 
 
@@ -79,6 +83,12 @@ def _width(column: Sequence[str], wraps: bool = False) -> int:
 def _wraps(column: Sequence[str]) -> bool:
     """Whether the cells of a column are words that may stand below each other: "2/3 reached"."""
     return column[0].startswith("rounds")
+
+
+def _fold(name: str, width: int) -> str:
+    """Return a name in lines of this width, with no line end inside of `η = 0.1` if that fits."""
+    lines = (wrap(line.replace(" = ", _EQUALS), width, break_on_hyphens=False) for line in name.split("\n"))
+    return "\n".join(part.replace(_EQUALS, " = ") for own in lines for part in own)
 
 
 def _dim_rest(name: str) -> Text:

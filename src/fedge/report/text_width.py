@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+LINE = "  "
+"""Between the lines of a text in a chart: controls such as line ends are not printed."""
 _ADVANCES = {
     0.23: "ijl|'‘’",
     0.28: " \N{NO-BREAK SPACE}.,:;/!ft[]I\\",

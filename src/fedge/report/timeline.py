@@ -10,7 +10,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import SECONDS, Unit, fitting, titled
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.edge_records import EdgeRound
-from fedge.report.style import FAINT, INK, need
+from fedge.report.style import AREAS, FAINT, INK, need
 from fedge.runs.data_names import NO_NAMES, DataNames, cut
 
 if TYPE_CHECKING:
@@ -68,19 +68,12 @@ def timeline(line: EdgeRound, names: DataNames = NO_NAMES, options: ChartOptions
         *_cells(alt, line, shown, places, y, max(map(len, labels))),
         *_deadline(alt, span),
     ]
-    symbols: dict[str, Any] = {
-        "symbolType": "square",
-        "symbolSize": 80,
-        "symbolStrokeWidth": 0,
-        "symbolOffset": 0,
-        "labelOffset": 4,
-    }
     chart: altair.LayerChart = alt.layer(
         *layers,
         width=width,
         height=_ROW * num_rows,
         title=options.caption(*_notes(line, names, len(shown), span)),
-        config=options.style(list(PHASES), **symbols),
+        config=options.style(list(PHASES), **AREAS),
     )
     return chart
 
@@ -174,15 +167,19 @@ def _cells(
     ]
 
 
+def deadline_rule(alt: Any, at: float, text: str, end: float) -> list[Any]:
+    """Return a line at a deadline, with its text above it; one in the right half of the axis ends at the line."""
+    marked = alt.Chart(alt.Data(values=[{"deadline": at}])).encode(alt.X("deadline:Q"))
+    side = {"align": "right", "dx": 2} if at > end / 2 else {"align": "left", "dx": -2}
+    label = marked.mark_text(text=text, baseline="bottom", dy=-3, fontSize=_SMALL, color=INK, **side)
+    return [marked.mark_rule(strokeDash=[3, 3], strokeWidth=1, color=INK), label.encode(y=alt.value(0))]
+
+
 def _deadline(alt: Any, span: TimeSpan) -> list[Any]:
     if span.deadline is None or not span.shows_deadline:
         return []
-    at = alt.Chart(alt.Data(values=[{"deadline": span.deadline / span.unit.size}])).encode(alt.X("deadline:Q"))
-    said = f"deadline {span.written(span.deadline)}"
-    return [
-        at.mark_rule(strokeDash=[3, 3], strokeWidth=1, color="black"),
-        at.mark_text(text=said, baseline="bottom", dy=-3, fontSize=9, color=INK).encode(y=alt.value(0)),
-    ]
+    size = span.unit.size
+    return deadline_rule(alt, span.deadline / size, f"deadline {span.written(span.deadline)}", span.end / size)
 
 
 def _notes(line: EdgeRound, names: DataNames, num_shown: int, span: TimeSpan) -> list[str]:

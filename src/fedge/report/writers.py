@@ -11,7 +11,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.printable import printable
 from fedge.report.document import Document, Figure, Listing
 from fedge.report.page_style import SORT_SCRIPT, STYLE_SHEET
-from fedge.report.style import make_printable, need
+from fedge.report.style import drawing, make_printable, need
 from fedge.report.tables import TableCells
 
 _BEST = "bold: the best of its column"
@@ -143,7 +143,8 @@ def _svg(figure: Figure, number: int) -> str:
     """Return the drawing with ids that are unique in the page."""
     need("vl_convert")
     drawn = io.StringIO()
-    make_printable(figure.draw()).save(drawn, format="svg")
+    with drawing():
+        make_printable(figure.draw()).save(drawn, format="svg")
     return re.sub(r'(id="|url\(#)(?=[a-z])', rf"\g<1>figure{number}-", drawn.getvalue())
 
 

@@ -31,7 +31,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -57,6 +57,8 @@ TRACK = "track"
 CHECKPOINT = "checkpoint"
 STATE = "checkpoint/state.safetensors"
 KEPT = "checkpoint/kept.bin"
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def encode(value: object) -> bytes:
@@ -121,6 +123,15 @@ def read_bytes(file: Path) -> bytes | None:
             return file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+
+def read_struct(file: Path, kind: type[S], remedy: str) -> S | None:
+    """Return the struct in a small file of the run; None if there is no file. RunError ends with the remedy."""
+    data = read_bytes(file)
+    try:
+        return None if data is None else msgspec.json.decode(data, type=kind)
+    except (ValueError, RecursionError) as error:  # msgspec's errors and UnicodeDecodeError
+        raise RunError(f"{file} is damaged: {error}; {remedy}") from None
 
 
 class CodeChange(msgspec.Struct, frozen=True):

@@ -48,7 +48,7 @@ class Hyperbolic(Rule, tag="hyperbolic"):
 
 
 class Optimal(Rule, tag="optimal", kw_only=True):
-    """K*(W) or eta*(W): optimal for the simulated seconds W so far (Mills 2023, theorem 5.2), at most v0.
+    """K* or eta*, optimal for the simulated seconds W so far (Mills 2023, theorem 5.2), at most v0.
 
     K* assumes the algorithm's learning_rate, eta* the K of the round. Neither is defined at W = 0, where v0 is used,
     and eta* is at most 1/(4*smoothness). Losses and gradients are in units of the loss, times in seconds.

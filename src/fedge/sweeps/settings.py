@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from fedge.config import Config
+from fedge.core.advice import takes
 from fedge.core.errors import ConfigError
 from fedge.core.schema import choose, structs, tag, unknown_key
 
@@ -20,7 +20,7 @@ def kinds_at(raw: Mapping[str, Any], path: str) -> list[Any]:
     table: Any = raw
     done: list[str] = []
     for key in path.split("."):
-        if any(_is_free(kind) for kind in found):
+        if any(takes(kind, Any, dict) for kind in found):  # it accepts any key
             return [Any]
         tables = _chosen([inner for kind in found for inner in structs(kind)], table)
         known = {name: kind for inner in tables for name, kind in _fields(inner)}
@@ -40,31 +40,16 @@ def value_at(raw: Mapping[str, Any], path: str) -> Any:
 
 def takes_list(kinds: Iterable[Any]) -> bool:
     """Return whether a list can be a value of the setting."""
-    return any(part is Any or part is list or get_origin(part) is list for part in _parts(kinds))
+    return any(takes(kind, Any, list) for kind in kinds)
 
 
 def takes_number(kinds: Iterable[Any]) -> bool:
-    return any(part in (int, float, Any) for part in _parts(kinds))
+    return any(takes(kind, int, float, Any) for kind in kinds)
 
 
 def takes_fractions(kinds: Iterable[Any]) -> bool:
     """Return whether the setting accepts numbers that are not whole."""
-    return any(part in (float, Any) for part in _parts(kinds))
-
-
-def _parts(kinds: Iterable[Any]) -> Iterator[Any]:
-    for kind in kinds:
-        if get_origin(kind) is Annotated:
-            yield from _parts([get_args(kind)[0]])
-        elif get_origin(kind) in (Union, types.UnionType):
-            yield from _parts(get_args(kind))
-        else:
-            yield kind
-
-
-def _is_free(kind: Any) -> bool:
-    """Return whether the type accepts any key."""
-    return any(part is Any or part is dict or get_origin(part) is dict for part in _parts([kind]))
+    return any(takes(kind, float, Any) for kind in kinds)
 
 
 def _fields(kind: type[Struct]) -> list[tuple[str, Any]]:

@@ -30,9 +30,8 @@ _YEAR_S = 365 * 24 * 3600
 _WARM_UP_S = 2.0
 
 
-def make_app(folder: Path, rules: AccessRules) -> Guard:
+def make_app(workspace: Workspace, rules: AccessRules) -> Guard:
     """Return the application for one folder of runs; every request passes the guard first."""
-    workspace = Workspace(folder)
     files = StaticFilesInMemory(workspace)
     pages = Pages(workspace, rules, files.version)
 
@@ -50,7 +49,7 @@ def make_app(folder: Path, rules: AccessRules) -> Guard:
 
     def failed(request: Request, error: Exception) -> Response:
         status, told = _explain(error)
-        if request.url.path.startswith(("/api/", "/export/")):
+        if request.url.path.startswith(("/api/", "/export/", "/static/")):
             return JsonAnswer({"error": told}, status_code=status)
         return pages.error(status, told)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedge.core.printable import printable_command
 from fedge.runs import Run
 from fedge.view.page_charts import ChartQuery, append_rule, chart_spec
 from fedge.view.run_entry import RunEntry
@@ -31,10 +31,21 @@ def answer_chart(workspace: Workspace, kind: str, query: Parameters) -> dict[str
     }
 
 
-def show_command(workspace: Workspace, loaded: Sequence[tuple[RunEntry, Run]], baseline: str | None = None) -> str:
-    """Return the command that prints the tables of a comparison."""
-    chosen = ["--baseline", baseline] if baseline else []
-    return shlex.join(["fedge", "show", *map(str, run_paths(workspace, loaded)), *chosen])
+def show_commands(
+    workspace: Workspace, loaded: Sequence[tuple[RunEntry, Run]], found: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the commands that print the tables of a comparison, by their names."""
+    begun = [(entry, run) for entry, run in loaded if run.rounds] or loaded  # the others are in no group
+    judged = ["--outcome", str(found.get("outcome"))]
+    options: dict[str, list[str]] = {
+        "results": [],
+        "settings": ["--settings", found.get("settings", "differ")],
+        "pairs": ["--baseline", str(found.get("baseline")), *judged],
+        "importance": judged,
+        "correlations": [*judged, "--correlations"],
+    }
+    paths = run_paths(workspace, begun)
+    return {name: printable_command(["fedge", "show", *paths, *words]) for name, words in options.items()}
 
 
 def run_paths(workspace: Workspace, loaded: Sequence[tuple[RunEntry, Run]]) -> list[Path]:

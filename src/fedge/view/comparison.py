@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from fedge.core.effect import settings
 from fedge.core.errors import ConfigError
 from fedge.core.fields import AXES, describe, fitting
+from fedge.report.analysis_tables import comparable, importance_table, paired_table, relation_tables
 from fedge.report.correlation import correlate, levels
-from fedge.report.groups import RunGroup, describe_in, describe_timed, group_begun, own_fields, varied
+from fedge.report.groups import RunGroup, RunView, describe_in, describe_timed, group_begun, own_fields, varied
 from fedge.report.importance import measure_importance
-from fedge.report.pairs import Baseline, find_baseline, pair
+from fedge.report.pairs import Baseline, find_baseline, pair_all
 from fedge.report.run_results import outcome
+from fedge.report.settings_table import WhichSettings, differing_settings, equal_settings, settings_table
 from fedge.report.statistics import Estimate, Reached, to_target
-from fedge.report.tables import RESULTS, write
+from fedge.report.tables import RESULTS, TableCells, write
 from fedge.runs import Run
 from fedge.view.run_entry import RunEntry
 
-_PARETO = ("bytes_to_target", "rounds_to_target", "bytes", "flops")
-_SEEDS = ("name", "seed", "seeds", "clock")
+_PARETO = ("bytes_to_target", "rounds_to_target")
+_COSTS = ("bytes", "flops", "sim_seconds", "energy_j")
 _SHOWN_AXES = ("round", "bytes_up", "bytes_down", "flops", "sim_seconds", "energy_j")
 
 
@@ -33,6 +34,7 @@ class ComparisonOptions(NamedTuple):
     baseline: str | None = None
     px: str | None = None
     py: str | None = None
+    settings: WhichSettings = "differ"
 
     @staticmethod
     def parse(query: Any) -> ComparisonOptions:
@@ -43,6 +45,7 @@ class ComparisonOptions(NamedTuple):
             query.get("baseline") or None,
             query.get("px") or None,
             query.get("py") or None,
+            "all" if query.get("settings") == "all" else "differ",
         )
 
 
@@ -73,31 +76,60 @@ def compare_runs(
     ]
     metrics = _metrics(runs)
     y = wanted.y or next((entry.metric for entry, _ in loaded if entry.metric in metrics), None) or "accuracy"
-    results = _results(groups)
+    results, costs = _having(groups, (*RESULTS, *own_fields(runs), y)), _having(groups, _COSTS)
     judged = wanted.outcome or ("rounds_to_target" if "rounds_to_target" in results else y)
+    samples = [run for group in groups for run in group.runs]
+    baseline = wanted.baseline or _first_having(groups, judged).label
     found |= {
         "x": wanted.x,
         "y": y,
         "outcome": judged,
         "outcome_title": describe_timed(groups, judged).title,
-        "px": wanted.px or next((name for name in _PARETO if name in results), judged),
+        "px": wanted.px or next((name for name in (*_PARETO, *_COSTS) if name in (*results, *costs)), judged),
         "py": wanted.py or (y if y in results else judged),
         "axes": [_titled(name, groups) for name in _axes(runs)],
         "metrics": [_titled(name, groups) for name in metrics],
         "outcomes": [_titled(name, groups) for name in results],
-        "rivals": [_titled(name, groups) for name in results if describe_in(groups, name).better != "neither"],
+        "rivals": [
+            _titled(name, groups) for name in (*results, *costs) if describe_in(groups, name).better != "neither"
+        ],
         "groups": [_describe_group(group, groups, results, keys) for group in groups],
         "clocks": sorted({str(group.runs[0].effective.get("clock")) for group in groups}),
-        "differences": _differences(groups),
-        "same": _same(groups),
-        "baseline": (against := _baseline(groups, judged, wanted.baseline)).title,
-        "pairs": _pairs(groups, judged, against),
-        "importance": _importance(runs, judged),
-        "correlations": [asdict(each) for each in correlate(runs, [judged])],
-        "levels": [_level(each) for each in levels(runs, [judged])],
+        "differences": [one._asdict() for one in differing_settings(groups)],
+        "same": [{"setting": one.setting, "value": one.values[0]} for one in equal_settings(groups)],
+        "settings": wanted.settings,
+        "baseline": baseline,
+        "pairs": _pairs(groups, judged, against := find_baseline(groups, baseline)),
+        "baseline_title": against.title,
+        "importance": (importance := _importance(samples, judged)),
+        "correlations": [asdict(each) for each in correlate(samples, [judged])],
+        "levels": [_level(each) for each in levels(samples, [judged])],
         "charts": _charts(groups, runs, results),
+        "tables": _tables(groups, judged, baseline, wanted.settings, len(importance["settings"]) != 1),
     }
     return found
+
+
+def _tables(
+    groups: Sequence[RunGroup], judged: str, baseline: str, which: WhichSettings, ranked: bool
+) -> dict[str, Any]:
+    """The tables of the page as text, as `fedge show` prints them; in place of one that there is not, the reason.
+
+    Without `ranked` a single setting varies, and there is no importance to rank.
+    """
+    runs = [run for group in groups for run in group.runs]
+    found: dict[str, Sequence[TableCells | str]] = {
+        "settings": [settings_table(groups, which)],
+        "pairs": [paired_table(groups, judged, baseline)] if len(groups) > 1 else [],
+        "importance": [importance_table(runs, judged)] if len(groups) > 1 and ranked else [],
+        "correlations": list(relation_tables(runs, [judged], own_fields(runs))),
+    }
+    return {
+        name: [
+            {"reason": one} if isinstance(one, str) else one._asdict() | {"best": sorted(one.best)} for one in tables
+        ]
+        for name, tables in found.items()
+    }
 
 
 def _describe_group(
@@ -136,27 +168,15 @@ def estimate_cell(found: Reached, groups: Sequence[RunGroup], name: str) -> dict
     }
 
 
-def _results(groups: Sequence[RunGroup]) -> list[str]:
-    """The results that any group has, those of reports first."""
-    names = [*RESULTS, *own_fields(run for group in groups for run in group.runs)]
+def _having(groups: Sequence[RunGroup], names: Iterable[str]) -> list[str]:
+    """Return the results that any group has; also the rounds to a target that none has reached."""
     runs = [run for group in groups for run in group.runs if run.summary is not None]
     has_target = any(group.target for group in groups)
     return [
         name
-        for name in names
+        for name in dict.fromkeys(names)
         if any(outcome(run, name) is not None for run in runs) or (name == "rounds_to_target" and has_target)
     ]
-
-
-def _differences(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
-    return [{"setting": name, "values": values} for name, values in varied([g.runs[0] for g in groups]).items()]
-
-
-def _same(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
-    """The settings that all groups share; null where one is not set."""
-    differing = varied([group.runs[0] for group in groups])
-    own = dict(settings(groups[0].runs[0].effective))
-    return [{"setting": name, "value": value} for name, value in own.items() if name not in (*differing, *_SEEDS)]
 
 
 def _results_table(found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -186,26 +206,24 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]]
 """The tables of a comparison that are exported, each made of what `compare_runs` returns."""
 
 
-def _baseline(groups: Sequence[RunGroup], judged: str, wanted: str | None) -> Baseline:
-    """What a reader has chosen, or the first group that has the result."""
-    having = [group for group in groups if any(outcome(run, judged) is not None for run in group.runs)]
-    return find_baseline(groups, wanted or (having or groups)[0].label)
+def _first_having(groups: Sequence[RunGroup], judged: str) -> RunGroup:
+    """Return the first group that has a result, or else the first one."""
+    return next((group for group in groups if any(outcome(run, judged) is not None for run in group.runs)), groups[0])
 
 
 def _pairs(groups: Sequence[RunGroup], judged: str, against: Baseline) -> list[dict[str, Any]]:
-    """Every group against its baseline, seed by seed; groups without a common seed have no pairs."""
+    """Every group against its baseline, seed by seed, of those that can be compared and share a seed."""
+    sizes = {group.label: len(group.runs) for group in groups}
     found = []
-    for group in groups:
-        if (other := against.of(group)) is None:
-            continue
-        one = asdict(pair(group, other, judged))
+    for each in pair_all(comparable(groups, judged), judged, against):
+        one = asdict(each)
         difference = one.pop("difference")
         ends = {end: difference and difference[end] for end in ("low", "high")}
-        found.append(one | {"difference": difference and difference["mean"], **ends, "of": len(group.runs)})
+        found.append(one | {"difference": difference and difference["mean"], **ends, "of": sizes[each.first]})
     return found
 
 
-def _importance(runs: Sequence[Run], judged: str) -> dict[str, Any]:
+def _importance(runs: Sequence[RunView], judged: str) -> dict[str, Any]:
     """How much of the variance of the result each setting explains, or why that is not known."""
     try:
         return asdict(measure_importance(runs, judged)) | {"problem": None}
@@ -226,7 +244,7 @@ def _level(each: Any) -> dict[str, Any]:
 
 def _axes(runs: Sequence[Run]) -> list[str]:
     recorded = {name for run in runs for record in run.rounds[:1] for name in record}
-    return [name for name in (*_SHOWN_AXES, *AXES) if name in recorded and name in AXES][: len(AXES)]
+    return [name for name in dict.fromkeys((*_SHOWN_AXES, *AXES)) if name in recorded and name in AXES]
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:

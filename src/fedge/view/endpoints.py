@@ -17,7 +17,7 @@ from fedge.view.comparison import TABLES, ComparisonOptions, compare_runs
 from fedge.view.notes import read_note
 from fedge.view.page_charts import as_csv, as_png, as_svg, write_csv
 from fedge.view.run_details import describe_run
-from fedge.view.selection import MOST_ROWS, RunSelection
+from fedge.view.selection import RunSelection
 from fedge.view.server_details import describe_server
 from fedge.view.workspace import Workspace
 
@@ -140,26 +140,13 @@ class Endpoints:
     def runs_csv(self, request: Request) -> Response:
         """All rows of the table, not only those of one page."""
         self._workspace.refresh()
-        wanted = RunSelection.parse(request.query_params)
-        rows: list[dict[str, Any]] = []
-        while True:
-            part = RunSelection(
-                **{name: getattr(wanted, name) for name in wanted.__struct_fields__ if name not in _PAGE},
-                offset=len(rows),
-                limit=MOST_ROWS,
-            )
-            page = self._workspace.table.page(part)
-            rows += map(_flat, page["rows"])
-            if len(rows) >= page["num_rows"] or not page["rows"]:
-                return _download(write_csv(rows), "runs.csv", _TYPES["csv"])
-
-
-_PAGE = ("offset", "limit")
+        rows = self._workspace.table.page(RunSelection.parse(request.query_params).whole())["rows"]
+        return _download(write_csv(list(map(_flat, rows))), "runs.csv", _TYPES["csv"])
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the table as one level of columns."""
-    found = {name: value for name, value in row.items() if name not in ("values", "spark", "statuses")}
+    found = {name: value for name, value in row.items() if name not in ("values", "spark", "spark_of", "statuses")}
     for name, cell in row["values"].items():
         if "n" in cell:
             found |= {name: cell["mean"], f"{name} low": cell.get("low"), f"{name} high": cell.get("high")}

@@ -1,22 +1,24 @@
-"""The metric of each run over its rounds, in a few numbers: a sparkline, the best and the last value.
+"""The metric of each run over its rounds: a sparkline, the best and the last value, and the whole curve for means.
 
 Reading all records of a thousand runs takes seconds, so it happens in the background, and the result is stored.
+Curves are stored apart and read for the groups that are shown: the first view needs none of them.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from fedge.core.errors import FedgeError
+from fedge.core.errors import ConfigError, FedgeError
 from fedge.core.fields import describe
+from fedge.report.series import Array, align
 from fedge.report.thinning import thin
 from fedge.runs import files
 from fedge.view.run_entry import RunEntry, Stamp
@@ -25,7 +27,7 @@ from fedge.view.run_index import RunIndex
 MOST_POINTS = 40
 """Of a sparkline."""
 _BUCKETS = MOST_POINTS // 4
-_LOOK_BYTES = 8_192
+_MOST_MEANS = 2_000  # of groups that are remembered
 
 
 class History(msgspec.Struct, frozen=True):
@@ -38,12 +40,27 @@ class History(msgspec.Struct, frozen=True):
     last: float | None
 
 
+class Sparkline(NamedTuple):
+    """The mean of a metric over some runs of all; without values there is a problem, or runs are not read yet."""
+
+    metric: str
+    values: list[float] | None
+    num_runs: int
+    num_all: int
+    problem: str | None = None
+
+
+Curve = tuple[Array, Array]
+"""The rounds in which a metric was measured, and its values."""
+
+
 class Histories:
     """The histories of the runs of an index."""
 
     def __init__(self, index: RunIndex) -> None:
         self._index = index
         self._found: dict[bytes, History] = {}
+        self._means: dict[tuple[tuple[bytes, Stamp], ...], Sparkline] = {}
         self._loaded = False
 
     def known(self, entry: RunEntry) -> History | None:
@@ -56,16 +73,42 @@ class Histories:
         """Read the runs that have changed; yield the key of each as soon as it is known."""
         if not self._loaded:
             self._load()
-        fresh: list[RunEntry] = []
+        fresh: list[tuple[bytes, Curve]] = []
         for entry in entries:
             known = self._found.get(entry.folder)
             if entry.problem is not None or (known and (known.stamp, known.metric) == (entry.stamp, entry.metric)):
                 continue
-            self._found[entry.folder] = _read(entry, self._index.folder(entry))
-            fresh.append(entry)
+            self._found[entry.folder], curve = _read(entry, self._index.folder(entry))
+            fresh.append((entry.folder, curve))
             yield entry.key
         if fresh:
             self._store(fresh)
+
+    def mean(self, runs: Sequence[RunEntry]) -> Sparkline:
+        """Return the mean over the finished ones of these runs: averaged over rounds first and then thinned."""
+        finished = [entry for entry in runs if entry.summary is not None]
+        metrics = list(dict.fromkeys(entry.metric for entry in finished))
+        nothing = Sparkline(", ".join(metrics), None, 0, len(runs))
+        if len(metrics) != 1:
+            return nothing._replace(problem="metrics differ" if metrics else "none finished")
+        found = [self.known(entry) for entry in finished]
+        if any(one is None or one.stamp != run.stamp for one, run in zip(found, finished, strict=True)):
+            return nothing  # it follows
+        averaged = tuple((entry.folder, entry.stamp) for entry in finished)
+        mean = self._means.get(averaged)
+        if mean is None:
+            if len(self._means) >= _MOST_MEANS:
+                self._means.clear()
+            mean = self._means[averaged] = self._average(metrics[0], finished)
+        return mean._replace(num_all=len(runs))
+
+    def _average(self, metric: str, runs: Sequence[RunEntry]) -> Sparkline:
+        curves = [curve for curve in self._curves(runs) if len(curve[0])]
+        try:
+            values = align("", curves)[1].mean(axis=0) if curves else np.zeros(0)
+        except ConfigError:
+            return Sparkline(metric, None, 0, len(runs), "no common rounds")
+        return Sparkline(metric, _spark(values), len(curves), len(runs))
 
     def at(self, entry: RunEntry, metric: str, round: int) -> float | None:
         """Return a metric in one round; None if it was not measured in it. Reads a few parts of the records."""
@@ -82,14 +125,34 @@ class Histories:
             for folder, data in database.execute("SELECT folder, history FROM histories"):
                 self._found.setdefault(folder, _DECODER.decode(data))
 
-    def _store(self, fresh: list[RunEntry]) -> None:
-        rows = [(entry.folder, _ENCODER.encode(self._found[entry.folder])) for entry in fresh]
+    def _store(self, fresh: Sequence[tuple[bytes, Curve]]) -> None:
+        rows = [(folder, _ENCODER.encode(self._found[folder])) for folder, _ in fresh]
+        curves = [(folder, np.stack(curve).tobytes()) for folder, curve in fresh]
         with suppress(sqlite3.Error, OSError), closing(self._index.connect()) as database, database:
             database.executemany("INSERT OR REPLACE INTO histories VALUES (?, ?)", rows)
+            database.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?)", curves)
+
+    def _curves(self, entries: Sequence[RunEntry]) -> list[Curve]:
+        """Return whole curves as they are stored; where they could not be, the records are read again."""
+        stored: dict[bytes, bytes] = {}
+        with suppress(sqlite3.Error, OSError), closing(self._index.connect()) as database:
+            for entry in entries:
+                stored |= dict(database.execute("SELECT folder, curve FROM curves WHERE folder = ?", (entry.folder,)))
+        curves = []
+        for entry in entries:
+            if (data := stored.get(entry.folder)) is None:
+                curves.append(_read(entry, self._index.folder(entry))[1])
+            else:
+                rounds, values = np.frombuffer(data).reshape(2, -1)
+                curves.append((rounds, values))
+        return curves
 
 
 def find_record(file: Path, round: int) -> dict[str, Any] | None:
-    """Return the record of a round by bisection, as rounds are in order; None if there is none."""
+    """Return the record of a round by bisection, as rounds are in order; None if there is none.
+
+    Raises ValueError if a record that it meets is damaged.
+    """
     with file.open("rb") as opened:
         low, high = 0, os.fstat(opened.fileno()).st_size  # the record starts in [low, high)
         while low < high:
@@ -98,35 +161,27 @@ def find_record(file: Path, round: int) -> dict[str, Any] | None:
             if not line or start >= high:
                 high = middle
                 continue
-            record = msgspec.json.decode(line, type=dict[str, Any])
-            if record["round"] == round:
-                return record
-            low, high = (start + len(line), high) if record["round"] < round else (low, middle)
-        start, line = _line_from(opened, low)
-        record = msgspec.json.decode(line, type=dict[str, Any]) if line else {}
-        return record if record.get("round") == round else None
+            number = msgspec.json.decode(line, type=_Numbered).round
+            if number == round:
+                return msgspec.json.decode(line, type=dict[str, Any])
+            low, high = (start + len(line), high) if number < round else (low, middle)
+        return None
+
+
+class _Numbered(msgspec.Struct):
+    round: int
 
 
 def _line_from(opened: Any, place: int) -> tuple[int, bytes]:
     """Return the first whole line that starts at or after a place, and where it starts; empty at the end."""
     opened.seek(max(0, place - 1))
-    data = opened.read(_LOOK_BYTES)
-    first = 0 if place == 0 else data.find(b"\n") + 1
-    while place and first == 0 and data:  # a longer line
-        more = opened.read(_LOOK_BYTES)
-        if not more:
-            return place, b""
-        data += more
-        first = data.find(b"\n") + 1
-    while (end := data.find(b"\n", first)) < 0:
-        more = opened.read(_LOOK_BYTES)
-        if not more:
-            return place, b""
-        data += more
-    return max(0, place - 1) + first, data[first : end + 1]
+    if place:
+        opened.readline()  # the rest of the line before
+    start, line = opened.tell(), opened.readline()
+    return (start, line) if line.endswith(b"\n") else (place, b"")
 
 
-def _read(entry: RunEntry, folder: Path) -> History:
+def _read(entry: RunEntry, folder: Path) -> tuple[History, Curve]:
     """Read one metric of all rounds; other fields are skipped, which is much faster."""
     kind = msgspec.defstruct(
         "_Point", [("round", float), ("value", float | None, None)], rename={"value": entry.metric}
@@ -134,15 +189,19 @@ def _read(entry: RunEntry, folder: Path) -> History:
     try:
         data = files.read_bytes(folder / files.ROUNDS) or b""
         points: list[Any] = msgspec.json.Decoder(kind).decode_lines(data[: data.rfind(b"\n") + 1])
-        values = np.array([point.value for point in points if point.value is not None], np.float64)
+        measured = [(point.round, point.value) for point in points if point.value is not None]
     except (FedgeError, ValueError, RecursionError):
-        values = np.zeros(0)
-    if not len(values):
-        return History(entry.stamp, entry.metric, [], None, None)
+        measured = []
+    rounds, values = np.array(measured, np.float64).reshape(-1, 2).T
+    if not measured:
+        return History(entry.stamp, entry.metric, [], None, None), (rounds, values)
     rank = describe(entry.metric, entry.own_fields).rank
     best = min((float(values.min()), float(values.max())), key=rank)
-    spark = [float(f"{value:.4g}") for value in values[thin(_BUCKETS, values)]]
-    return History(entry.stamp, entry.metric, spark, best, float(values[-1]))
+    return History(entry.stamp, entry.metric, _spark(values), best, float(values[-1])), (rounds, values)
+
+
+def _spark(values: Array) -> list[float]:
+    return [float(f"{value:.4g}") for value in values[thin(_BUCKETS, values)]] if len(values) else []
 
 
 _ENCODER = msgspec.msgpack.Encoder()

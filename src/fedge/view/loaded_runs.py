@@ -8,7 +8,7 @@ from threading import Lock
 
 from fedge.report.collect import damage
 from fedge.runs import Run
-from fedge.view.run_entry import RunEntry, Stamp
+from fedge.view.run_entry import RunEntry, Stamp, tell_problem
 from fedge.view.run_index import RunIndex
 
 MOST_BYTES = 64 << 20
@@ -40,7 +40,9 @@ class LoadedRuns:
         runs, left_out = [], []
         for entry in entries:
             run = self.get(entry)
-            problem = entry.problem or damage(run, lambda run: (run.rounds, run.clients, run.edge))
+            problem = entry.problem
+            if problem is None and (found := damage(run, lambda run: (run.rounds, run.clients, run.edge))):
+                problem = tell_problem(found, run.path)
             if problem is None:
                 runs.append((entry, run))
             else:

@@ -31,12 +31,19 @@ class News:
         self.num_readers = 0  # streams, and polls of the last seconds
         self._kept: deque[NewsItem] = deque(maxlen=_MOST_KEPT)
         self._changed = asyncio.Condition()
+        self._closed = False
         self.wanted = asyncio.Event()  # somebody reads
 
     async def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Tell all readers."""
         self.seq += 1
         self._kept.append(NewsItem(self.seq, kind, encode(data)))
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def close(self) -> None:
+        """End all streams, since the server ends."""
+        self._closed = True
         async with self._changed:
             self._changed.notify_all()
 
@@ -56,7 +63,7 @@ class News:
         try:
             seq = self.seq
             yield _event(seq, "hello", self.hello())
-            while True:
+            while not self._closed:
                 items = self.since(seq)
                 if items is None:  # this reader is too slow: it starts over
                     seq = self.seq
@@ -66,7 +73,7 @@ class News:
                     yield _event(*item)
                     seq = item.seq
                 async with self._changed:
-                    if self.seq == seq:
+                    if self.seq == seq and not self._closed:
                         try:
                             await asyncio.wait_for(self._changed.wait(), _HEARTBEAT_S)
                         except TimeoutError:

@@ -36,11 +36,12 @@ class OfflineCharts:
         self._count += 1
         try:
             answer = answer_chart(self._workspace, kind, QueryParams(list(pairs)))
+            spec = answer["spec"]
+            spec["config"] = spec.get("config", {}) | {"background": "transparent"}
+            drawn = as_svg(spec).decode()
         except FedgeError as error:
             return {"problem": str(error)}
-        spec = answer["spec"]
-        spec["config"] = spec.get("config", {}) | {"background": "transparent"}
-        svg = _ID.sub(rf"\g<1>c{self._count}-", as_svg(spec).decode())  # ids of charts in one file must differ
+        svg = _ID.sub(rf"\g<1>c{self._count}-", drawn)  # ids of charts in one file must differ
         count = [f"{answer['n']} of {answer['of']} selected runs"] if answer["of"] > 1 else []
         notes = [*count, *answer["notes"]]
         return {"problem": None, "svg": Markup(svg), "command": answer["command"], "notes": notes}

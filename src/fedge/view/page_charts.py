@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -14,10 +13,10 @@ import msgspec
 from fedge.core.chart_kinds import ChartKind, LogAxes
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import describe, fitting
-from fedge.core.printable import printable
+from fedge.core.printable import printable_command
 from fedge.report.chart_options import ChartOptions
 from fedge.report.chart_request import TAKES, ChartRequest, draw
-from fedge.report.style import PNG_SCALE, make_printable, need
+from fedge.report.style import PNG_SCALE, drawing, make_printable, need
 from fedge.runs import Run
 
 KINDS: tuple[str, ...] = get_args(ChartKind)
@@ -74,7 +73,7 @@ class ChartQuery(msgspec.Struct, frozen=True):
         options += ["--seeds"] if self.seeds else []
         options += ["--top", str(self.top)] if self.top is not None else []
         options += ["--log", self.log] if self.log else []
-        return printable(shlex.join(["fedge", "plot", *map(str, paths), *options, "-o", f"{self.kind}.svg"]))
+        return printable_command(["fedge", "plot", *paths, *options, "-o", f"{self.kind}.svg"])
 
 
 def _top(text: str | None) -> int | None:
@@ -119,12 +118,14 @@ def append_rule(options: ChartQuery, run: Run, spec: Mapping[str, Any]) -> dict[
 
 
 def as_svg(spec: Mapping[str, Any]) -> bytes:
-    text: str = need("vl_convert").vegalite_to_svg(dict(spec), allowed_base_urls=[])
+    with drawing():
+        text: str = need("vl_convert").vegalite_to_svg(dict(spec), allowed_base_urls=[])
     return text.encode()
 
 
 def as_png(spec: Mapping[str, Any]) -> bytes:
-    data: bytes = need("vl_convert").vegalite_to_png(dict(spec), scale=PNG_SCALE, allowed_base_urls=[])
+    with drawing():
+        data: bytes = need("vl_convert").vegalite_to_png(dict(spec), scale=PNG_SCALE, allowed_base_urls=[])
     return data
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,20 +16,21 @@ from starlette.routing import Route
 
 from fedge.core.errors import ConfigError
 from fedge.core.fields import describe
-from fedge.core.printable import printable
+from fedge.core.printable import printable, printable_command
 from fedge.report.labels import DisplayNames
 from fedge.runs.files import encode_pretty
-from fedge.view.chart_answers import show_command
+from fedge.view.chart_answers import show_commands
 from fedge.view.comparison import ComparisonOptions, compare_runs
 from fedge.view.guard import AccessRules
 from fedge.view.offline import OfflineCharts, style_sheet
 from fedge.view.run_details import describe_run
 from fedge.view.run_log import read_log
+from fedge.view.run_rows import ShownRows
 from fedge.view.selection import MOST_ROWS, RunSelection
 from fedge.view.server_details import describe_server
 from fedge.view.workspace import Workspace
 
-_PART = "fedge-part"
+_PART, _ORDER, _CHANGED = "fedge-part", "fedge-order", "fedge-changed"
 _SPARK_SIZE = (80, 20)
 
 
@@ -84,21 +84,28 @@ class Pages:
             )
         wanted = RunSelection.parse(query)
         table = self._workspace.table
+        shown = _shown_rows(request)
+        page = table.page(wanted, shown)
+        columns = [column["name"] for column in page["columns"]]
         values = {
-            "page": table.page(wanted),
+            "page": page,
             "wanted": wanted,
             "choices": table.choices(),
-            "command": shlex.join(["fedge", "list", str(self._workspace.root)]),
+            "command": printable_command(["fedge", "list", self._workspace.root, *wanted.list_options(columns)]),
         }
-        return self._render(request, "runs.html", values)
+        if shown is None or shown.order != page["order"]:
+            return self._render(request, "runs.html", values)
+        answer = self._render(request, "runs.html", values, "changed")
+        answer.headers[_ORDER] = shown.order
+        return answer
 
     def compare(self, request: Request) -> Response:
         wanted = RunSelection.parse(request.query_params)
         options = ComparisonOptions.parse(request.query_params)
         loaded, left_out = self._workspace.compared(wanted)
         found = compare_runs(loaded, left_out, options)
-        command = show_command(self._workspace, loaded, found.get("baseline"))
-        return self._render(request, "compare.html", {"found": found, "wanted": wanted, "command": command})
+        commands = show_commands(self._workspace, loaded, found)
+        return self._render(request, "compare.html", {"found": found, "wanted": wanted, "commands": commands})
 
     def run(self, request: Request) -> Response:
         entry = self._workspace.entry(request.path_params["key"])
@@ -119,8 +126,8 @@ class Pages:
         """A page that states what went wrong and what to do."""
         return HTMLResponse(self._templates.get_template("error.html").render(told=told, status=status), status)
 
-    def _render(self, request: Request, name: str, values: Mapping[str, Any]) -> Response:
-        """Render a page, or the part of it that a request asks for, or the page as a file."""
+    def _render(self, request: Request, name: str, values: Mapping[str, Any], part: str | None = None) -> Response:
+        """Render a page, or the part of it that is given or that a request asks for, or the page as a file."""
         template = self._templates.get_template(name)
         values = {"query": _Query(request.query_params.multi_items()), **values}
         if _offline(request):
@@ -129,12 +136,18 @@ class Pages:
             text = template.render(values, offline=True, style=style_sheet(), inline_chart=charts.draw, made=made)
             file = f"fedge-{name}"
             return HTMLResponse(text, headers={"Content-Disposition": f'attachment; filename="{file}"'})
-        part = request.headers.get(_PART)
+        part = part or request.headers.get(_PART)
         if part is None:
             return HTMLResponse(template.render(values))
         if f"part_{part}" not in template.blocks:
             raise ConfigError(f"expected a part of this page, got {part!r}; reload the page")
         return HTMLResponse("".join(template.blocks[f"part_{part}"](template.new_context(values))))
+
+
+def _shown_rows(request: Request) -> ShownRows | None:
+    """Return what a page that asks for changed rows has already."""
+    order = request.headers.get(_ORDER)
+    return ShownRows(order, frozenset(request.headers.get(_CHANGED, "").split())) if order else None
 
 
 def _offline(request: Request) -> bool:

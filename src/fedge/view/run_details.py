@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from fedge.core.errors import FedgeError
 from fedge.core.fields import OwnFields, describe
 from fedge.core.lock import remote_holder
-from fedge.core.printable import printable
+from fedge.core.printable import printable, printable_command
 from fedge.report.edge_rates import edge_note
 from fedge.runs import Run, files, follow
 from fedge.view.run_entry import RunEntry, status_of
@@ -60,8 +59,8 @@ def describe_run(entry: RunEntry, run: Run, root: Path) -> dict[str, Any]:
             "edge_note": edge_note(run.effective),
             "host": remote_holder(run.path / files.LOCK),
             "last_record_s": _age(run.path / files.ROUNDS),
-            "show": printable(shlex.join(["fedge", "show", str(run.path)])),
-            "resume": printable(shlex.join(["fedge", "resume", str(run.path)])) if status == "unfinished" else None,
+            "show": printable_command(["fedge", "show", run.path]),
+            "resume": printable_command(["fedge", "resume", run.path]) if status == "unfinished" else None,
         }
     except FedgeError as error:
         return found | {"status": "damaged", "problem": printable(str(error), "\n")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ STAMPED = (files.CONFIG, files.SUMMARY, files.ROUNDS)
 Stamp = tuple[int, ...]
 """Of each of these files the time of its last change in nanoseconds, its size and its inode; zeros if it is absent."""
 
+_MOST_BYTES = 1 << 20  # of settings and of results: the table holds those of all runs
 _LOGS = (files.ROUNDS, files.TRACES, files.EDGE, files.CLIENTS, files.EVENTS)
 READ = frozenset((*STAMPED, *_LOGS, files.ENVIRONMENT, files.NAMES, files.STATUS, files.LOCK, files.REGISTRY))
 """The files that the page reads, which must be regular: a link leads elsewhere, and a pipe may never end."""
@@ -114,12 +115,16 @@ def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None,
     if names := tuple(sorted(odd)):
         reason = f"{names[0]} is a symbolic link or no regular file, which the page does not read; replace it by a copy"
         return RunEntry(**made, odd=names, problem=reason)
+    for name, size in zip(STAMPED[:2], stamp[1::3], strict=False):
+        if size > _MOST_BYTES:
+            reason = f"{name} has {size:,} bytes, and the page reads at most {_MOST_BYTES:,}; shorten its texts"
+            return RunEntry(**made, problem=reason)
     run = Run(folder)
     try:
         if files.holds_repeats(folder, run.config):
             return RunEntry(**made, holds_runs=True)
         if run.problem is not None:
-            return RunEntry(**made, problem=_told(run.problem, folder))
+            return RunEntry(**made, problem=tell_problem(run.problem, folder))
         effective = run.effective
         return RunEntry(
             **made,
@@ -134,7 +139,7 @@ def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None,
             started_s=_started(run),
         )
     except FedgeError as error:
-        return RunEntry(**made, problem=_told(str(error), folder))
+        return RunEntry(**made, problem=tell_problem(str(error), folder))
 
 
 def status_of(entry: RunEntry, root: Path) -> str:
@@ -163,10 +168,11 @@ def _last_values(run: Run) -> dict[str, Any]:
 def _started(run: Run) -> float | None:
     with suppress(FedgeError, ValueError, OverflowError):
         started = run.environment.get("started")
-        return datetime.fromisoformat(started).timestamp() if isinstance(started, str) else None
+        # in UTC, so that a time beyond the year 9999 there counts as unknown
+        return datetime.fromisoformat(started).astimezone(UTC).timestamp() if isinstance(started, str) else None
     return None
 
 
-def _told(problem: str, folder: Path) -> str:
-    """The reason without the path above the folder: a shared page need not tell where it lies."""
+def tell_problem(problem: str, folder: Path) -> str:
+    """Return a reason without the path above the folder: a shared page need not tell where it lies."""
     return printable(problem.replace(f"{folder}/", "").replace(str(folder), "the run"))

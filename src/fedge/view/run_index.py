@@ -18,8 +18,12 @@ from fedge.core.storage import user_cache
 from fedge.runs.files import CONFIG, ENVIRONMENT, ROUNDS
 from fedge.view.run_entry import READ, STAMPED, RunEntry, Stamp, read_entry, stamp_of
 
-_LAYOUT = 1
+_LAYOUT = 2
 """Of the tables and entries; an index of another layout or another version of fedge is made again."""
+TABLES = {"runs": "entry", "histories": "history", "curves": "curve"}
+"""The tables of the stored index, all by the run's folder, each with its other column."""
+NOT_STORED = Path(":memory:")
+"""In place of the index file: everything is read anew."""
 _MARKS = {CONFIG, ENVIRONMENT, ROUNDS}
 _SWEEP = "sweep.json"
 _MOST_DEEP = 40  # folders below each other
@@ -48,11 +52,12 @@ class IndexChange(NamedTuple):
 class RunIndex:
     """The runs below a folder; `scan` brings it up to date. Threads may share it."""
 
-    def __init__(self, root: Path, file: Path | None = None) -> None:
-        """`file` is where the index is stored, by default in the user's cache."""
+    def __init__(self, root: Path, file: Path | None = None, links: bool = False) -> None:
+        """`file` is where the index is stored, by default in the user's cache; `links`: also read linked files."""
         self.root = root.resolve()
         name = sha256(os.fsencode(self.root)).hexdigest()[:16]
         self._file = file or user_cache() / "view" / f"index-{name}.sqlite"
+        self._links = links
         self._known: dict[bytes, RunEntry] = {}
         self._by_key: dict[str, RunEntry] = {}
         self._lock = Lock()
@@ -97,7 +102,7 @@ class RunIndex:
             if _SWEEP in names:
                 sweep = relative
             if names & _MARKS:
-                odd = frozenset(i.name for i in items if i.name in READ and not i.is_file(follow_symlinks=False))
+                odd = frozenset(i.name for i in items if i.name in READ and not i.is_file(follow_symlinks=self._links))
                 entry = self._entry(folder, relative, sweep, odd)
                 yield entry
                 if entry.problem is None and not entry.holds_runs:
@@ -114,8 +119,8 @@ class RunIndex:
         return read_entry(folder, relative, stamp, sweep, odd)
 
     def _order(self, found: Mapping[bytes, RunEntry]) -> dict[str, RunEntry]:
-        runs = sorted((entry for entry in found.values() if not entry.holds_runs), key=lambda entry: entry.folder)
-        return {entry.key: entry for entry in runs}
+        runs = [entry for entry in found.values() if not entry.holds_runs]
+        return {entry.key: entry for entry in sorted(runs, key=lambda entry: entry.folder.split(b"/"))}
 
     def _load(self) -> dict[bytes, RunEntry]:
         """Return the stored entries; none if there is no index, or none that can be used."""
@@ -132,7 +137,7 @@ class RunIndex:
     def _store(self, fresh: list[RunEntry], gone: list[bytes]) -> None:
         """Write changes. A page without a stored index works as well, so that a full disk is no error."""
         with suppress(sqlite3.Error, OSError), closing(self.connect()) as database, database:
-            for table in ("runs", "histories"):
+            for table in TABLES:
                 database.executemany(f"DELETE FROM {table} WHERE folder = ?", [(folder,) for folder in gone])
             rows = [(entry.folder, data) for entry in fresh if (data := _encode(entry)) is not None]
             database.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?)", rows)
@@ -146,7 +151,7 @@ class RunIndex:
             database.execute("CREATE TABLE IF NOT EXISTS made (how TEXT)")
             if (row := database.execute("SELECT how FROM made").fetchone()) is None or row[0] != made:
                 with database:
-                    for table, column in (("runs", "entry"), ("histories", "history")):
+                    for table, column in TABLES.items():
                         database.execute(f"DROP TABLE IF EXISTS {table}")
                         database.execute(f"CREATE TABLE {table} (folder BLOB PRIMARY KEY, {column} BLOB)")
                     database.execute("DELETE FROM made")

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
 
 from fedge.core.errors import ConfigError, nearest
-from fedge.core.fields import SUMS, TO_TARGET, Field, OwnFields, components, describe, fitting
+from fedge.core.fields import components, describe
 from fedge.report.statistics import Reached, to_target
-from fedge.report.tables import write
-from fedge.view.histories import Histories
+from fedge.view.entry_groups import EntryGroup, group_entries, sweep_of
+from fedge.view.histories import Histories, Sparkline
 from fedge.view.notes import Notes, RunNote
+from fedge.view.row_writer import RowWriter
 from fedge.view.run_entry import RunEntry, status_of
-from fedge.view.run_index import Entries, IndexChange, RunIndex
-from fedge.view.selection import RunSelection, is_number, value_of
+from fedge.view.run_index import Entries, RunIndex
+from fedge.view.selection import RunSelection, is_number, value_of, write_value
+from fedge.view.table_choices import TableChoices, describe_column, find_choices, offer_the_same
 
 SPECIAL = ("status", "path", "name", "algorithm", "rounds", "started", "tag", "note", "clock", "sweep")
 """Columns and conditions that are neither a setting nor a result."""
-OTHERS, DAMAGED = "Others", "Damaged"
 _FEW = 4  # varied settings that are columns unless others are chosen
 _COSTS = ("rounds_to_target", "bytes_to_target", "sim_seconds_to_target")
 
 
-class TableChoices(NamedTuple):
-    """What the runs of a folder can be filtered, grouped and shown by."""
+class ShownRows(NamedTuple):
+    """What a page shows already: the `order` that it was given, and the runs that have changed since."""
 
-    settings: Mapping[str, list[Any]]  # those in which runs differ, each with some of its values
-    same: Mapping[str, Any]  # those that all runs share
-    results: Sequence[str]
-    own: OwnFields
-    metrics: Mapping[bytes, str]  # by folder: what a run is judged by
-
-
-class _Group(NamedTuple):
-    label: str
-    entries: list[RunEntry]
-    mixed: bool
+    order: str
+    changed: frozenset[str]
 
 
 class RunTable:
@@ -55,8 +47,8 @@ class RunTable:
         """Return the choices. A run that has only written further records does not change them."""
         with self._lock:
             entries = self._index.entries
-            if self._choices is None or not _offer_the_same(self._choices[0], entries):
-                self._choices = entries, _find_choices(entries.values())
+            if self._choices is None or not offer_the_same(self._choices[0], entries):
+                self._choices = entries, find_choices(entries.values())
             else:
                 self._choices = entries, self._choices[1]
             return self._choices[1]
@@ -70,35 +62,44 @@ class RunTable:
             found = list(entries.values())
         for condition in wanted.where:
             self._check_name("where", condition.name)
-            value = self._reader(condition.name, wanted, notes)
+            value = self.reader(condition.name, wanted, notes)
             holds = condition.test()
             found = [entry for entry in found if holds(value(entry))]
         if wanted.words:
             found = [entry for entry in found if all(word in self._text(entry, notes) for word in wanted.words)]
         return found
 
-    def page(self, wanted: RunSelection) -> dict[str, Any]:
-        """Return the rows and columns of one page, as `/api/runs` documents them."""
+    def page(self, wanted: RunSelection, shown: ShownRows | None = None) -> dict[str, Any]:
+        """Return the rows and columns of one page, as `/api/runs` documents them.
+
+        If it has the `order` of what is shown already, only the rows of changed runs are made.
+        """
         chosen, notes = self.select(wanted), self._notes.read()
         choices = self.choices()
         columns = list(wanted.columns) or self._default_columns(chosen)
         for name in wanted.columns:
             self._check_name("column", name)
-        rows: Sequence[RunEntry | _Group] = self._group(chosen, wanted) if wanted.group else chosen
+        if wanted.group not in ("", "settings", "sweep"):
+            self._check_name("group", wanted.group)
+        rows: Sequence[RunEntry | EntryGroup] = group_entries(chosen, wanted.group) if wanted.group else chosen
         if wanted.sort:
             self._check_name("sort", wanted.sort)
             rows = self._sorted(rows, wanted, notes)
-        shown = rows[wanted.offset : wanted.offset + wanted.limit]
-        make = _RowWriter(self, wanted, notes, columns, choices.own)
-        return {
+        placed = rows[wanted.offset : wanted.offset + wanted.limit]
+        page = {
             "total": len(self._index.entries),
             "matching": len(chosen),
             "damaged": sum(entry.problem is not None for entry in chosen),
             "num_rows": len(rows),
             "offset": wanted.offset,
-            "columns": [describe_column(name, choices) for name in columns],
-            "rows": [make.group(row) if isinstance(row, _Group) else make.run(row) for row in shown],
+            "columns": [describe_column(name, choices, wanted) for name in columns],
         }
+        order = _digest(wanted, page, placed)
+        if shown is not None and shown.order == order:
+            placed = [row for row in placed if not shown.changed.isdisjoint(_keys(row))]
+        make = RowWriter(self, wanted, notes, columns, choices.own)
+        made = [make.group(row) if isinstance(row, EntryGroup) else make.run(row) for row in placed]
+        return page | {"order": order, "rows": made}
 
     def status(self, entry: RunEntry) -> str:
         return status_of(entry, self._index.root)
@@ -106,6 +107,9 @@ class RunTable:
     def spark(self, entry: RunEntry) -> list[float] | None:
         history = self._histories.known(entry)
         return None if history is None else history.spark
+
+    def mean_spark(self, group: EntryGroup) -> Sparkline:
+        return self._histories.mean(group.samples)
 
     def value(self, entry: RunEntry, name: str, wanted: RunSelection) -> Any:
         """Return a setting or a result of a run: the last value of a metric, the best, or that of a round."""
@@ -120,7 +124,8 @@ class RunTable:
             return None if wanted.which == "best" else found
         return found
 
-    def _reader(self, name: str, wanted: RunSelection, notes: Mapping[str, RunNote]) -> Callable[[RunEntry], Any]:
+    def reader(self, name: str, wanted: RunSelection, notes: Mapping[str, RunNote]) -> Callable[[RunEntry], Any]:
+        """Return what reads a setting, a result or one of `SPECIAL` of a run."""
         special: dict[str, Callable[[RunEntry], Any]] = {
             "status": self.status,
             "path": lambda entry: entry.path,
@@ -131,7 +136,7 @@ class RunTable:
             "tag": lambda entry: list(notes[entry.note_key].tags) if entry.note_key in notes else [],
             "note": lambda entry: notes[entry.note_key].note if entry.note_key in notes else None,
             "clock": lambda entry: entry.clock,
-            "sweep": _sweep,
+            "sweep": sweep_of,
         }
         return special.get(name) or self._plain_reader(name, wanted)
 
@@ -150,62 +155,38 @@ class RunTable:
         return read
 
     def _sorted(
-        self, rows: Sequence[RunEntry | _Group], wanted: RunSelection, notes: Mapping[str, RunNote]
-    ) -> list[RunEntry | _Group]:
-        value = self._reader(wanted.sort, wanted, notes)
+        self, rows: Sequence[RunEntry | EntryGroup], wanted: RunSelection, notes: Mapping[str, RunNote]
+    ) -> list[RunEntry | EntryGroup]:
+        value = self.reader(wanted.sort, wanted, notes)
 
-        def key(row: RunEntry | _Group) -> Any:
+        def key(row: RunEntry | EntryGroup) -> Any:
             if isinstance(row, RunEntry):
                 return value(row)
             if wanted.sort in SPECIAL:
                 return row.label if wanted.sort == "name" else value(row.entries[0])
             found = self.estimate(row, wanted.sort, wanted)
-            return found.estimate.mean if isinstance(found, Reached) and found.estimate else found
+            if isinstance(found, Reached):
+                return found.estimate.mean if found.estimate else None
+            return found
 
         keyed = [(_sortable(key(row)), row) for row in rows]
         known = [pair for pair in keyed if pair[0] is not None]
         known.sort(key=lambda pair: pair[0], reverse=wanted.descending)  # type: ignore[arg-type, return-value]
         return [row for _, row in known] + [row for found, row in keyed if found is None]  # unknown values come last
 
-    def _group(self, entries: Iterable[RunEntry], wanted: RunSelection) -> list[_Group]:
-        """Group runs; those with simulated and with measured seconds never share a group."""
-        self._check_group(wanted.group)
-        groups: dict[tuple[str, str], list[RunEntry]] = {}
-        for entry in entries:
-            label = self._label(entry, wanted.group)
-            groups.setdefault((label, entry.clock if entry.problem is None else ""), []).append(entry)
-        clocks = {clock for _, clock in groups if clock}
-        found = []
-        for (label, clock), runs in groups.items():
-            shown = runs[0].name if wanted.group == "settings" and clock else label
-            said = f"{shown} ({clock} seconds)" if clock and len(clocks) > 1 else shown
-            found.append(_Group(said, runs, len({run.alike for run in runs}) > 1))
-        last = (OTHERS, DAMAGED)
-        return sorted(found, key=lambda group: last.index(group.label) if group.label in last else -1)
-
-    def _label(self, entry: RunEntry, group: str) -> str:
-        if entry.problem is not None:
-            return DAMAGED
-        if group == "settings":
-            return entry.alike
-        found = _sweep(entry) if group == "sweep" else value_of(entry, group)
-        return OTHERS if found is None else _written(found)
-
-    def estimate(self, group: _Group, name: str, wanted: RunSelection) -> Reached | Any:
+    def estimate(self, group: EntryGroup, name: str, wanted: RunSelection) -> Reached | Any:
         """Return the mean of a number over a group's finished seeds, or else the value that all its runs share."""
         values = list(map(self._plain_reader(name, wanted), group.entries))
         numbers = [value for value in values if value is not None]
-        if name in group.entries[0].settings or not all(is_number(value) for value in numbers):
-            first = _written(values[0]) if values[0] is not None else None
-            return first if all(value == values[0] for value in values) else f"{len(set(map(_written, values)))} values"
-        seeds: dict[Any, Any] = {}  # a seed that was run twice counts once, as in reports
-        for entry, value in zip(group.entries, values, strict=True):
-            at = (entry.alike, entry.settings.get("seed"))
-            if entry.summary is not None:
-                seeds[at] = value
-            else:
-                seeds.setdefault(at, None)
-        return to_target([seeds[at] for at in seeds], group.mixed)
+        choices = self.choices()
+        is_setting = name not in choices.results and (name in choices.settings or name in choices.same)
+        if is_setting or not all(is_number(value) for value in numbers):
+            first = write_value(values[0]) if values[0] is not None else None
+            shared = all(value == values[0] for value in values)
+            return first if shared else f"{len(set(map(write_value, values)))} values"
+        known = {entry.folder: value for entry, value in zip(group.entries, values, strict=True)}
+        results = [known[entry.folder] if entry.summary is not None else None for entry in group.samples]
+        return to_target(results, group.mixed)
 
     def _default_columns(self, entries: Sequence[RunEntry]) -> list[str]:
         choices = self.choices()
@@ -232,161 +213,18 @@ class RunTable:
         known = [*SPECIAL, *choices.settings, *choices.same, *choices.results]
         raise ConfigError(f"{parameter}: no run has a setting or result {name!r}{nearest(name, known)}")
 
-    def _check_group(self, group: str) -> None:
-        if group not in ("settings", "sweep"):
-            self._check_name("group", group)
+
+def _keys(row: RunEntry | EntryGroup) -> list[str]:
+    return [entry.key for entry in row.entries] if isinstance(row, EntryGroup) else [row.key]
 
 
-class _RowWriter:
-    """Makes the rows of one page."""
-
-    def __init__(
-        self,
-        table: RunTable,
-        wanted: RunSelection,
-        notes: Mapping[str, RunNote],
-        columns: Sequence[str],
-        own: OwnFields,
-    ) -> None:
-        self._table, self._wanted, self._notes, self._columns, self._own = table, wanted, notes, columns, own
-
-    def run(self, entry: RunEntry) -> dict[str, Any]:
-        note = self._notes.get(entry.note_key, RunNote())
-        return {
-            "key": entry.key,
-            "name": entry.name,
-            "path": entry.path,
-            "algorithm": entry.algorithm,
-            "status": self._table.status(entry),
-            "problem": entry.problem,
-            "round": entry.round,
-            "num_rounds": entry.num_rounds,
-            "started": _date(entry.started_s),
-            "networked": entry.networked,
-            "tags": list(note.tags),
-            "note": note.note,
-            "metric": entry.metric,
-            "spark": self._table.spark(entry),
-            "values": {name: self._cell(entry, name) for name in self._columns},
-        }
-
-    def group(self, group: _Group) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for name in self._columns:
-            found = self._table.estimate(group, name, self._wanted)
-            values[name] = (
-                self._mean(name, found) if isinstance(found, Reached) else {"value": found, "text": found or "–"}
-            )
-        return {
-            "group": group.label,
-            "keys": [entry.key for entry in group.entries],
-            "count": len(group.entries),
-            "finished": sum(entry.summary is not None for entry in group.entries),
-            "mixed": group.mixed,
-            "statuses": _counted(self._table.status(entry) for entry in group.entries),
-            "values": values,
-        }
-
-    def _cell(self, entry: RunEntry, name: str) -> dict[str, Any]:
-        value = self._table.value(entry, name, self._wanted)
-        if value is None:
-            missed = name.endswith(TO_TARGET) and entry.summary is not None and entry.settings.get("target.metric")
-            return {"value": None, "text": "not reached" if missed else "–"}
-        if name in entry.settings or not is_number(value):
-            return {"value": value, "text": _written(value)}
-        return {"value": value, "text": describe(name, self._own).write(value)}
-
-    def _mean(self, name: str, found: Reached) -> dict[str, Any]:
-        said = {"n": found.reached, "of": found.count}
-        if found.estimate is None:
-            return {"mean": None, "text": "–", **said}
-        estimate, declared = found.estimate, describe(name, self._own)
-        unit = fitting(declared.units, estimate.mean)
-        text = f"{write(estimate, unit)} {unit.name}".replace("\n", " ").strip()
-        ends = {"low": estimate.low, "high": estimate.high, "band": estimate.band}
-        return {"mean": estimate.mean, "text": text, **ends, **said}
-
-
-def describe_column(name: str, choices: TableChoices) -> dict[str, Any]:
-    """Return title, unit and direction of a column."""
-    is_setting = name.removeprefix("config.") in (choices.settings if name not in choices.results else ())
-    if is_setting or name in choices.same:
-        return {"name": name, "title": name, "unit": "", "role": "setting", "better": "neither"}
-    declared: Field = describe(name, choices.own)
-    return {
-        "name": name,
-        "title": declared.title,
-        "unit": declared.units[0].name,
-        "role": "result",
-        "better": declared.better,
-    }
-
-
-def _offer_the_same(before: Entries, now: Entries) -> bool:
-    """Whether two states of an index differ in values alone, not in settings and names of results."""
-    if before is now:
-        return True
-    change = IndexChange.between(before, now)
-    return not (change.added or change.removed) and all(
-        before[key].settings == now[key].settings
-        and before[key].problem == now[key].problem
-        and before[key].metrics == now[key].metrics
-        and (before[key].summary or before[key].last).keys() == (now[key].summary or now[key].last).keys()
-        for key in change.changed
-    )
-
-
-def _find_choices(entries: Iterable[RunEntry]) -> TableChoices:
-    values: dict[str, dict[str, Any]] = {}
-    counts: dict[str, int] = {}
-    results: dict[str, None] = {}
-    own: dict[str, Field] = {}
-    metrics: dict[bytes, str] = {}
-    num_runs = 0
-    for entry in entries:
-        if entry.problem is not None:
-            continue
-        num_runs += 1
-        for name, value in entry.settings.items():
-            counts[name] = counts.get(name, 0) + 1
-            seen = values.setdefault(name, {})
-            if len(seen) < 50:
-                seen.setdefault(value if isinstance(value, str) else repr(value), value)
-        results |= dict.fromkeys(name for name, value in (entry.summary or entry.last).items() if not _is_text(value))
-        own |= entry.own_fields
-        metrics[entry.folder] = entry.metric
-    sums = [total + end for total, parts in SUMS.items() for end in ("", TO_TARGET) if parts[0] + end in results]
-    varied = {name: list(seen.values()) for name, seen in values.items() if len(seen) > 1 or counts[name] < num_runs}
-    same = {name: next(iter(seen.values())) for name, seen in values.items() if name not in varied}
-    return TableChoices(varied, same, [*results, *sums], own, metrics)
-
-
-def _sweep(entry: RunEntry) -> str | None:
-    if entry.sweep is None:
-        return None
-    return RunEntry(folder=entry.sweep, stamp=()).path or "(this folder)"
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _digest(wanted: RunSelection, page: Mapping[str, Any], rows: Sequence[RunEntry | EntryGroup]) -> str:
+    """Return what changes with everything on a page but the contents of its rows."""
+    named = [(row.key, row.label if isinstance(row, EntryGroup) else "") for row in rows]
+    return sha256(msgspec.json.encode((wanted, page, named))).hexdigest()[:16]
 
 
 def _sortable(value: Any) -> tuple[int, Any] | None:
     if value is None or value == []:
         return None
-    return (0, float(value)) if is_number(value) else (1, _written(value).lower())
-
-
-def _counted(words: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for word in words:
-        found[word] = found.get(word, 0) + 1
-    return found
-
-
-def _date(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    return (0, float(value)) if is_number(value) else (1, write_value(value).lower())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,6 +16,17 @@ MOST_ROWS = 1_000
 _CONDITION = re.compile(r"^\s*(.+?)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*$", re.DOTALL)
 
 Which = Literal["last", "best", "at"]
+OPTIONS = {
+    "q": "search",
+    "where": "where",
+    "run": "run",
+    "group": "group",
+    "values": "values",
+    "round": "round",
+    "sort": "sort",
+    "column": "column",
+}
+"""The query parameters of the table of runs, each with its option of `fedge list`."""
 
 
 class Parameters(Protocol):
@@ -23,6 +34,19 @@ class Parameters(Protocol):
 
     def get(self, name: str) -> str | None: ...
     def getlist(self, name: str) -> list[str]: ...
+
+
+class GivenParameters(NamedTuple):
+    """Query parameters that a program gives: those with one value, and those with several."""
+
+    one: Mapping[str, str]
+    many: Mapping[str, Sequence[str]]
+
+    def get(self, name: str) -> str | None:
+        return self.one.get(name)
+
+    def getlist(self, name: str) -> list[str]:
+        return list(self.many.get(name, ()))
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -115,6 +139,18 @@ class RunSelection(msgspec.Struct, frozen=True, kw_only=True):
             limit=_whole("limit", query.get("limit") or "100", 1, MOST_ROWS),
         )
 
+    def whole(self) -> RunSelection:
+        """Return the same with all rows on one page."""
+        return msgspec.structs.replace(self, offset=0, limit=2**53)
+
+    def list_options(self, columns: Sequence[str]) -> list[str]:
+        """Return the options of `fedge list` that print the same table, with these columns."""
+        pairs = [*self.pairs(), ("group", self.group), ("values", self.which if self.which != "last" else "")]
+        pairs += [("round", str(self.round or ""))] if self.which == "at" else []
+        pairs += [("sort", f"{'-' * self.descending}{self.sort}" if self.sort else "")]
+        pairs += [("column", name) for name in columns]
+        return [word for name, value in pairs if value for word in (f"--{OPTIONS[name]}", value)]
+
     def pairs(self) -> list[tuple[str, str]]:
         """The parameters that choose runs, for addresses of other pages."""
         found = [("q", " ".join(self.words))] if self.words else []
@@ -141,6 +177,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def write_value(value: Any) -> str:
+    """Return a setting or a tag as text; what is no text, as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
 def _number(text: str) -> float | None:
     try:
         return float(text)
@@ -151,7 +192,7 @@ def _number(text: str) -> float | None:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return (value if isinstance(value, str) else msgspec.json.encode(value).decode()).lower()
+    return write_value(value).lower()
 
 
 def _whole(name: str, text: str | None, least: int, most: int) -> int:

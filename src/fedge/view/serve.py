@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from fedge.core.errors import ConfigError, NetworkError
 from fedge.view.app import make_app
 from fedge.view.guard import TOKEN, AccessRules
+from fedge.view.workspace import Workspace
 
 PORT = 8765
 _NUM_TRIED = 20
+_WRONG_HOST = "--host {}: expected a name or address of this machine; choose 127.0.0.1 or 0.0.0.0"
 
 
 def listen(host: str, port: int | None) -> socket.socket:
@@ -27,6 +32,8 @@ def listen(host: str, port: int | None) -> socket.socket:
             if error.errno == errno.EADDRINUSE and port is None:
                 continue
             raise NetworkError(_told(host, number, error)) from None
+        except UnicodeError:  # a part of the name is empty or too long for DNS
+            raise NetworkError(_WRONG_HOST.format(host)) from None
     raise NetworkError(f"no free port from {PORT} to {PORT + _NUM_TRIED - 1} on {host}; choose one with --port")
 
 
@@ -54,16 +61,35 @@ def address(host: str, port: int, rules: AccessRules) -> str:
 
 
 def serve(folder: Path, listening: socket.socket, rules: AccessRules) -> None:
-    """Answer requests until Ctrl-C or SIGTERM."""
+    """Answer requests until Ctrl-C or SIGTERM; the signal is raised again when all connections are closed."""
+    workspace = Workspace(folder)
+    app = make_app(workspace, rules)
+
+    async def cancellable(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(asyncio.CancelledError):  # a slow answer that the end of the server cuts off is no error
+            await app(scope, receive, send)
+
     config = uvicorn.Config(
-        make_app(folder, rules),
+        cancellable,
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    _Server(config, workspace).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """A server that ends its live streams, which would never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, workspace: Workspace) -> None:
+        super().__init__(config)
+        self._news = workspace.news
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._news.close()
+        await super().shutdown(sockets)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -92,5 +118,5 @@ def _told(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EACCES:
         return f"port {port} is not permitted: ports below 1024 need privileges; choose a larger one with --port"
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        return f"--host {host}: expected a name or address of this machine; choose 127.0.0.1 or 0.0.0.0"
+        return _WRONG_HOST.format(host)
     return f"cannot listen on {host}:{port}: {error.strerror or error}; choose others with --host and --port"

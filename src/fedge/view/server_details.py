@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from fedge.core.errors import FedgeError
+from fedge.report.throughput import measure_throughput
 from fedge.runs import files
+from fedge.runs.last_events import LAST_BYTES, EventCursor, read_last_events
 
 MOST_EVENTS = 200
 _DEAD_S = 10.0  # a living server replaces its status once a second
 MOST_CLIENTS = 500
 _TAIL_BYTES = 256 << 10
-_HISTORY_BYTES = 1 << 20  # of events that a description looks back at
 _REJECTIONS = ("reject", "refuse", "drop", "fail", "decline", "late", "void")
 _STATES = {
     "join": "waiting",
@@ -62,13 +62,6 @@ class _StatusFields(msgspec.Struct):
     up_bytes_per_s: float = 0.0
 
 
-class EventCursor(NamedTuple):
-    """How far the events of a run were read."""
-
-    inode: int
-    offset: int
-
-
 def read_status(file: Path) -> dict[str, Any] | None:
     """Return the last status, with defaults for what it lacks; None if there is none. Raises FedgeError."""
     data = files.read_bytes(file)
@@ -90,12 +83,13 @@ def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
             found["alive"] = age is not None and age < _DEAD_S
     except FedgeError as error:
         found["problem"] = str(error)
-    history, cursor = _read_events(folder, None, _HISTORY_BYTES)
+    history, cursor, cut = read_last_events(folder, LAST_BYTES)
     people = _clients(history)
     found["events"] = history[-MOST_EVENTS:]
     found["rejections"] = [event for event in history if event.get("event") in _REJECTIONS][-50:]
     found["clients"], found["num_clients"] = people[:MOST_CLIENTS], len(people)
     found["names"] = {str(one["client"]): one["name"] for one in people if one["name"]}
+    found["transfers"] = measure_throughput(history, cut) is not None
     found["cursor"] = cursor._asdict()
     return found
 
@@ -118,46 +112,16 @@ def _clients(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def new_events(folder: Path, cursor: EventCursor | None) -> tuple[list[dict[str, Any]], EventCursor]:
-    """Return the events since a cursor, at most the last 200, and the next cursor; damaged lines are named as such.
-
-    A log that was put aside for a new one is read from the start of the new one.
-    """
-    events, reached = _read_events(folder, cursor, _TAIL_BYTES)
-    return events[-MOST_EVENTS:], reached
-
-
-def _read_events(folder: Path, cursor: EventCursor | None, most_bytes: int) -> tuple[list[dict[str, Any]], EventCursor]:
-    try:
-        with (folder / files.EVENTS).open("rb") as opened:
-            status = os.fstat(opened.fileno())
-            same = cursor is not None and cursor.inode == status.st_ino and cursor.offset <= status.st_size
-            start = cursor.offset if cursor is not None and same else 0
-            if status.st_size - start > most_bytes:
-                opened.seek(status.st_size - most_bytes)
-                opened.readline()  # the rest of a line
-            else:
-                opened.seek(start)
-            begin = opened.tell()
-            data = opened.read()
-    except OSError:
-        return [], cursor or EventCursor(0, 0)
-    whole = data[: data.rfind(b"\n") + 1]
-    return _decode(whole), EventCursor(status.st_ino, begin + len(whole))
-
-
-def _decode(lines: bytes) -> list[dict[str, Any]]:
-    found = []
-    for line in lines.split(b"\n")[:-1]:
-        try:
-            found.append(files.decode(Path(files.EVENTS), line))
-        except FedgeError:
-            found.append({"event": "damaged", "reason": "a line of events.jsonl cannot be read"})
-    return found
+    """Return the events since a cursor, at most the last 200, and the next cursor."""
+    found = read_last_events(folder, _TAIL_BYTES, cursor)
+    return found.events[-MOST_EVENTS:], found.cursor
 
 
 def _age(status: Mapping[str, Any], now_s: float) -> float | None:
+    """Return the seconds since a status was written; None if its time cannot be read, or lies in the future."""
     try:
         written = datetime.fromisoformat(str(status.get("time")))
-        return max(0.0, now_s - written.astimezone(UTC).timestamp())
+        age = now_s - written.astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
         return None
+    return max(0.0, age) if age > -_DEAD_S else None  # clocks of two machines differ by seconds, not by more

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
 
@@ -32,10 +32,13 @@ class VegaBundle:
     @property
     def file_name(self) -> str:
         """It changes with the version, so that browsers may keep the file for ever."""
-        return f"vega-{version('vl-convert-python')}.js"
+        try:
+            return f"vega-{version('vl-convert-python')}.js"
+        except PackageNotFoundError:  # the pages work without charts, which explain what to install
+            return "vega.js"
 
     def read(self) -> bytes:
-        """Return the JavaScript; a cache that cannot be used costs time only."""
+        """Return the JavaScript; a cache that cannot be used costs time only. Raises FedgeError without vl-convert."""
         with self._lock:
             if self._text is None:
                 file = self._folder / self.file_name

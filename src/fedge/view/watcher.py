@@ -11,11 +11,12 @@ from typing import Any
 from fedge.core.errors import FedgeError
 from fedge.runs import Cursor, follow
 from fedge.runs.files import STATUS
+from fedge.runs.last_events import EventCursor
 from fedge.view.histories import Histories
 from fedge.view.news import News
 from fedge.view.run_entry import RunEntry, status_of
 from fedge.view.run_index import Entries, IndexChange, RunIndex
-from fedge.view.server_details import EventCursor, new_events, read_status
+from fedge.view.server_details import new_events, read_status
 
 _EVERY_S = 0.4
 _SHARE = 5  # a look takes at most one part in this many of the time
@@ -74,9 +75,10 @@ class Watcher:
         for key in (*change.changed, *change.added):
             news += self._records(entries[key])
         news += self._changed_statuses()
-        sparks = {key: self._spark(entries[key]) for key in self._histories.refresh(entries.values()) if key in entries}
+        told = {data.get("key") for _, data in news}  # their rows are fetched anyway, after this look
+        sparks = [key for key in self._histories.refresh(entries.values()) if key not in told]
         if sparks:
-            news.append(("sparks", {"sparks": sparks}))
+            news.append(("sparks", {"keys": sparks}))
         return news
 
     def _records(self, entry: RunEntry) -> list[Item]:
@@ -125,7 +127,3 @@ class Watcher:
         if events:
             data["events"] = events
         return [("server", data)] if len(data) > 1 else []
-
-    def _spark(self, entry: RunEntry) -> list[float]:
-        known = self._histories.known(entry)
-        return known.spark if known else []

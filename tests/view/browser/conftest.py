@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from e2e.command import Fedge, Process, wait_until
+from e2e.command import Fedge
 from e2e.experiments import SMALL, changed, write
+from view.view_server import ViewServer
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need playwright")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -36,25 +37,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.full)
-
-
-class ViewServer:
-    """A running `fedge view`."""
-
-    def __init__(self, process: Process, output: Path) -> None:
-        wait_until(lambda: "token=" in output.read_text() or process.ended)
-        found = re.search(r"http://127\.0\.0\.1:(\d+)(\S*)/\?token=(\S+)", output.read_text())
-        assert found is not None, process.err
-        self.port, self.root, self.token = int(found[1]), found[2], found[3]
-        self.process = process
-
-    def address(self, path: str = "/", port: int | None = None) -> str:
-        """Return the address of a page; `port` is that of a proxy."""
-        return f"http://127.0.0.1:{port or self.port}{self.root}{path}"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"}
 
 
 @pytest.fixture(scope="session")
@@ -109,22 +91,6 @@ def runs(trained: Path, tmp_path: Path) -> Path:
     """A copy of the trained runs, to be changed."""
     shutil.copytree(trained, tmp_path / "runs")
     return tmp_path / "runs"
-
-
-@pytest.fixture
-def start_view(fedge: Fedge, cache_folder: Path) -> Iterator[Callable[..., ViewServer]]:
-    """start_view(folder, *options): a server, which ends with the test."""
-    started: list[Process] = []
-
-    def start(folder: Path, *options: object) -> ViewServer:
-        environment = {"XDG_CACHE_HOME": str(cache_folder)}
-        process = fedge.start("view", folder, *options, environment=environment)
-        started.append(process)
-        return ViewServer(process, process._output.with_suffix(".out"))
-
-    yield start
-    for process in started:
-        process.__exit__()
 
 
 @pytest.fixture

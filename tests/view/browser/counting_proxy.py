@@ -18,6 +18,8 @@ class CountingProxy:
     def __init__(self, port: int, hold_streams: bool = False) -> None:
         self.paths: list[str] = []
         """Of all requests, without parameters, in order."""
+        self.num_bytes = 0
+        """Of all answers, with their headers."""
         self._upstream, self._hold = port, hold_streams
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
@@ -72,5 +74,8 @@ class CountingProxy:
                         held.append(True)
                 elif held:
                     continue
+                else:
+                    with self._lock:
+                        self.num_bytes += len(data)
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)

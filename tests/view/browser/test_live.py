@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from benchmarks.page_runs import make_records, make_run
+from benchmarks.page_runs import make_records, make_run, make_runs
 
 from e2e.command import Fedge, wait_until
 from e2e.experiments import SMALL, changed, write
@@ -84,9 +84,13 @@ def test_a_record_is_drawn_once_over_summed_costs(live: ViewServer, open_tab: Op
     """Records written while the chart loads are in it already: appending them again would count them twice."""
     tab = open_tab(live)
     path = run_address(tab, "begun")
+    held: list[Any] = []
     tab.route("**/api/chart/curves*", lambda route: (append(begun, 41, 42), route.continue_())[1], times=1)
-    tab.goto(live.address(f"{path}?x=bytes_up"))
+    tab.route("**/api/run/*/records*", lambda route: held.append(route), times=1)  # they arrive when the chart is drawn
+    with tab.expect_request("**/api/run/*/records*"):
+        tab.goto(live.address(f"{path}?x=bytes_up"))
     wait_for_charts(tab)
+    held[0].continue_()
     wait_text(tab, "round 42")
     append(begun, 43)
     wait_text(tab, "round 43")
@@ -111,7 +115,7 @@ def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
         return any(line == b"event: %s\n" % kind and text in after for line, after in pairwise(lines[start:]))
 
     def both(number: int, start: int) -> bool:
-        return found(b"records", b'"round":%d,' % number, start) and found(b"sparks", b"", start)
+        return found(b"records", b'"round":%d,' % number, start) and found(b"run", b'"round":%d,' % number, start)
 
     Thread(target=read, daemon=True).start()
     numbers = count(41)
@@ -129,6 +133,69 @@ def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
     connection.close()
     print(f"\na live tick takes {size} bytes; the records so far take {(begun / 'rounds.jsonl').stat().st_size}")
     assert size < 2_000
+
+
+def test_bytes_of_a_tick_on_the_table_of_runs(
+    start_view: Callable[..., ViewServer], open_tab: OpenTab, tmp_path: Path
+) -> None:
+    """Only the row of the run that trains travels, of a table with a hundred rows; the news itself is in the count."""
+    make_runs(tmp_path / "many", 999, 3)
+    begun = make_run(tmp_path / "many" / "begun" / "seed-1", rounds=40, finished=False, rate=0.05)
+    view = start_view(tmp_path / "many")
+    with CountingProxy(view.port) as proxy:
+        tab = open_tab(view, "/", port=proxy.port)
+        wait_live(tab)
+        tab.wait_for_function("() => document.querySelectorAll('tr[data-row] svg.spark').length === 100")
+        table = tab.query_selector("table.runs")
+        append(begun, 41)
+        wait_text(tab, "41/40", "table.runs")
+        sizes = []
+        for number in (42, 43, 44):
+            before = proxy.num_bytes
+            append(begun, number)
+            wait_text(tab, f"{number}/40", "table.runs")
+            sizes.append(proxy.num_bytes - before)
+        print(f"\na tick of the table of runs takes {max(sizes)} bytes")
+        assert max(sizes) < 4_000
+        assert tab.evaluate("table => table.isConnected", table)
+
+
+def test_a_changed_row_leaves_the_rest_of_the_table_alone(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+    """A reader who selects rows is not disturbed by runs that train."""
+    tab = open_tab(live)
+    wait_live(tab)
+    boxes = "tr[data-row] input[type=checkbox]"
+    changing, other = row(tab, "begun"), row(tab, "rate-0.01")
+    for each in (changing, other):
+        each.locator("input[type=checkbox]").check()
+    tab.evaluate("document.querySelector('.scroll').scrollLeft = 5")
+    changing.locator("input[type=checkbox]").focus()
+    still = other.element_handle()
+    for number in (41, 42):
+        append(begun, number)
+        wait_text(tab, f"{number}/40", "table.runs")
+    assert tab.evaluate("still => still.isConnected", still)
+    assert tab.locator(f"{boxes}:checked").count() == 2
+    assert "begun" in tab.evaluate("document.activeElement.ariaLabel")
+    changing.evaluate("row => { row.tabIndex = -1; row.focus() }")
+    append(begun, 43)
+    wait_text(tab, "43/40", "table.runs")
+    assert "begun" in tab.evaluate("document.activeElement.closest('tr').textContent")
+
+
+def test_a_row_moves_where_the_sort_wants_it(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+    tab = open_tab(live, "/?sort=-rounds&where=status!=damaged")
+    other = make_run(begun.parent.parent / "begun-too" / "seed-1", rounds=60, finished=False, rate=0.05)
+    wait_live(tab)
+    first = "document.querySelector('tr[data-row] .path').textContent"
+    tab.wait_for_function(f"() => {first}.includes('begun-too')")
+    row(tab, "begun-too").locator("input[type=checkbox]").check()
+    append(begun, *range(41, 62))
+    tab.wait_for_function(f"() => !{first}.includes('begun-too')")
+    assert tab.locator("tr[data-row] input:checked").count() == 1
+    assert tab.inner_text(".chosen-count") == "1 selected"
+    shutil.rmtree(other.parent)
+    tab.wait_for_function("() => !document.querySelector('table.runs').innerText.includes('begun-too')")
 
 
 def test_ten_tabs_share_one_stream(
@@ -170,7 +237,7 @@ def test_polling_where_streams_do_not_work(
 
 
 def test_a_stream_that_broke_off_misses_nothing(
-    live: ViewServer, open_context: Callable[..., Any], begun: Path, errors: Errors
+    live: ViewServer, open_context: Callable[..., Any], open_tab: OpenTab, begun: Path, errors: Errors
 ) -> None:
     """The last record of a run may be written while the stream is down."""
     with CountingProxy(live.port) as proxy:
@@ -179,15 +246,40 @@ def test_a_stream_that_broke_off_misses_nothing(
         tab.goto(live.address("/", proxy.port))
         tab.goto(live.address(run_address(tab, "begun"), proxy.port))
         wait_live(tab)
+        other = open_tab(live, run_address(open_tab(live), "begun"))  # it hears the news that this one misses
+        wait_live(other)
         append(begun, 41)
         wait_text(tab, "round 41")
         with proxy.down():
             tab.wait_for_function("() => !document.getElementById('live').classList.contains('on')")
             append(begun, 42)
+            wait_text(other, "round 42")
         wait_live(tab)
         wait_text(tab, "round 42")
         context.close()
     errors.clear()  # the browser reports each connection that fails
+
+
+def test_a_record_written_while_the_page_travels(
+    live: ViewServer, open_context: Callable[..., Any], open_tab: OpenTab, begun: Path
+) -> None:
+    """Its news was told before the page could listen."""
+    path = run_address(open_tab(live), "begun")
+    context = open_context(live)
+    first, second = context.new_page(), context.new_page()
+    first.goto(live.address(path))
+    wait_live(first)
+
+    def travel(route: Any) -> None:
+        made = route.fetch()
+        append(begun, 41)
+        wait_text(first, "round 41")
+        route.fulfill(response=made)
+
+    second.route("**/run/*", travel, times=1)
+    second.goto(live.address(path))
+    wait_text(second, "round 41")
+    second.wait_for_function(f"() => ({_NUM_POINTS})() === 41")
 
 
 def test_a_run_that_trains_in_another_process(
@@ -269,11 +361,14 @@ def test_a_server_with_three_clients(
         tab.goto(live.address(row(tab, "served").locator("a[href*='/server/']").get_attribute("href")))
         wait_live(tab)
         wait_text(tab, "Clients by state")
-        deployment.start_clients()
-        for name in ("c0", "c1", "c2"):
+        deployment.start_client(0)
+        wait_text(tab, "c0")  # no round has begun, so this is news of the server itself
+        deployment.start_clients(1, 2)
+        for name in ("c1", "c2"):
             wait_text(tab, name)
         deployment.finish()
         wait_text(tab, "leave")
+        tab.locator("figure[data-chart*='/chart/throughput'] .canvas svg").wait_for()  # none when the page was opened
         tab.goto(tab.url.replace("/server/", "/run/"))
         wait_text(tab, "round 5 of 5")
         wait_text(tab, "measured")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from view.browser.conftest import ViewServer
+from view.browser.conftest import Errors, ViewServer
+from view.missing_modules import hide
 
 OpenTab = Callable[..., Any]
 NUM_RUNS = 9
@@ -85,6 +86,10 @@ def test_groups_state_n_of_all(view: ViewServer, open_tab: OpenTab) -> None:
     tab.get_by_label("Group by").select_option("settings")
     tab.wait_for_function("() => document.body.innerText.includes('3 of 3')")
     assert "group=settings" in tab.url
+    tab.wait_for_function(
+        "() => [...document.querySelectorAll('svg.spark')].some(each => each.ariaLabel.includes('over 3 of 3 runs'))"
+    )
+    assert "--group settings" in tab.inner_text("main .command")
 
 
 def test_select_and_compare_over_another_axis(view: ViewServer, open_tab: OpenTab) -> None:
@@ -206,3 +211,16 @@ def test_below_a_root_path_behind_a_proxy(start_view: Callable[..., ViewServer],
     tab.locator("a[href*='/run/']").first.click()
     assert "/lab/fedge/run/" in tab.url
     wait_for_charts(tab)
+
+
+def test_charts_tell_what_to_install(
+    start_view: Callable[..., ViewServer], runs: Path, open_tab: OpenTab, errors: Errors
+) -> None:
+    """Only the library of charts is missing: the page works, and each chart has the reason in its place."""
+    view = start_view(runs, hooks=[(hide.__module__, hide.__name__, {"names": ["vl_convert"]})])
+    tab = open_tab(view, "/compare?q=rate-0")
+    wait_for_charts(tab)
+    problems = set(tab.locator(".chart-problem").all_inner_texts())
+    assert problems == {"charts need vl_convert, which is not installed; pip install 'fedge[view]'"}
+    errors.expect("vega.js")
+    errors.expect("409")

@@ -17,7 +17,7 @@ function loadVega() {
     const script = document.createElement("script");
     script.src = bundle;
     script.onload = () => resolve(/** @type {any} */ (window).vegaEmbed);
-    script.onerror = () => reject(new Error("the drawing library could not be loaded; reload the page"));
+    script.onerror = () => fetchJson(bundle).then(() => reject(new Error("reload the page")), reject); // it tells why
     document.head.append(script);
   });
   return loading;

@@ -42,7 +42,7 @@ function help() {
   /** @type {HTMLDialogElement | null} */ (document.getElementById("help"))?.showModal();
 }
 
-function count() {
+export function showNumChosen() {
   const line = document.querySelector(".chosen-count");
   const number = document.querySelectorAll("tr[data-row] input:checked").length;
   if (line) line.textContent = number ? `${number} selected` : "";
@@ -50,7 +50,7 @@ function count() {
 
 export function startKeys() {
   document.querySelector("[data-help]")?.addEventListener("click", help);
-  document.addEventListener("change", count);
+  document.addEventListener("change", showNumChosen);
   document.addEventListener("keydown", (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
     const typing = target.matches("textarea, select, input:not([type=checkbox]):not([type=range])");

@@ -1,5 +1,5 @@
 // @ts-check
-// What changes while the page is open: records are appended, parts of changed runs are rendered again.
+// What changes while the page is open: records are appended, rows and parts of changed runs are rendered again.
 import { appendRecords, drawAgain } from "./charts.js";
 import { fetchJson, root } from "./page_info.js";
 import { refreshPart } from "./parts.js";
@@ -7,6 +7,8 @@ import { refreshPart } from "./parts.js";
 const POLL_MS = 1000;
 const SILENT_MS = 4000;
 const REFRESH_MS = 1000;
+const THROUGHPUT_MS = 5000;
+const ALL = "all";
 
 /** @typedef {{run: string | null, generation: number, offset: number}} Cursor */
 
@@ -15,6 +17,8 @@ let session = "";
 let following = Promise.resolve();
 /** @type {Map<string, boolean>} names of parts that are being refreshed, and whether that is wanted again */
 const refreshing = new Map();
+/** @type {Map<string, Set<string>>} by the name of a part: runs that have changed since it was asked for */
+const stale = new Map();
 
 /** @param {string} text @param {boolean} on */
 function report(text, on) {
@@ -36,10 +40,10 @@ function visible() {
 }
 
 /**
- * Do something now, and if it is wanted meanwhile once more, at most once a second and never twice at a time.
- * @param {string} name @param {() => Promise<void>} act
+ * Do something now, and if it is wanted meanwhile once more, at most once in a time and never twice at a time.
+ * @param {string} name @param {() => Promise<void>} act @param {number} [every]
  */
-async function throttled(name, act) {
+async function throttled(name, act, every = REFRESH_MS) {
   if (refreshing.has(name)) {
     refreshing.set(name, true);
     return;
@@ -48,27 +52,44 @@ async function throttled(name, act) {
     do {
       await visible();
       refreshing.set(name, false);
-      await Promise.all([act(), pause(REFRESH_MS)]);
+      await Promise.all([act(), pause(every)]);
     } while (refreshing.get(name));
   } finally {
     refreshing.delete(name);
   }
 }
 
-/** @param {string} name */
-function refreshSoon(name) {
-  throttled(name, () => refreshPart(name));
+/** @param {string} name @param {string[]} keys */
+function note(name, keys) {
+  stale.set(name, new Set([...(stale.get(name) ?? []), ...keys]));
+}
+
+/**
+ * Refresh a part: all of it, or where it has rows those of some runs.
+ * @param {string} name @param {string[]} [keys]
+ */
+function refreshSoon(name, keys = [ALL]) {
+  note(name, keys);
+  throttled(name, async () => {
+    const wanted = stale.get(name) ?? new Set();
+    stale.delete(name);
+    if (!(await refreshPart(name, wanted.has(ALL) ? undefined : wanted))) note(name, [...wanted]); // the next news brings them
+  });
 }
 
 function refreshAll() {
   document.querySelectorAll("[data-part]").forEach((part) => refreshSoon(part.getAttribute("data-part") ?? ""));
 }
 
-/** @param {string} key */
-function changed(key) {
-  for (const part of document.querySelectorAll("[data-part][data-live]")) {
+/**
+ * Refresh the parts that show some of these runs.
+ * @param {string[]} keys @param {string} [within] which parts
+ */
+function changed(keys, within = "[data-live]") {
+  for (const part of document.querySelectorAll(`[data-part]${within}`)) {
     const live = part.getAttribute("data-live");
-    if (live === "all" || live?.split(" ").includes(key)) refreshSoon(part.getAttribute("data-part") ?? "");
+    const shown = live === ALL ? keys : keys.filter((key) => live?.split(" ").includes(key));
+    if (shown.length) refreshSoon(part.getAttribute("data-part") ?? "", shown);
   }
 }
 
@@ -86,13 +107,22 @@ async function follow(data) {
   }
   part.setAttribute("data-cursor", JSON.stringify(news.cursor));
   if (!news.restarted && !news.records.length) return;
-  if (!fits) changed(data.key);
+  if (!fits) changed([data.key]);
   const figures = [...part.querySelectorAll("figure[data-chart]")];
   if (news.restarted || !figures.length) refreshSoon(part.getAttribute("data-part") ?? "");
   else {
     for (const figure of figures.filter((each) => !appendRecords(each, news.records))) {
       throttled(figure.getAttribute("data-chart") ?? "", () => drawAgain(figure));
     }
+  }
+}
+
+/** @param {any} data */
+function followEvents(data) {
+  for (const part of data.events ? document.querySelectorAll(`[data-follow-events="${data.key}"]`) : []) {
+    const figure = part.querySelector("figure");
+    if (!figure) refreshSoon(part.getAttribute("data-part") ?? "");
+    else throttled(figure.getAttribute("data-chart") ?? "", () => drawAgain(figure), THROUGHPUT_MS);
   }
 }
 
@@ -114,9 +144,12 @@ function handle(event, data) {
   else if (event === "refused") report("refused: open the address that fedge view has printed", false);
   else if (event === "records") {
     following = following.then(() => follow(data)).catch((error) => report(String(error.message ?? error), false));
-  } else if (event === "run" || event === "server" || event === "note") changed(data.key);
-  else if (event === "runs") ["all", ...data.added, ...data.removed].forEach(changed);
-  else if (event === "sparks") changed("all");
+  } else if (event === "run" || event === "note") changed([data.key]);
+  else if (event === "server") {
+    changed([data.key]);
+    followEvents(data);
+  } else if (event === "runs") changed([...data.added, ...data.removed]);
+  else if (event === "sparks") changed(data.keys, '[data-part="rows"]');
 }
 
 async function poll() {

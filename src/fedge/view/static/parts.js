@@ -1,6 +1,10 @@
 // @ts-check
 // Parts of a page are rendered by the server and replaced here: the address is the whole state of a view.
 import { drawCharts } from "./charts.js";
+import { showNumChosen } from "./keys.js";
+
+const MOST_ROWS = 200; // whose keys fit a header
+const CONTROLS = "a, button, input";
 
 /** @type {Map<string, AbortController>} */
 const pending = new Map();
@@ -8,31 +12,78 @@ const pending = new Map();
 /**
  * Fetch a part of the current page again and put it in place; focus, ticked boxes and scroll positions stay.
  * @param {string} name
+ * @param {Set<string>} [keys] the runs that have changed: only their rows are fetched if the table is else the same
+ * @returns {Promise<boolean>} whether the part is as new as this call, or a later one makes it so
  */
-export async function refreshPart(name) {
+export async function refreshPart(name, keys) {
   const element = document.querySelector(`[data-part="${name}"]`);
-  if (!(element instanceof HTMLElement)) return;
+  if (!(element instanceof HTMLElement)) return true;
   pending.get(name)?.abort();
   const request = new AbortController();
   pending.set(name, request);
+  const order = element.querySelector("[data-order]")?.getAttribute("data-order");
+  /** @type {Record<string, string>} */
+  const headers = { "Fedge-Part": name };
+  if (order && keys && keys.size <= MOST_ROWS) Object.assign(headers, { "Fedge-Order": order, "Fedge-Changed": [...keys].join(" ") });
   let answer, html;
   try {
-    answer = await fetch(location.href, { headers: { "Fedge-Part": name }, signal: request.signal });
+    answer = await fetch(location.href, { headers, signal: request.signal });
     html = await answer.text();
   } catch (error) {
     if (!request.signal.aborted) say(element, "the server does not answer; is `fedge view` still running?");
-    return;
+    return request.signal.aborted;
   }
   if (!answer.ok) {
     const page = new DOMParser().parseFromString(html, "text/html");
     say(element, page.querySelector(".warning")?.textContent ?? html);
-    return;
+    return false;
   }
   element.querySelector(":scope > .part-problem")?.remove();
+  if (answer.headers.has("Fedge-Order")) {
+    replaceRows(element, html);
+    return true;
+  }
   const kept = remember(element);
   element.innerHTML = html;
   kept();
+  showNumChosen();
   drawCharts(element, true);
+  return true;
+}
+
+/**
+ * Put changed rows in the place of those that they replace.
+ * @param {HTMLElement} element @param {string} html
+ */
+function replaceRows(element, html) {
+  const made = document.createElement("template");
+  made.innerHTML = html;
+  for (const row of made.content.querySelectorAll("[data-row]")) {
+    const before = element.querySelector(`[data-row="${row.getAttribute("data-row")}"]`);
+    const box = row.querySelector('input[type="checkbox"]');
+    const old = before?.querySelector('input[type="checkbox"]');
+    if (box instanceof HTMLInputElement && old instanceof HTMLInputElement) box.checked = old.checked;
+    const refocus = rememberRow(element);
+    before?.replaceWith(row);
+    refocus();
+  }
+}
+
+/**
+ * Note which row, or control in a row, has the focus; returns a function that gives it back.
+ * @param {HTMLElement} element
+ */
+function rememberRow(element) {
+  const row = document.activeElement?.closest("[data-row]");
+  if (!row || !element.contains(row)) return () => {};
+  const place = [...row.querySelectorAll(CONTROLS)].findIndex((each) => each === document.activeElement);
+  return () => {
+    const next = element.querySelector(`[data-row="${row.getAttribute("data-row")}"]`);
+    const target = place < 0 ? next : next?.querySelectorAll(CONTROLS)[place];
+    if (!(target instanceof HTMLElement) || target === document.activeElement) return;
+    if (target === next) target.tabIndex = -1;
+    target.focus({ preventScroll: true });
+  };
 }
 
 /** @param {HTMLElement} element @param {string} text */
@@ -50,8 +101,7 @@ function say(element, text) {
  */
 function remember(element) {
   const ticked = new Set([...element.querySelectorAll("input:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value));
-  const rows = [...element.querySelectorAll("[data-row]")];
-  const row = rows.findIndex((each) => each === document.activeElement);
+  const refocus = rememberRow(element);
   const field = document.activeElement?.closest("[name]");
   const named = field && !field.matches('[type="checkbox"]') && element.contains(field) ? field.getAttribute("name") : null;
   const charts = new Map([...element.querySelectorAll("figure[data-chart]")].map((each) => [each.getAttribute("data-chart"), each]));
@@ -71,11 +121,7 @@ function remember(element) {
     });
     const again = named === null ? null : [...element.querySelectorAll("[name]")].find((each) => each.getAttribute("name") === named);
     if (again instanceof HTMLElement) again.focus();
-    const next = element.querySelectorAll("[data-row]")[row];
-    if (row >= 0 && next instanceof HTMLElement) {
-      next.tabIndex = -1;
-      next.focus();
-    }
+    refocus();
   };
 }
 

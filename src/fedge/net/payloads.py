@@ -1,7 +1,8 @@
-"""Fetching and checking a payload at a client."""
+"""Payloads on the network: split into chunks by the sender, fetched and checked by a client."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from msgspec import Struct
@@ -9,9 +10,23 @@ from msgspec import Struct
 from fedge.core import message
 from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
+from fedge.net.protocol import CHUNK_BYTES
 from fedge.net.transport import ClientStreams
 
 M = TypeVar("M", bound=Struct)
+
+
+def in_chunks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Yield the bytes of all pieces in chunks of at most CHUNK_BYTES; small pieces are joined."""
+    waiting: list[bytes | memoryview] = []
+    length = 0
+    for piece in pieces:
+        if length + len(piece) > CHUNK_BYTES:
+            yield b"".join(waiting)
+            waiting, length = [], 0
+        waiting.append(piece)
+        length += len(piece)
+    yield b"".join(waiting)
 
 
 async def fetch_payload(

@@ -55,7 +55,7 @@ from fedge.runs.directory import RunDirectory
 from fedge.runs.read import Run
 from fedge.track.tracker import tracking
 
-EVENTS, SPOOL, SECRET = "events.jsonl", "spool", "secret-seed"
+SPOOL, SECRET = "spool", "secret-seed"
 
 
 def serve(
@@ -118,7 +118,7 @@ def _opening(path: Path, max_clients: int) -> Iterator[_Opened]:
     with ExitStack() as stack:
         registry = Registry.open(path / files.REGISTRY, max_clients)
         stack.callback(registry.close)
-        log = EventLog(path / EVENTS)
+        log = EventLog(path / files.EVENTS)
         stack.callback(log.close)
         loop = LoopThread("network")
         try:
@@ -156,24 +156,11 @@ class _Server:
         self._scaling = InputScaling(path, part)
         self._spool = spool = Spool(path / SPOOL)
         secret = _secret_seed(path / SECRET, secret_seed)
-        network, server = setup.network, setup.server_side(on_bad="reject")
-        plan = plan_of(config, part.plan, setup.sources)
+        server = setup.server_side(on_bad="reject")
         run = Run(path).id
         assert run is not None
         self._telemetry = RunTelemetry(path, run, config.rounds, self._registry, log, observer, on_transition)
-        terms = Terms(
-            run,
-            encode_plan(plan),
-            Outgoing(NoMeta(), network.variables | nest("constant", network.constants.packed())),
-            digests(plan, network, setup.algorithm),
-            part.shape,
-            part.num_outputs,
-            part.task,
-            part.num_clients,
-            revoked.is_revoked if revoked else lambda fingerprint: False,
-            self._scaling.problem,
-        )
-        self._hub = Hub(terms, config.net, self._registry, self._telemetry, spool)
+        self._hub = Hub(self._terms(run, revoked), config.net, self._registry, self._telemetry, spool)
         self._hub.expected.update(self._registry.names())  # clients from before a restart
         self._hub.scaled = self._scaling.found
         self._world = MeasuredWorld(
@@ -205,6 +192,22 @@ class _Server:
             explain_silence=self._engine.explain_silence,
         )
 
+    def _terms(self, run: str, revoked: RevocationList | None) -> Terms:
+        setup, part, network = self._setup, self._part, self._setup.network
+        plan = plan_of(setup.config, part.plan, setup.sources)
+        return Terms(
+            run,
+            encode_plan(plan),
+            Outgoing(NoMeta(), network.variables | nest("constant", network.constants.packed())),
+            digests(plan, network, setup.algorithm),
+            part.shape,
+            part.num_outputs,
+            part.task,
+            part.num_clients,
+            revoked.is_revoked if revoked else lambda fingerprint: False,
+            self._scaling.problem,
+        )
+
     @contextmanager
     def running(self, on_port: Callable[[int], None] | None) -> Iterator[None]:
         """Listen for clients inside this context."""
@@ -224,9 +227,7 @@ class _Server:
 
     def train(self, progress: Progress) -> None:
         """Run the rounds, and tell all clients when the run is complete."""
-        import_module(
-            "torch._dynamo"
-        )  # needed for arithmetic on the meta device; imported now so that the first round does not wait
+        import_module("torch._dynamo")  # arithmetic on the meta device needs it; the first round must not wait for it
         config = self._setup.config
         for notice in self.notices:
             progress.notice(notice)
