@@ -121,6 +121,21 @@ def test_news_of_a_server(watcher: Watcher, runs: Path) -> None:
     assert found["events"] == [{"event": "join", "name": "b"}]
 
 
+def test_a_server_whose_run_completes_between_two_looks(watcher: Watcher, runs: Path) -> None:
+    run = runs / "begun/seed-1"
+    (run / "registry.sqlite").write_bytes(b"")
+    append(run, 5)
+    (run / "events.jsonl").write_text('{"event": "receive", "client": 0}\n')
+    (run / "summary.json").write_text(json.dumps({"rounds": 5, "accuracy": 0.5}))
+    (found,) = [data for kind, data in watcher.look() if kind == "server"]
+    assert found["events"] == [{"event": "receive", "client": 0}]
+    with (run / "events.jsonl").open("a") as file:  # clients leave when the run is complete
+        file.write('{"event": "leave", "client": 0}\n')
+    (found,) = [data for kind, data in watcher.look() if kind == "server"]
+    assert found["events"] == [{"event": "leave", "client": 0}]
+    assert watcher.look() == []
+
+
 def statuses(news: list[tuple[str, dict[str, Any]]]) -> list[str]:
     return [data["status"] for kind, data in news if kind == "run"]
 

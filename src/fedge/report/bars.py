@@ -11,7 +11,7 @@ from fedge.report.group_results import group_results, target_note, unit_of
 from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.row_labels import RowLabels
 from fedge.report.statistics import Reached, interval_note
-from fedge.report.style import COLOURS, INK, need
+from fedge.report.style import COLOURS, INK, inline, need
 from fedge.report.tables import write
 from fedge.report.text_width import text_width
 
@@ -54,7 +54,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
     mixed = "no line: mean over different settings" if any(group.mixed for group in groups) else ""
     made: altair.LayerChart = alt.layer(
         *layers,
-        data=alt.Data(values=rows),
+        data=inline(alt, rows),
         title=options.caption(
             target_note(groups, y), interval_note([one.estimate for one in results if one.estimate], "seeds"), mixed
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.report.chart_options import PANEL_GAP, PLAIN, ChartOptions, balanced_columns
 from fedge.report.edge_records import EdgeRound, find_round
-from fedge.report.style import COLOURS, FAINT, INK, STYLE, need
+from fedge.report.style import COLOURS, FAINT, INK, STYLE, inline, need
 from fedge.runs.data_names import NO_NAMES, DataNames
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _Scales:
 def _panel(alt: Any, rounds: Sequence[EdgeRound], scales: _Scales, which: str = "true") -> Any:
     """The cells of the round for which the expression holds."""
     cells = alt.Chart().transform_filter(which)  # without data, so that the layers share those of the whole
-    heads = alt.Chart(alt.Data(values=[{"round": line.round, "said": _heading(line)} for line in rounds]))
+    heads = alt.Chart(inline(alt, [{"round": line.round, "said": _heading(line)} for line in rounds]))
     x, y = (alt.X("col:Q", scale=scales.x, axis=None), alt.Y("row:Q", scale=scales.y, axis=None))
     corner = {"fontSize": 10, "baseline": "top", "dy": 4}
     layers = [
@@ -111,7 +111,7 @@ def _panel(alt: Any, rounds: Sequence[EdgeRound], scales: _Scales, which: str = 
         layers.append(text.encode(alt.X("right:Q", scale=scales.x, axis=None), y, alt.Text("number:N")))
     if rounds[0].classes is not None:
         layers += _bars(alt, cells, scales)
-    data = alt.Data(values=[row for line in rounds for row in _cells(line)])
+    data = inline(alt, [row for line in rounds for row in _cells(line)])
     return alt.layer(*layers, data=data, **scales.size)
 
 
@@ -126,7 +126,7 @@ def _bars(alt: Any, cells: Any, scales: _Scales) -> list[Any]:
         cells.transform_calculate(number="length(datum.samples)", label="sequence(length(datum.samples))")
         .transform_flatten(["samples", "label"])
         # data: no name is in an expression
-        .transform_lookup("label", alt.LookupData(alt.Data(values=called), "label", ["class", "text"]))
+        .transform_lookup("label", alt.LookupData(inline(alt, called), "label", ["class", "text"]))
         .transform_calculate(
             share="datum.samples / max(1, datum.total)",
             left=f"datum.col + {_EDGE} + {inside} * datum.label / datum.number",

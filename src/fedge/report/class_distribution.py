@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.printable import printable
-from fedge.report.style import COLOURS, HEIGHT, STYLE, TICKS, need
+from fedge.report.style import COLOURS, HEIGHT, STYLE, TICKS, inline, need
 
 if TYPE_CHECKING:
     import altair
@@ -59,7 +59,7 @@ def _heat(alt: Any, cells: Sequence[Mapping[str, Any]], clients: Sequence[str], 
         title="samples", orient="right", symbolType="square", gradientLength=120, titleFontWeight="normal"
     )
     return (
-        alt.Chart(alt.Data(values=cells), width=_HEAT_MAP, height=HEIGHT)
+        alt.Chart(inline(alt, cells), width=_HEAT_MAP, height=HEIGHT)
         .mark_rect()
         .encode(
             alt.X(**along("client", clients)),
@@ -79,7 +79,7 @@ def _histogram(alt: Any, sizes: Sequence[int]) -> Any:
     ]
     whole = alt.Axis(tickCount=min(TICKS, max(counts.values())), format=",d")
     return (
-        alt.Chart(alt.Data(values=bars), width=_HISTOGRAM, height=HEIGHT)
+        alt.Chart(inline(alt, bars), width=_HISTOGRAM, height=HEIGHT)
         .mark_bar(color=COLOURS[0], stroke="white", strokeWidth=0.5)
         .encode(
             alt.X("from:Q", title="training samples per client", scale=alt.Scale(zero=False)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedge.report.chart_options import ChartOptions
-from fedge.report.style import COLOURS, HEIGHT, line_looks, need
+from fedge.report.style import COLOURS, HEIGHT, inline, line_looks, need
 
 if TYPE_CHECKING:
     import altair
@@ -23,14 +23,14 @@ def compression(
     at = alt.X("sparsity:Q", title="sparsity (%)", scale=alt.Scale(domain=[0, 100]))
     places = [{"sparsity": 100 * s, "bits": bits} for s, bits in zip(sparsities, bits_per_index, strict=True)]
     size = {"width": _WIDE.panel(2), "height": HEIGHT}
-    left = alt.Chart(alt.Data(values=places), **size).mark_line(color=COLOURS[0])
+    left = alt.Chart(inline(alt, places), **size).mark_line(color=COLOURS[0])
     labels = list(ratios)
     rows = [
         {"label": label, "sparsity": 100 * s, "ratio": ratio}
         for label, values in ratios.items()
         for s, ratio in zip(sparsities, values, strict=True)
     ]
-    right = alt.Chart(alt.Data(values=rows), **size).mark_line()
+    right = alt.Chart(inline(alt, rows), **size).mark_line()
     ratio = alt.Y("ratio:Q", title="compression ratio", scale=alt.Scale(type="log"))
     figure: altair.ConcatChart = alt.concat(
         left.encode(at, alt.Y("bits:Q", title="bits per index")),

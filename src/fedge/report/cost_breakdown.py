@@ -9,7 +9,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import Unit, describe, fitting
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.groups import RunView, has
-from fedge.report.style import AREAS, COLOURS, need
+from fedge.report.style import AREAS, COLOURS, inline, need
 from fedge.report.timeline import PHASES
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def breakdown(run: RunView, y: str = "bytes", options: ChartOptions = PLAIN) -> 
     legend = {} if len(names) > 1 else {"legend": None}
     colours = [_COLOURS.get(name, COLOURS[0]) for name in names.values()]
     base = alt.Chart(
-        alt.Data(values=bars),
+        inline(alt, bars),
         title=options.caption(f"mean over {step} rounds a bar, {len(run.rounds):,} rounds in all" if step > 1 else ""),
         config=options.style(list(names.values()), **AREAS),
         **options.size,

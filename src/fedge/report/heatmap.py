@@ -15,7 +15,7 @@ from fedge.report.groups import RunGroup, check_key, describe_timed, varied
 from fedge.report.labels import sorted_values
 from fedge.report.run_results import check_outcome, outcome
 from fedge.report.statistics import Reached, to_target
-from fedge.report.style import INK, need
+from fedge.report.style import INK, inline, need
 
 if TYPE_CHECKING:
     import altair
@@ -64,7 +64,7 @@ def heatmap(
         size = {"width": _MAX_CELL * len(columns), "height": height}
     made: altair.LayerChart = alt.layer(
         *_layers(alt, [(across, columns), (down, lines[::-1])], rows, (declared, unit), options),
-        data=alt.Data(values=rows),
+        data=inline(alt, rows),
         title=options.caption(_direction(declared), target_note(groups, y), mixed, lacking),
         config=options.style(),
         **size,

@@ -10,7 +10,7 @@ from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.groups import RunView, own_fields
 from fedge.report.importance import Importance, measure_importance
 from fedge.report.row_labels import RowLabels
-from fedge.report.style import COLOURS, FAINT, INK, need
+from fedge.report.style import COLOURS, FAINT, INK, inline, need
 
 if TYPE_CHECKING:
     import altair
@@ -42,7 +42,7 @@ def importance_bars(runs: Sequence[RunView], y: str = "accuracy", options: Chart
     ]
     made: altair.LayerChart = alt.layer(
         *chart_layers,
-        data=alt.Data(values=rows),
+        data=inline(alt, rows),
         title=options.caption(*_notes(found, len(runs))),
         config=options.style(),
         **options.size | {"height": labels.height(_BAR)},

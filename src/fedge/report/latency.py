@@ -10,7 +10,7 @@ from fedge.core.fields import PERCENT, SECONDS, fitting, titled
 from fedge.report.chart_options import PLAIN, ChartOptions, keep_best
 from fedge.report.edge_records import EdgeRound, not_recorded, read_edge
 from fedge.report.groups import RunGroup
-from fedge.report.style import HEIGHT, line_looks, need
+from fedge.report.style import HEIGHT, inline, line_looks, need
 from fedge.report.timeline import deadline_rule
 from fedge.report.user_accuracy import MAX_LINES, cumulate
 
@@ -94,7 +94,7 @@ def _panel(
     axis = alt.Axis(labelOverlap="greedy", labelSeparation=6) if "type" in scale.to_dict() else alt.Axis()
     across = alt.X("x:Q", title=titled(titles[0], unit), scale=scale, axis=axis)
     up = alt.Y("share:Q", title=titled(titles[1], percent), scale=alt.Scale(domain=[0, 100]))
-    lines = alt.Chart(alt.Data(values=rows)).mark_line(interpolate="step-after")
+    lines = alt.Chart(inline(alt, rows)).mark_line(interpolate="step-after")
     layers = [lines.encode(across, up, **line_looks(alt, labels))]
     if deadline is not None and deadline <= slowest:
         layers += deadline_rule(alt, deadline / unit.size, "deadline", slowest / unit.size)

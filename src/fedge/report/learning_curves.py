@@ -14,7 +14,7 @@ from fedge.report.chart_options import AXIS, PLAIN, ChartOptions, balanced_colum
 from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.series import NUM_BUCKETS, Series, trace
 from fedge.report.statistics import LEVEL, MIN_SEEDS
-from fedge.report.style import COLOURS, FAINT, TICKS, line_looks, need, save
+from fedge.report.style import COLOURS, FAINT, TICKS, inline, line_looks, need, save
 from fedge.report.target_label import SIZE, LabelPlace, place_label
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def curves(
     target = f"dashed: target {', '.join(goal.written for goal in goals)}" if small and goals else ""
     caption = options.caption(_seeds_note(lines, mixed, spread), target, _thinning_note(lines), left_out, note)
     style = options.style(labels, "top-right" if up.better == "lower" else "bottom-right")
-    data = alt.Data(values=rows)
+    data = inline(alt, rows)
     if not small:
         return alt.layer(*layers, data=data, title=caption, config=style, **options.size)
     return _small_multiples(alt, layers, data, places, options).properties(title=caption, config=style)

@@ -14,7 +14,7 @@ from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.pairs import Pairing, difference_title, find_baseline, pair_all
 from fedge.report.row_labels import RowLabels
 from fedge.report.statistics import interval_note
-from fedge.report.style import COLOURS, FAINT, HALO, INK, POINTS, need
+from fedge.report.style import COLOURS, FAINT, HALO, INK, POINTS, inline, need
 
 if TYPE_CHECKING:
     import altair
@@ -59,7 +59,7 @@ def paired_differences(
     shape = alt.Shape("verdict:N", scale=alt.Scale(domain=verdicts, range=[shape for _, shape in looks]))
     tooltip = [alt.Tooltip("label:N"), alt.Tooltip("text:N", title="difference"), alt.Tooltip("pairs:N")]
     layers = [
-        alt.Chart(alt.Data(values=[{}])).mark_rule(color=FAINT, strokeDash=[3, 3]).encode(x=alt.XDatum(0)),
+        alt.Chart(inline(alt, [{}])).mark_rule(color=FAINT, strokeDash=[3, 3]).encode(x=alt.XDatum(0)),
         chart.mark_rule(color=INK, strokeWidth=1).encode(at, alt.X("low:Q"), alt.X2("high:Q")),
         chart.mark_point(filled=True, size=60, opacity=1).encode(at, across, colour, shape, tooltip=tooltip),
         *(
@@ -69,7 +69,7 @@ def paired_differences(
     ]
     made: altair.LayerChart = alt.layer(
         *layers,
-        data=alt.Data(values=rows),
+        data=inline(alt, rows),
         title=options.caption(f"minus {against.title}, seed by seed", spread, _counted(found, groups)),
         config=options.style(verdicts, **POINTS),
         **options.size | {"height": labels.height(_ROW) + 8},

@@ -13,7 +13,7 @@ from fedge.report.group_results import group_results, target_note, unit_of
 from fedge.report.groups import RunGroup, check_key, describe_timed, varied
 from fedge.report.labels import ALGORITHM, sorted_values
 from fedge.report.statistics import Reached
-from fedge.report.style import FAINT, HALO, INK, need
+from fedge.report.style import FAINT, HALO, INK, inline, need
 from fedge.report.text_width import LINE, wrap_to_width
 
 if TYPE_CHECKING:
@@ -169,9 +169,9 @@ def _layers(
     wrapped = [LINE.join(wrap_to_width(title, max(room, _SIDE), _SMALL)) for title in titles]
     x = alt.X("axis:Q", scale=scale, axis=None)
     y = alt.Y("place:Q", scale=alt.Scale(domain=[0, 1], nice=False), axis=None)
-    lines = alt.Chart(alt.Data(values=list(rows)))
-    axes = alt.Chart(alt.Data(values=[{"axis": i, "title": title} for i, title in enumerate(wrapped)]))
-    texts = alt.Chart(alt.Data(values=list(ticks)))
+    lines = alt.Chart(inline(alt, list(rows)))
+    axes = alt.Chart(inline(alt, [{"axis": i, "title": title} for i, title in enumerate(wrapped)]))
+    texts = alt.Chart(inline(alt, list(ticks)))
     # the last axis is the legend; viridis ends with a yellow that is faint on paper
     shades = alt.Scale(scheme=alt.SchemeParams(_SCHEME, extent=[0.0, 0.9]))
     colour = alt.Color("result:Q", scale=shades, legend=None)

@@ -14,7 +14,7 @@ from fedge.report.group_results import group_results, target_note, unit_of
 from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.parallel_coordinates import scaled
 from fedge.report.pareto import pareto_front
-from fedge.report.style import COLOURS, FAINT, POINTS, need
+from fedge.report.style import COLOURS, FAINT, POINTS, inline, need
 
 if TYPE_CHECKING:
     import altair
@@ -76,7 +76,7 @@ def pareto(
     missing = f"{len(groups) - len(known)} not shown: target not reached" if len(known) < len(groups) else ""
     made: altair.LayerChart = alt.layer(
         *_layers(alt, at, legend, [colours[label] for label in legend]),
-        data=alt.Data(values=rows),
+        data=inline(alt, rows),
         title=options.caption("filled: Pareto front", target_note(groups, x, y), missing),
         config=options.style(legend, options.free_corner(legend, _places(rows, options)), **POINTS),
         **options.size,

@@ -10,7 +10,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import describe, fitting
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.groups import RunView
-from fedge.report.style import COLOURS, need
+from fedge.report.style import COLOURS, inline, need
 from fedge.runs.last_events import LAST_BYTES, read_last_events
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def throughput_chart(run: RunView, options: ChartOptions = PLAIN) -> altair.Char
     notes = (f"mean over {found.step_s} s", window, "payloads of training; evaluations are not logged")
     chart: altair.Chart = (
         alt.Chart(
-            alt.Data(values=rows),
+            inline(alt, rows),
             title=options.caption(*notes),
             config=options.style(DIRECTIONS),
             **options.size,

@@ -10,7 +10,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import SECONDS, Unit, fitting, titled
 from fedge.report.chart_options import PLAIN, ChartOptions
 from fedge.report.edge_records import EdgeRound
-from fedge.report.style import AREAS, FAINT, INK, need
+from fedge.report.style import AREAS, FAINT, INK, inline, need
 from fedge.runs.data_names import NO_NAMES, DataNames, cut
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _phases(line: EdgeRound, i: int, place: float, label: str) -> list[dict[str,
 def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: TimeSpan, y: dict[str, Any], named: Sequence[str]) -> Any:
     size = span.unit.size
     across = alt.Scale(domain=[0, span.end / size or 1.0], nice=span.deadline is None)
-    chart = alt.Chart(alt.Data(values=phases)).transform_calculate(
+    chart = alt.Chart(inline(alt, phases)).transform_calculate(
         left=f"datum.start / {size}",
         right=f"datum.end / {size}",
         top="datum.place + 0.12",
@@ -137,7 +137,7 @@ def _name(line: EdgeRound, i: int, place: float, label: str, span: TimeSpan) -> 
 
 
 def _texts(alt: Any, names: Sequence[dict[str, Any]], y: dict[str, Any]) -> list[Any]:
-    chart = alt.Chart(alt.Data(values=names)).encode(alt.Y("middle:Q", **y))
+    chart = alt.Chart(inline(alt, names)).encode(alt.Y("middle:Q", **y))
     small = {"fontSize": _SMALL, "baseline": "middle"}
     labels = chart.mark_text(align="right", dx=-5, color=INK, **small)
     late = chart.transform_filter("datum.late").mark_text(align="left", dx=4, color=INK, fontWeight="bold", **small)
@@ -156,12 +156,12 @@ def _cells(
     pairs = [(line.cell[i], place) for i, place in zip(shown, places, strict=True)]
     groups = [(cell, [place for _, place in group]) for cell, group in groupby(pairs, key=lambda pair: pair[0])]
     rows = [{"cell": f"cell {cell}", "first": own[0], "last": own[-1] + 1} for cell, own in groups]
-    middle = alt.Chart(alt.Data(values=rows)).transform_calculate(middle="(datum.first + datum.last) / 2")
+    middle = alt.Chart(inline(alt, rows)).transform_calculate(middle="(datum.first + datum.last) / 2")
     left = -10 - _LETTER * letters  # of the clients' labels
     text = middle.mark_text(align="right", dx=left - 4, fontSize=_SMALL, baseline="middle", color=FAINT)
     return [
         text.encode(alt.Y("middle:Q", **y), x=alt.value(0), text=alt.Text("cell:N")),
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(inline(alt, rows))
         .mark_rule(strokeWidth=0.75, color=FAINT)
         .encode(alt.Y("first:Q", **y), alt.Y2("last:Q"), x=alt.value(left)),
     ]
@@ -169,7 +169,7 @@ def _cells(
 
 def deadline_rule(alt: Any, at: float, text: str, end: float) -> list[Any]:
     """Return a line at a deadline, with its text above it; one in the right half of the axis ends at the line."""
-    marked = alt.Chart(alt.Data(values=[{"deadline": at}])).encode(alt.X("deadline:Q"))
+    marked = alt.Chart(inline(alt, [{"deadline": at}])).encode(alt.X("deadline:Q"))
     side = {"align": "right", "dx": 2} if at > end / 2 else {"align": "left", "dx": -2}
     label = marked.mark_text(text=text, baseline="bottom", dy=-3, fontSize=_SMALL, color=INK, **side)
     return [marked.mark_rule(strokeDash=[3, 3], strokeWidth=1, color=INK), label.encode(y=alt.value(0))]

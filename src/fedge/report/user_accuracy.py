@@ -10,7 +10,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.fields import PERCENT, describe
 from fedge.report.chart_options import PLAIN, ChartOptions, keep_best
 from fedge.report.groups import RunGroup, RunView, has
-from fedge.report.style import COLOURS, DASHES, FAINT, line_looks, need
+from fedge.report.style import COLOURS, DASHES, FAINT, inline, line_looks, need
 
 if TYPE_CHECKING:
     import altair
@@ -44,7 +44,7 @@ def users(groups: Sequence[RunGroup], options: ChartOptions = PLAIN) -> altair.L
     across = alt.X("x:Q", title=title, scale=alt.Scale(zero=False, nice=False, padding=4))
     y_title = options.words.group("share of clients (%)")
     share = alt.Y("share:Q", title=y_title, scale=alt.Scale(domain=[0, 100]))
-    lines = alt.Chart(alt.Data(values=rows)).mark_line(interpolate="step-after")
+    lines = alt.Chart(inline(alt, rows)).mark_line(interpolate="step-after")
     chart: altair.LayerChart = alt.layer(
         *_median(alt),
         lines.encode(across, share, **line_looks(alt, list(shown))),
@@ -71,7 +71,7 @@ def cumulate(values: Sequence[float]) -> Iterator[tuple[float, float]]:
 
 def _median(alt: Any) -> list[Any]:
     """Return a thin rule on which medians are read, with its label at the left end."""
-    half = alt.Chart(alt.Data(values=[{"share": 50}])).encode(alt.Y("share:Q"))
+    half = alt.Chart(inline(alt, [{"share": 50}])).encode(alt.Y("share:Q"))
     label = half.mark_text(text="median", align="left", baseline="bottom", dx=3, fontSize=9, color=FAINT)
     return [
         half.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT).encode(x=alt.value(0), x2=alt.value("width")),

@@ -264,7 +264,7 @@ def decode_lines(file: Path, lines: bytes, kind: type[msgspec.Struct] | None = N
     try:
         if kind is not None:
             msgspec.json.Decoder(kind).decode_lines(lines)  # checks types without building dictionaries, much faster
-        if not files.MANY_DIGITS.search(lines):
+        if not files.has_many_digits(lines):
             return _LINES.decode_lines(lines)
     except (ValueError, RecursionError):  # its offset counts from the first line; decoding each line names the line
         pass

@@ -159,10 +159,7 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_values(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for record in run.tail:
-        found |= {name: value for name, value in record.items() if value is not None}
-    return found
+    return {name: value for record in run.tail for name, value in record.items() if value is not None}
 
 
 def _started(run: Run) -> float | None:

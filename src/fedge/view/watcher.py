@@ -72,9 +72,10 @@ class Watcher:
         for key in change.removed:
             for known in (self._cursors, self._events, self._statuses, self._published):
                 known.pop(key, None)
-        for key in (*change.changed, *change.added):
+        written = (*change.changed, *change.added)
+        for key in written:
             news += self._records(entries[key])
-        news += self._changed_statuses()
+        news += self._changed_statuses(frozenset(written))
         told = {data.get("key") for _, data in news}  # their rows are fetched anyway, after this look
         sparks = [key for key in self._histories.refresh(entries.values()) if key not in told]
         if sparks:
@@ -102,11 +103,16 @@ class Watcher:
         }
         return [("records", data), ("run", row)]
 
-    def _changed_statuses(self) -> list[Item]:
-        """Runs that have begun or ended without a change of their records, and the news of servers."""
+    def _changed_statuses(self, written: frozenset[str]) -> list[Item]:
+        """Runs that have begun or ended without a change of their records, and the news of servers.
+
+        A server that was followed, or has just written, is asked after its run is complete too: its last clients leave
+        then.
+        """
         news: list[Item] = []
         for key, entry in self._index.entries.items():
-            if entry.summary is not None and self._statuses.get(key) in (None, "complete"):
+            served = entry.networked and (key in written or key in self._events)
+            if not served and entry.summary is not None and self._statuses.get(key) in (None, "complete"):
                 continue
             status = status_of(entry, self._index.root)
             if self._statuses.get(key) not in (None, status):
