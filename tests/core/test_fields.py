@@ -17,6 +17,7 @@ from fedge.core.fields import (
     components,
     describe,
     fitting,
+    is_text,
     is_to_target,
     titled,
 )
@@ -83,6 +84,15 @@ def test_derived_names_keep_the_unit() -> None:
     for name in ("accuracy", "best_accuracy", "user_accuracy_std", "train_accuracy", "user_accuracy_after_clean"):
         assert describe(name).units == PERCENT
     assert describe("seconds").units == describe("sim_wait_s").units == SECONDS
+
+
+def test_text_is_what_has_the_role_of_a_label() -> None:
+    declared = [field.name for field in (*FIELDS, *SUMMARY_FIELDS)]
+    names = [f"{prefix}{name}" for prefix in ("", "best_", "mean_", "median_best_") for name in declared]
+    names += ["bytes", "bytes_to_target", "best_", "unknown", "round_to_target"]
+    assert [name for name in names if is_text(name)] == [name for name in names if describe(name).role == "label"]
+    assert is_text("best_round")
+    assert not is_text("best_accuracy")
 
 
 def test_a_total_is_a_sum_or_the_last_value() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from fedge.core.effect import digest, omit
 from fedge.core.errors import FedgeError, RunError
-from fedge.core.fields import FIELDS, NO_OWN_FIELDS, OwnFields, describe
+from fedge.core.fields import FIELDS, NO_OWN_FIELDS, OwnFields, is_text
 from fedge.core.lock import holder
 from fedge.core.metric_declaration import declared_fields
 from fedge.core.schema import show
@@ -277,6 +277,6 @@ def decode_lines(file: Path, lines: bytes, kind: type[msgspec.Struct] | None = N
 
 def _check_summary(file: Path, found: dict[str, Any]) -> None:
     for name, value in found.items():
-        expected = "text" if describe(name).role == "label" else "a number"
+        expected = "text" if is_text(name) else "a number"
         if value is not None and not isinstance(value, str if expected == "text" else (int, float)):
             raise RunError(f"{file} is damaged: {name}: expected {expected}, got {show(value)}; put back a copy of it")

@@ -60,6 +60,8 @@ class Pages:
             "setting_title": DisplayNames().setting,
             "written": lambda name, value: describe(name).write(value),
         }
+        for name in ("page.html", "parts/macros.html", "runs.html"):
+            self._templates.get_template(name)  # compiled now, so that nobody who opens the first page waits for it
 
     def routes(self) -> list[Route]:
         return [
