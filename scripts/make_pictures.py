@@ -247,12 +247,16 @@ def speed_chart(results: Mapping[str, Any]) -> alt.Chart:
             color=alt.Color("framework:N", sort=order, scale=alt.Scale(domain=order, range=colours), legend=None),
         )
         labels = bars.mark_text(align="left", dx=3, fontSize=10).encode(
-            text=alt.Text("times:Q", format=".2~r"), color=alt.value("#222222")
+            text=alt.Text("times:Q", format=".2r"), color=alt.value("#222222")
         )
-        panels.append(alt.layer(bars.mark_bar(), labels).properties(width=128, height=108, title=title))
+        panels.append(
+            alt.layer(bars.mark_bar(), labels).properties(
+                width=128, height=108, title=alt.TitleParams(title, anchor="start", frame="group")
+            )
+        )
     head = alt.TitleParams(
         "Rounds per second, as a multiple of a plain PyTorch loop",
-        subtitle=f"FedAvg; models with their number of parameters; {results['when'][:10]}, two cores, side by side in one run",
+        subtitle=f"FedAvg; models with their number of parameters; {results['when'][:10]}, two cores, side by side in one run; each panel has its own scale",
         anchor="start",
         offset=10,
     )
