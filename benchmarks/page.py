@@ -8,8 +8,8 @@ writes the runs (kept in DIR), starts each program, and measures what a browser 
 - curves: accuracy over all rounds of 20 runs, cold and warm.
 
 All files are read once before, so that nothing waits for the disk. Fedge is measured without an index and with one. Its
-list is the whole page of runs, its curves are the whole comparison of 20 runs; a filter and a sort of 10,000 runs of two
-rounds are measured too.
+list is the whole page of runs, its curves are the whole comparison of 20 runs; a filter and a sort of 10,000 runs with
+two rounds each are measured too.
 """
 
 from __future__ import annotations
