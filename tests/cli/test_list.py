@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
+
+from mutations import watched
 
 
 def test_says_of_each_run_how_far_it_is(fedge, write_run, tmp_path):
@@ -167,6 +170,30 @@ def test_linked_files_are_read(fedge, sweep):
     file.rename(sweep / "elsewhere")
     file.symlink_to(sweep / "elsewhere")
     assert [row["rounds"] for row in listed(fedge, sweep, "--where", "status=unfinished")] == [3]
+
+
+def test_a_pipe_in_place_of_records_is_not_read(fedge, sweep):
+    file = sweep / "stopped" / "rounds.jsonl"
+    file.unlink()
+    os.mkfifo(file)
+    for options in ([], ["--values", "at", "--round", "1"]):
+        with watched():
+            (row,) = listed(fedge, sweep, "--where", "status=damaged", *options)
+        assert row["problem"].startswith("rounds.jsonl is a symbolic link or no regular file")
+
+
+def test_a_configuration_that_is_too_large_is_told(fedge, sweep):
+    file = sweep / "stopped" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"text": "x" * 2_000_000}))
+    (row,) = listed(fedge, sweep, "--search", "stopped")
+    assert row["status"] == "damaged"
+    assert row["problem"].startswith("config.json has 2,000,")
+
+
+def test_a_column_that_is_given_twice(fedge, sweep):
+    assert (
+        fedge("list", sweep, "--column", "seed", "--column", "seed").stdout.splitlines()[0].split().count("seed") == 1
+    )
 
 
 def test_nothing_is_stored(fedge, sweep, monkeypatch):

@@ -83,6 +83,7 @@ def test_what_was_cut_off_begins_with_a_whole_round() -> None:
         [{"event": "damaged"}, {"time": "soon", "event": "offer"}, {"time": 7, "client": "a", "event": "fetch"}],
         [event(1, "work"), event(2, "receive", bytes=10)],  # when they began is not known
         [event(1, "offer", bytes=10), event(1, "work")],
+        [event(0, "upload"), event(1, "receive", bytes=10) | {"time": "9999-12-31T23:59:59Z"}],  # no clock shows more
     ],
 )
 def test_nothing_that_can_be_shown(events: list[dict[str, Any]]) -> None:

@@ -109,8 +109,10 @@ def test_every_round_is_reported_to_wandb_once(tmp_path: Path) -> None:
 
 
 def _steps(file: Path) -> list[int]:
-    """Return the steps in the file of an offline run: each history item has the name `_step` and a number."""
-    return sorted({int(step) for step in re.findall(rb"_step\x82\x01.(\d+)", file.read_bytes(), re.DOTALL)})
+    """Return the steps in the file of an offline run: each history item has the name `_step`, a length and a number."""
+    data = file.read_bytes()
+    found = re.finditer(rb"_step\x82\x01(.)", data, re.DOTALL)
+    return sorted({int(data[each.end() : each.end() + each[1][0]]) for each in found})
 
 
 def test_a_resumed_run_is_reported_once_and_may_change_its_tracker(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_the_table_of_groups_as_csv(page: TestClient) -> None:
         found[e] for e in ("mean", "low", "high")
     ]
     assert (row["accuracy n"], row["accuracy of"], row["seed"]) == ("3", "3", "3 values")
-    assert not {"values", "spark", "statuses"} & set(row)
+    assert not {"values", "spark", "spark_of"} & set(row)
     text = page.get("/export/runs.csv?column=accuracy&where=path=begun/seed-1").text
     (row,) = csv.DictReader(io.StringIO(text))
     assert float(row["accuracy"]) > 0

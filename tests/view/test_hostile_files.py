@@ -221,7 +221,7 @@ def test_special_files(
     for asked in (page, fresh):
         rows = {row["path"]: row for row in asked.get("/api/runs").json()["rows"]}
         assert rows["sound"]["status"] == "complete"
-        for address in (*addresses(rows["odd"]["key"]), "/", "/compare", "/api/compare"):
+        for address in (*addresses(rows["odd"]["key"]), "/", "/?values=at&round=1", "/compare", "/api/compare"):
             answer = asked.get(address)
             assert answer.status_code in (200, 400, 404, 409), (address, answer.text)
             assert "s3cr3t" not in answer.text

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from fedge.view import run_entry, workspace
 from fedge.view.guard import CSRF_HEADER, AccessRules
 from fedge.view.histories import find_record
+from fedge.view.page_charts import KINDS
 from mutations import watched
 from view.page_checks import check_page
 from view.test_exports import key_of, offline
@@ -52,12 +53,13 @@ def test_a_record_of_ten_megabytes(runs: Path, open_page: OpenPage) -> None:
     assert row["values"]["accuracy"]["value"] == 0.75
 
 
-@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "environment.json"])
 def test_settings_and_results_of_ten_megabytes(
     runs: Path, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     file = runs / "rate-0.1/seed-1" / name
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"text": "x" * 10_000_000}))
+    before = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(before | {"text": "x" * 10_000_000}))
     page = open_page(runs)
     (row,) = page.get("/api/runs?where=path=rate-0.1/seed-1").json()["rows"]
     assert row["problem"].startswith(f"{name} has 10,000,")
@@ -67,10 +69,42 @@ def test_settings_and_results_of_ten_megabytes(
         assert answer.status_code == 200
         assert len(answer.content) < 1_000_000
     sizes = [(runs / "rate-0.1/seed-2" / each).stat().st_size for each in ("config.json", "summary.json")]
-    monkeypatch.setattr(run_entry, "_MOST_BYTES", max(sizes))
+    monkeypatch.setattr(run_entry, "MOST_BYTES", max(sizes))
     shutil.copytree(runs / "rate-0.1/seed-2", runs / "copy")
     (row,) = open_page(runs).get("/api/runs?where=path=copy").json()["rows"]
     assert row["problem"] is None
+
+
+@pytest.mark.parametrize("value", [1e308, -1e299, 1e299, 1e150, 5e-324])
+@pytest.mark.parametrize("name", ["summary.json", "rounds.jsonl"])
+def test_results_at_the_ends_of_their_range(runs: Path, open_page: OpenPage, name: str, value: float) -> None:
+    """Squares and sums of them are beyond any float."""
+    file = runs / "rate-0.1/seed-1" / name
+    lines = file.read_text().splitlines() if name == "rounds.jsonl" else [file.read_text()]
+    last = json.dumps(json.loads(lines[-1]) | {"accuracy": value})
+    file.write_text("\n".join([*lines[:-1], last, ""]))
+    page = open_page(runs)
+    for path in ("/", "/?group=settings", "/?group=data.name&sort=accuracy", "/compare", "/export/runs.csv"):
+        answer = page.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+    for kind in KINDS:
+        answer = page.get(f"/api/chart/{kind}?y=accuracy")
+        assert answer.status_code in (200, 400), (kind, answer.text)
+    if (name, value) == ("summary.json", 1e308):
+        (row,) = page.get("/api/runs?where=path=rate-0.1/seed-1").json()["rows"]
+        told = "summary.json is damaged: accuracy: expected a number below 1e+300 in size, got 1e+308"
+        assert row["problem"].startswith(told)
+
+
+def test_a_list_in_place_of_an_algorithm(tmp_path: Path, open_page: OpenPage) -> None:
+    for seed in (1, 2, 3):
+        run = make_run(tmp_path / "runs" / f"seed-{seed}", seed, 3, rate=seed / 10)
+        config = json.loads((run / "config.json").read_text())
+        config["algorithm"]["name"] = ["fedavg", seed % 2]
+        (run / "config.json").write_text(json.dumps(config))
+    page = open_page(tmp_path / "runs")
+    for path in ("/", "/compare", "/api/chart/parallel?y=accuracy"):
+        assert page.get(path).status_code == 200, path
 
 
 def test_labels_of_a_hundred_thousand_characters(tmp_path: Path, open_page: OpenPage) -> None:

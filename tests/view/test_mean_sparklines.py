@@ -119,6 +119,26 @@ def test_it_follows_when_all_runs_are_read(runs: Path) -> None:
     assert histories.mean(entries).values == [*before.values, 0.6]
 
 
+def test_a_stored_curve_of_an_earlier_state_is_not_used(runs: Path) -> None:
+    """Another process may have stored it after this one has read the run."""
+    index = RunIndex(runs)
+    entries = [entry for entry in index.scan().values() if "rate-0.3" in entry.path]
+    behind = Histories(index)
+    for _ in behind.refresh(entries):
+        pass
+    for seed in (1, 2, 3):
+        with (runs / "rate-0.3" / f"seed-{seed}" / "rounds.jsonl").open("a") as file:
+            file.write('{"round": 11, "accuracy": 0.5}\n')
+    newer = Histories(RunIndex(runs))
+    entries = [newer._index.scan()[entry.key] for entry in entries]
+    for _ in newer.refresh(entries):
+        if newer.known(entries[-1]) is not None and newer.known(entries[-1]).stamp == entries[-1].stamp:  # type: ignore[union-attr]
+            break  # all are read, and nothing is stored yet
+    found = newer.mean(entries).values
+    assert found is not None
+    assert found[-1] == 0.5
+
+
 def test_a_store_that_cannot_be_written_changes_nothing(runs: Path, cache: Path) -> None:
     def remove(workspace: Workspace) -> None:
         shutil.rmtree(cache)

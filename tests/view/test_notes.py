@@ -118,3 +118,15 @@ def test_the_ends_of_ranges() -> None:
 def test_what_is_no_note(data: bytes) -> None:
     with pytest.raises(ConfigError, match=r'^expected \{"tags": \["\.\.\."\], "note": "\.\.\."\}, got another body'):
         read_note(data)
+
+
+def test_a_note_beside_the_runs_replaces_that_in_the_cache(folder: Path) -> None:
+    (folder / NOTES).mkdir()  # cannot be written
+    notes = Notes(folder)
+    for key in ("a", "b"):
+        notes.write(key, RunNote(note="then"))
+    (folder / NOTES).rmdir()
+    notes.write("a", RunNote(note="now"))
+    assert notes.read() == {"a": RunNote(note="now"), "b": RunNote(note="then")}
+    notes.write("a", RunNote())
+    assert notes.read() == {"b": RunNote(note="then")}

@@ -40,8 +40,8 @@ from fedge.view.selection import Condition, RunSelection, value_of
 def test_what_a_condition_holds_for(text: str, holding: list[Any], failing: list[Any]) -> None:
     condition = Condition.parse(text)
     assert condition.name == "x"
-    assert [value for value in holding if not condition.holds(value)] == []
-    assert [value for value in failing if condition.holds(value)] == []
+    assert [value for value in holding if not condition.test()(value)] == []
+    assert [value for value in failing if condition.test()(value)] == []
 
 
 @pytest.mark.parametrize("text", ["x", "", "=1", " ", "<2"])

@@ -70,6 +70,26 @@ def test_a_time_that_cannot_be_read(tmp_path: Path, open_page: Callable[..., Tes
     assert "not known whether the server runs" in page.get(f"/server/{key_of(page, 'a')}").text
 
 
+@pytest.mark.parametrize("time", [7, 1.5, ["a"], {"b": 1}, True, None, "x" * 100])
+def test_times_of_events_of_any_type(tmp_path: Path, open_page: Callable[..., TestClient], time: Any) -> None:
+    run = make_run(tmp_path / "runs" / "a", finished=False)
+    networked(run)
+    with (run / "events.jsonl").open("a") as file:
+        file.write(json.dumps({"time": time, "event": "reject", "client": 1, "round": 1, "reason": "odd"}) + "\n")
+    page = open_page(tmp_path / "runs")
+    assert page.get(f"/server/{key_of(page, 'a')}").status_code == 200
+
+
+def test_a_status_of_two_megabytes(tmp_path: Path, open_page: Callable[..., TestClient]) -> None:
+    run = make_run(tmp_path / "runs" / "a", finished=False)
+    networked(run)
+    write_status(run, round=1, waiting_for="x" * 2_000_000)
+    page = open_page(tmp_path / "runs")
+    answer = page.get(f"/server/{key_of(page, 'a')}")
+    assert "status.json has 2,000," in answer.text
+    assert len(answer.content) < 200_000
+
+
 def test_a_damaged_status_is_told_and_the_rest_is_shown(tmp_path: Path, open_page: Callable[..., TestClient]) -> None:
     run = make_run(tmp_path / "runs" / "a", finished=False)
     networked(run)

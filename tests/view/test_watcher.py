@@ -326,6 +326,19 @@ def test_what_is_no_longer_kept_is_not_passed_over(monkeypatch: pytest.MonkeyPat
     asyncio.run(scene())
 
 
+def test_large_news_are_kept_for_a_shorter_time() -> None:
+    async def scene() -> None:
+        news = News()
+        for _ in range(20):
+            await news.publish("run", {"text": "x" * 1_000_000})
+        assert 6 <= len(news.since(14) or ()) < 8
+        assert news.since(5) is None
+        await news.publish("run", {"text": "x" * 10_000_000})  # the last is kept, whatever its size
+        assert len(news.since(20) or ()) == 1
+
+    asyncio.run(scene())
+
+
 def test_a_record_is_found_by_bisection(tmp_path: Path) -> None:
     file = tmp_path / "rounds.jsonl"
     numbers = [1, 2, 3, 7, 8, 100, 101, 5000]

@@ -96,14 +96,21 @@ def list_selected(folder: Path, one: Mapping[str, str], many: Mapping[str, Seque
 
 
 def _run(row: Mapping[str, Any], known: RunEntry, path: Path, chosen: bool) -> dict[str, Any]:
-    """Return `entry` of a run; it is read again only if it is damaged or its last records have no accuracy."""
+    """Return `entry` of a run; it is read again only if it is damaged or its last records have no accuracy.
+
+    What is no file is not read at all: a pipe may never end.
+    """
     found: dict[str, Any] = {"path": printable(str(path)), "status": row["status"], "problem": None}
     if known.problem is None and known.last.get("accuracy") is not None:
         found |= {"name": known.settings.get("name"), "algorithm": row["algorithm"], "seed": known.settings.get("seed")}
         found |= {"rounds": row["round"], "num_rounds": row["num_rounds"], "accuracy": known.last["accuracy"]}
     else:
-        again = entry(Run(path))
-        found = again if again["problem"] else again | {"status": row["status"]}
+        again = found if known.odd else entry(Run(path))
+        problem = again["problem"] or known.problem
+        if problem is None:
+            found = again | {"status": row["status"]}
+        else:
+            found |= {"status": "damaged", "problem": problem}
     return found | {"values": {name: cell["value"] for name, cell in row["values"].items()}} if chosen else found
 
 

@@ -99,8 +99,8 @@ def _choose(groups: Sequence[RunGroup], keys: Sequence[str], most: int) -> tuple
 def _own_settings(groups: Sequence[RunGroup]) -> list[str]:
     """Return the settings that differ, but for those that the algorithm determines if groups share an algorithm."""
     columns = varied([group.runs[0] for group in groups])
-    names = columns.get(ALGORITHM)
-    if names is None or len(set(names)) == len(names):
+    names = list(map(str, columns.get(ALGORITHM, ())))
+    if len(set(names)) == len(names):
         return list(columns)
     return [
         key

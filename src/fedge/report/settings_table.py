@@ -39,7 +39,9 @@ def settings_table(groups: Sequence[RunGroup], which: WhichSettings) -> TableCel
     """Return a row for each setting and a column for each group."""
     differing, equal = differing_settings(groups), equal_settings(groups)
     shown = [*differing, *equal] if which == "all" else differing
-    rows = [[one.setting, *map(_written, one.values)] for one in shown]
+    rows = [
+        [one.setting, *("not set" if value is None else write_value(value) for value in one.values)] for one in shown
+    ]
     if which == "all":
         note = f"the first {len(differing)} differ between groups, {len(equal)} are equal"
     else:
@@ -48,7 +50,6 @@ def settings_table(groups: Sequence[RunGroup], which: WhichSettings) -> TableCel
     return TableCells(title, ["setting", *(group.label for group in groups)], rows, [note])
 
 
-def _written(value: Any) -> str:
-    if value is None:
-        return "not set"
+def write_value(value: Any) -> str:
+    """Return a setting or a tag as text; what is no text, as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import cos, fsum, pi, sin, sqrt, tan
+from math import cos, fsum, hypot, pi, sin, sqrt, tan
 from typing import Literal
 
 LEVEL = 0.95
@@ -52,7 +52,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
     mean = min(max(fsum(values) / count, min(values)), max(values))  # rounding may lead a hair out of the values
     if count == 1:
         return Estimate(mean, None, None, 1)
-    deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (count - 1))
+    deviation = hypot(*(value - mean for value in values)) / sqrt(count - 1)
     half = student(count - 1, level) * deviation / sqrt(count)
     return Estimate(mean, mean - half, mean + half, count)
 

@@ -21,6 +21,7 @@ WINDOW_S = 3600.0
 MAX_STEPS = 120
 _STEPS_S = (1, 2, 5, 10, 15, 30)  # of the means over time
 _ROUND_ENDS = ("commit", "void")
+_LATEST_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # the calendar ends a year later
 DIRECTIONS = ("down", "up")
 
 
@@ -143,9 +144,10 @@ def _shares(one: Transfer, start: float, step: int, num_steps: int) -> Iterator[
 
 def _moment(event: dict[str, Any]) -> float | None:
     try:
-        return datetime.fromisoformat(str(event.get("time"))).astimezone(UTC).timestamp()
+        found = datetime.fromisoformat(str(event.get("time"))).astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
         return None
+    return found if found < _LATEST_S else None
 
 
 def _clock(seconds: float) -> str:

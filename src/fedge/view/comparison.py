@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from fedge.core.errors import ConfigError
-from fedge.core.fields import AXES, describe, fitting
+from fedge.core.fields import AXES, describe
 from fedge.report.analysis_tables import comparable, importance_table, paired_table, relation_tables
 from fedge.report.correlation import correlate, levels
 from fedge.report.groups import RunGroup, RunView, describe_in, describe_timed, group_begun, own_fields, varied
@@ -15,9 +15,10 @@ from fedge.report.importance import measure_importance
 from fedge.report.pairs import Baseline, find_baseline, pair_all
 from fedge.report.run_results import outcome
 from fedge.report.settings_table import WhichSettings, differing_settings, equal_settings, settings_table
-from fedge.report.statistics import Estimate, Reached, to_target
-from fedge.report.tables import RESULTS, TableCells, write
+from fedge.report.statistics import to_target
+from fedge.report.tables import RESULTS, TableCells
 from fedge.runs import Run
+from fedge.view.row_writer import estimate_cell
 from fedge.view.run_entry import RunEntry
 
 _PARETO = ("bytes_to_target", "rounds_to_target")
@@ -144,27 +145,11 @@ def _describe_group(
         "clock": group.runs[0].effective.get("clock"),
         "target": str(group.target) if group.target else None,
         "results": {
-            name: estimate_cell(to_target([outcome(run, name) for run in group.runs], group.mixed), groups, name)
+            name: estimate_cell(
+                to_target([outcome(run, name) for run in group.runs], group.mixed), describe_in(groups, name)
+            )
             for name in results
         },
-    }
-
-
-def estimate_cell(found: Reached, groups: Sequence[RunGroup], name: str) -> dict[str, Any]:
-    """Return an estimate with its text and n of N: over how many of the runs it is."""
-    said: dict[str, Any] = {"n": found.reached, "of": found.count}
-    if found.estimate is None:
-        return {"mean": None, "text": "–", **said}
-    estimate: Estimate = found.estimate
-    unit = fitting(describe_in(groups, name).units, estimate.mean)
-    text = f"{write(estimate, unit)} {unit.name}".replace("\n", " ").strip()
-    return {
-        "mean": estimate.mean,
-        "low": estimate.low,
-        "high": estimate.high,
-        "band": estimate.band,
-        "text": text,
-        **said,
     }
 
 

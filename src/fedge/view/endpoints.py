@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -131,9 +132,9 @@ class Endpoints:
             body += part
             if len(body) > _MOST_BODY_BYTES:
                 raise ConfigError(f"expected a body of at most {_MOST_BODY_BYTES} bytes, got more; shorten the note")
-        entry = self._workspace.entry(request.path_params["key"])
+        entry = await asyncio.to_thread(self._workspace.entry, request.path_params["key"])
         note = read_note(body)
-        self._workspace.notes.write(entry.note_key, note)
+        await asyncio.to_thread(self._workspace.notes.write, entry.note_key, note)
         await self._workspace.news.publish("note", {"key": entry.key, "tags": note.tags, "note": note.note})
         return JsonAnswer({"key": entry.key, "tags": note.tags, "note": note.note})
 
@@ -146,7 +147,7 @@ class Endpoints:
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the table as one level of columns."""
-    found = {name: value for name, value in row.items() if name not in ("values", "spark", "spark_of", "statuses")}
+    found = {name: value for name, value in row.items() if name not in ("values", "spark", "spark_of")}
     for name, cell in row["values"].items():
         if "n" in cell:
             found |= {name: cell["mean"], f"{name} low": cell.get("low"), f"{name} high": cell.get("high")}

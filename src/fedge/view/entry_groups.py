@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from fedge.report.settings_table import write_value
 from fedge.view.run_entry import RunEntry
-from fedge.view.selection import value_of, write_value
+from fedge.view.selection import value_of
 
 OTHERS, DAMAGED = "Others", "Damaged"
 

@@ -112,6 +112,8 @@ class Histories:
 
     def at(self, entry: RunEntry, metric: str, round: int) -> float | None:
         """Return a metric in one round; None if it was not measured in it. Reads a few parts of the records."""
+        if entry.problem is not None:  # its records may be a pipe that never ends
+            return None
         try:
             record = find_record(self._index.folder(entry) / files.ROUNDS, round)
         except (OSError, ValueError, RecursionError):
@@ -127,23 +129,28 @@ class Histories:
 
     def _store(self, fresh: Sequence[tuple[bytes, Curve]]) -> None:
         rows = [(folder, _ENCODER.encode(self._found[folder])) for folder, _ in fresh]
-        curves = [(folder, np.stack(curve).tobytes()) for folder, curve in fresh]
+        curves = [
+            (folder, _ENCODER.encode((self._found[folder].stamp, np.stack(curve).tobytes()))) for folder, curve in fresh
+        ]
         with suppress(sqlite3.Error, OSError), closing(self._index.connect()) as database, database:
             database.executemany("INSERT OR REPLACE INTO histories VALUES (?, ?)", rows)
             database.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?)", curves)
 
     def _curves(self, entries: Sequence[RunEntry]) -> list[Curve]:
-        """Return whole curves as they are stored; where they could not be, the records are read again."""
+        """Return whole curves as they are stored; where none of this stamp is, the records are read again."""
         stored: dict[bytes, bytes] = {}
-        with suppress(sqlite3.Error, OSError), closing(self._index.connect()) as database:
+        with suppress(sqlite3.Error, OSError, ValueError), closing(self._index.connect()) as database:
             for entry in entries:
-                stored |= dict(database.execute("SELECT folder, curve FROM curves WHERE folder = ?", (entry.folder,)))
+                for (data,) in database.execute("SELECT curve FROM curves WHERE folder = ?", (entry.folder,)):
+                    stamp, curve = _CURVE_DECODER.decode(data)
+                    if stamp == entry.stamp:
+                        stored[entry.folder] = curve
         curves = []
         for entry in entries:
-            if (data := stored.get(entry.folder)) is None:
+            if entry.folder not in stored:
                 curves.append(_read(entry, self._index.folder(entry))[1])
             else:
-                rounds, values = np.frombuffer(data).reshape(2, -1)
+                rounds, values = np.frombuffer(stored[entry.folder]).reshape(2, -1)
                 curves.append((rounds, values))
         return curves
 
@@ -206,3 +213,4 @@ def _spark(values: Array) -> list[float]:
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(History)
+_CURVE_DECODER = msgspec.msgpack.Decoder(tuple[Stamp, bytes])

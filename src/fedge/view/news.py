@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from fedge.runs.files import encode
 
 _MOST_KEPT = 2_000
+_MOST_KEPT_BYTES = 8 << 20
 _HEARTBEAT_S = 15.0
 
 
@@ -29,7 +30,8 @@ class News:
         self.session = token_hex(8)
         self.seq = 0
         self.num_readers = 0  # streams, and polls of the last seconds
-        self._kept: deque[NewsItem] = deque(maxlen=_MOST_KEPT)
+        self._kept: deque[NewsItem] = deque()
+        self._num_bytes = 0
         self._changed = asyncio.Condition()
         self._closed = False
         self.wanted = asyncio.Event()  # somebody reads
@@ -38,6 +40,9 @@ class News:
         """Tell all readers."""
         self.seq += 1
         self._kept.append(NewsItem(self.seq, kind, encode(data)))
+        self._num_bytes += len(self._kept[-1].data)
+        while len(self._kept) > _MOST_KEPT or (self._num_bytes > _MOST_KEPT_BYTES and len(self._kept) > 1):
+            self._num_bytes -= len(self._kept.popleft().data)
         async with self._changed:
             self._changed.notify_all()
 
@@ -52,6 +57,11 @@ class News:
         if seq > self.seq or (self._kept and seq < self._kept[0].seq - 1) or (not self._kept and seq < self.seq):
             return None
         return [item for item in self._kept if item.seq > seq]
+
+    @property
+    def place(self) -> str:
+        """The number of the last event, and of which process: a page states it to learn what it has missed."""
+        return f"{self.session} {self.seq}"
 
     def hello(self) -> bytes:
         return encode({"session": self.session, "seq": self.seq})

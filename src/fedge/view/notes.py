@@ -48,10 +48,14 @@ class Notes:
 
     def write(self, key: str, note: RunNote) -> None:
         """Store the note of a run; an empty one is removed. Raises StorageError if neither place can be written."""
+        beside, cached = self._files
         try:
-            self._write(self._files[0], key, note)
+            self._write(beside, key, note)
         except StorageError:
-            self._write(self._files[1], key, note)
+            self._write(cached, key, note)
+            return
+        if key in _load(cached):  # from a time when the folder could not be written; it would count
+            self._write(cached, key, RunNote())
 
     def _write(self, file: Path, key: str, note: RunNote) -> None:
         with self._lock, writing(file, "try again"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -64,16 +64,26 @@ class Pages:
             self._templates.get_template(name)  # compiled now, so that nobody who opens the first page waits for it
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/", self.runs),
-            Route("/compare", self.compare),
-            Route("/run/{key}", self.run),
-            Route("/server/{key}", self.server),
-            Route("/export/runs.html", self.runs),
-            Route("/export/compare.html", self.compare),
-            Route("/export/run/{key}.html", self.run),
-            Route("/export/server/{key}.html", self.server),
-        ]
+        handlers: dict[str, Callable[[Request], Response]] = {
+            "/": self.runs,
+            "/compare": self.compare,
+            "/run/{key}": self.run,
+            "/server/{key}": self.server,
+            "/export/runs.html": self.runs,
+            "/export/compare.html": self.compare,
+            "/export/run/{key}.html": self.run,
+            "/export/server/{key}.html": self.server,
+        }
+        return [Route(path, self._noting_news(handler)) for path, handler in handlers.items()]
+
+    def _noting_news(self, handler: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """Note which news there is before anything is read, so that a page can ask for what it lacks."""
+
+        def answer(request: Request) -> Response:
+            request.state.news = self._workspace.news.place
+            return handler(request)
+
+        return answer
 
     def runs(self, request: Request) -> Response:
         self._workspace.refresh()
@@ -140,7 +150,7 @@ class Pages:
             return HTMLResponse(text, headers={"Content-Disposition": f'attachment; filename="{file}"'})
         part = part or request.headers.get(_PART)
         if part is None:
-            return HTMLResponse(template.render(values))
+            return HTMLResponse(template.render(values, news=request.state.news))
         if f"part_{part}" not in template.blocks:
             raise ConfigError(f"expected a part of this page, got {part!r}; reload the page")
         return HTMLResponse("".join(template.blocks[f"part_{part}"](template.new_context(values))))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from fedge.core.fields import TO_TARGET, OwnFields, describe, fitting
+from fedge.core.fields import TO_TARGET, Field, OwnFields, describe, fitting
+from fedge.report.settings_table import write_value
 from fedge.report.statistics import Reached
 from fedge.report.tables import write
 from fedge.view.entry_groups import EntryGroup
 from fedge.view.histories import Sparkline
 from fedge.view.notes import RunNote
 from fedge.view.run_entry import RunEntry
-from fedge.view.selection import RunSelection, is_number, write_value
+from fedge.view.selection import RunSelection, is_number
 
 
 class RowSource(Protocol):
@@ -64,9 +65,10 @@ class RowWriter:
         values: dict[str, Any] = {}
         for name in self._columns:
             found = self._table.estimate(group, name, self._wanted)
-            values[name] = (
-                self._mean(name, found) if isinstance(found, Reached) else {"value": found, "text": found or "–"}
-            )
+            if isinstance(found, Reached):
+                values[name] = estimate_cell(found, describe(name, self._own))
+            else:
+                values[name] = {"value": found, "text": found or "–"}
         spark = self._table.mean_spark(group)
         return {
             "group": group.label,
@@ -78,7 +80,6 @@ class RowWriter:
             "metric": spark.metric,
             "spark": spark.values,
             "spark_of": {"n": spark.num_runs, "of": spark.num_all, "problem": spark.problem},
-            "statuses": _counted(self._table.status(entry) for entry in group.entries),
             "values": values,
         }
 
@@ -91,22 +92,17 @@ class RowWriter:
             return {"value": value, "text": write_value(value)}
         return {"value": value, "text": describe(name, self._own).write(value)}
 
-    def _mean(self, name: str, found: Reached) -> dict[str, Any]:
-        said = {"n": found.reached, "of": found.count}
-        if found.estimate is None:
-            return {"mean": None, "text": "–", **said}
-        estimate, declared = found.estimate, describe(name, self._own)
-        unit = fitting(declared.units, estimate.mean)
-        text = f"{write(estimate, unit)} {unit.name}".replace("\n", " ").strip()
-        ends = {"low": estimate.low, "high": estimate.high, "band": estimate.band}
-        return {"mean": estimate.mean, "text": text, **ends, **said}
 
-
-def _counted(words: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for word in words:
-        found[word] = found.get(word, 0) + 1
-    return found
+def estimate_cell(found: Reached, declared: Field) -> dict[str, Any]:
+    """Return an estimate of a result with its text and n of N: over how many of the runs it is."""
+    said = {"n": found.reached, "of": found.count}
+    if found.estimate is None:
+        return {"mean": None, "text": "–", **said}
+    estimate = found.estimate
+    unit = fitting(declared.units, estimate.mean)
+    text = f"{write(estimate, unit)} {unit.name}".replace("\n", " ").strip()
+    ends = {"low": estimate.low, "high": estimate.high, "band": estimate.band}
+    return {"mean": estimate.mean, "text": text, **ends, **said}
 
 
 def _date(seconds: float | None) -> str | None:

@@ -26,7 +26,8 @@ STAMPED = (files.CONFIG, files.SUMMARY, files.ROUNDS)
 Stamp = tuple[int, ...]
 """Of each of these files the time of its last change in nanoseconds, its size and its inode; zeros if it is absent."""
 
-_MOST_BYTES = 1 << 20  # of settings and of results: the table holds those of all runs
+MOST_BYTES = 1 << 20
+"""Of a file that is read and shown as a whole: the table holds settings and results of all runs."""
 _LOGS = (files.ROUNDS, files.TRACES, files.EDGE, files.CLIENTS, files.EVENTS)
 READ = frozenset((*STAMPED, *_LOGS, files.ENVIRONMENT, files.NAMES, files.STATUS, files.LOCK, files.REGISTRY))
 """The files that the page reads, which must be regular: a link leads elsewhere, and a pipe may never end."""
@@ -115,10 +116,9 @@ def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None,
     if names := tuple(sorted(odd)):
         reason = f"{names[0]} is a symbolic link or no regular file, which the page does not read; replace it by a copy"
         return RunEntry(**made, odd=names, problem=reason)
-    for name, size in zip(STAMPED[:2], stamp[1::3], strict=False):
-        if size > _MOST_BYTES:
-            reason = f"{name} has {size:,} bytes, and the page reads at most {_MOST_BYTES:,}; shorten its texts"
-            return RunEntry(**made, problem=reason)
+    for name, size in ((files.CONFIG, stamp[1]), (files.SUMMARY, stamp[4]), (files.ENVIRONMENT, _size(folder))):
+        if size > MOST_BYTES:
+            return RunEntry(**made, problem=tell_size(name, size))
     run = Run(folder)
     try:
         if files.holds_repeats(folder, run.config):
@@ -142,6 +142,10 @@ def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None,
         return RunEntry(**made, problem=tell_problem(str(error), folder))
 
 
+def tell_size(name: str, size: int) -> str:
+    return f"{name} has {size:,} bytes, and the page reads at most {MOST_BYTES:,}; shorten its texts"
+
+
 def status_of(entry: RunEntry, root: Path) -> str:
     """`complete`, `running`, `elsewhere` (on another host), `unfinished` or `damaged`."""
     if entry.problem is not None:
@@ -160,6 +164,13 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _last_values(run: Run) -> dict[str, Any]:
     return {name: value for record in run.tail for name, value in record.items() if value is not None}
+
+
+def _size(folder: Path) -> int:
+    try:
+        return os.stat(f"{folder}/{files.ENVIRONMENT}").st_size
+    except OSError:
+        return 0
 
 
 def _started(run: Run) -> float | None:

@@ -18,7 +18,7 @@ from fedge.core.storage import user_cache
 from fedge.runs.files import CONFIG, ENVIRONMENT, ROUNDS
 from fedge.view.run_entry import READ, STAMPED, RunEntry, Stamp, read_entry, stamp_of
 
-_LAYOUT = 2
+_LAYOUT = 3
 """Of the tables and entries; an index of another layout or another version of fedge is made again."""
 TABLES = {"runs": "entry", "histories": "history", "curves": "curve"}
 """The tables of the stored index, all by the run's folder, each with its other column."""

@@ -11,6 +11,7 @@ import msgspec
 
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import components, describe
+from fedge.report.settings_table import write_value
 from fedge.report.statistics import Reached, to_target
 from fedge.view.entry_groups import EntryGroup, group_entries, sweep_of
 from fedge.view.histories import Histories, Sparkline
@@ -18,7 +19,7 @@ from fedge.view.notes import Notes, RunNote
 from fedge.view.row_writer import RowWriter
 from fedge.view.run_entry import RunEntry, status_of
 from fedge.view.run_index import Entries, RunIndex
-from fedge.view.selection import RunSelection, is_number, value_of, write_value
+from fedge.view.selection import RunSelection, is_number, value_of
 from fedge.view.table_choices import TableChoices, describe_column, find_choices, offer_the_same
 
 SPECIAL = ("status", "path", "name", "algorithm", "rounds", "started", "tag", "note", "clock", "sweep")

@@ -10,6 +10,7 @@ import msgspec
 
 from fedge.core.errors import ConfigError
 from fedge.core.fields import SUMS, components, describe
+from fedge.report.settings_table import write_value
 from fedge.view.run_entry import RunEntry
 
 MOST_ROWS = 1_000
@@ -68,12 +69,8 @@ class Condition(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.name}{self.operator}{self.value}"
 
-    def holds(self, found: Any) -> bool:
-        """Whether a value fulfils it; numbers are compared as numbers, all else as text."""
-        return self.test()(found)
-
     def test(self) -> Callable[[Any], bool]:
-        """Return `holds` with the wanted value read once, for many values."""
+        """Return what tells whether a value fulfils it; numbers are compared as numbers, all else as text."""
         operator, wanted = self.operator, self.value.lower()
         number, compare = _number(self.value), _COMPARE[operator]
 
@@ -134,7 +131,7 @@ class RunSelection(msgspec.Struct, frozen=True, kw_only=True):
             round=round,
             sort=sort.removeprefix("-"),
             descending=sort.startswith("-"),
-            columns=[name for name in query.getlist("column") if name],
+            columns=list(dict.fromkeys(name for name in query.getlist("column") if name)),
             offset=_whole("offset", query.get("offset") or "0", 0, 2**53),
             limit=_whole("limit", query.get("limit") or "100", 1, MOST_ROWS),
         )
@@ -175,11 +172,6 @@ def value_of(entry: RunEntry, name: str, which: Which = "last") -> Any:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def write_value(value: Any) -> str:
-    """Return a setting or a tag as text; what is no text, as JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _number(text: str) -> float | None:

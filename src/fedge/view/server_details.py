@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from fedge.core.errors import FedgeError
+from fedge.core.errors import FedgeError, RunError
 from fedge.report.throughput import measure_throughput
 from fedge.runs import files
 from fedge.runs.last_events import LAST_BYTES, EventCursor, read_last_events
+from fedge.view.run_entry import MOST_BYTES, tell_size
 
 MOST_EVENTS = 200
 _DEAD_S = 10.0  # a living server replaces its status once a second
@@ -67,6 +68,8 @@ def read_status(file: Path) -> dict[str, Any] | None:
     data = files.read_bytes(file)
     if data is None:
         return None
+    if len(data) > MOST_BYTES:
+        raise RunError(tell_size(file.name, len(data)))
     found = files.decode(file, data)
     files.check_types(file, found, _StatusFields)
     defaults: dict[str, Any] = msgspec.to_builtins(_StatusFields())

@@ -282,6 +282,77 @@ def test_a_record_written_while_the_page_travels(
     second.wait_for_function(f"() => ({_NUM_POINTS})() === 41")
 
 
+def test_a_row_that_changes_while_the_table_travels(
+    live: ViewServer, open_context: Callable[..., Any], begun: Path
+) -> None:
+    context = open_context(live)
+    first, second = context.new_page(), context.new_page()
+    first.goto(live.address("/"))
+    wait_live(first)
+
+    def travel(route: Any) -> None:
+        made = route.fetch()
+        append(begun, 41)
+        wait_text(first, "41/40")
+        route.fulfill(response=made)
+
+    second.route(live.address("/"), travel, times=1)
+    second.goto(live.address("/"))
+    wait_text(second, "41/40")
+
+
+@pytest.mark.parametrize("how", ["polling", "a hidden tab"])
+def test_two_rows_that_change_at_once(
+    live: ViewServer, open_context: Callable[..., Any], begun: Path, runs: Path, how: str
+) -> None:
+    """Each of them asks for its row, and none of these requests ends that for another."""
+    other = make_run(runs / "begun-too" / "seed-1", rounds=60, finished=False, rate=0.05)
+    context = open_context(live)
+    tab = context.new_page()
+    if how == "polling":
+        tab.add_init_script("delete window.SharedWorker; delete window.EventSource")
+    else:
+        tab.add_init_script("Object.defineProperty(document, 'hidden', {get: () => window.away === true})")
+    tab.goto(live.address("/"))
+    wait_live(tab)
+    tab.wait_for_function("() => document.querySelectorAll('tr[data-row] svg.spark').length > 5")
+    for turn in range(3):
+        tab.evaluate("window.away = true")
+        for number in range(2):
+            append(begun, 41 + 2 * turn + number)
+            append(other, 61 + 2 * turn + number)
+            heard = context.new_page()  # that it shows them means that the news is out
+            heard.goto(live.address("/"))
+            wait_text(heard, f"{61 + 2 * turn + number}/60")
+            heard.close()
+        tab.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+        wait_text(tab, f"{42 + 2 * turn}/40", "table.runs")
+        wait_text(tab, f"{62 + 2 * turn}/60", "table.runs")
+    context.close()
+
+
+def test_a_chart_that_is_older_than_the_one_it_replaces_is_drawn_again(
+    live: ViewServer, open_tab: OpenTab, begun: Path
+) -> None:
+    tab = open_tab(live)
+    tab.goto(live.address(run_address(tab, "begun")))
+    wait_for_charts(tab)
+    wait_live(tab)
+    late: list[bool] = []
+
+    def delay(route: Any) -> None:
+        made = route.fetch()
+        append(begun, 41)
+        tab.wait_for_function(f"() => ({_NUM_POINTS})() === 41")  # it is appended to the old chart
+        late.append(True)
+        route.fulfill(response=made)
+
+    tab.route("**/api/chart/curves*", delay, times=1)
+    with tab.expect_request(lambda request: bool(late) and "/api/chart/curves" in request.url):
+        tab.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+    tab.wait_for_function(f"() => ({_NUM_POINTS})() === 41")
+
+
 def test_a_run_that_trains_in_another_process(
     live: ViewServer, open_tab: OpenTab, fedge: Fedge, runs: Path, tmp_path: Path
 ) -> None:

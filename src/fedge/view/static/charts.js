@@ -17,10 +17,22 @@ function loadVega() {
     const script = document.createElement("script");
     script.src = bundle;
     script.onload = () => resolve(/** @type {any} */ (window).vegaEmbed);
-    script.onerror = () => fetchJson(bundle).then(() => reject(new Error("reload the page")), reject); // it tells why
+    script.onerror = () => {
+      loading = undefined; // the next chart tries again
+      whyNoBundle().then((reason) => reject(new Error(reason)));
+    };
     document.head.append(script);
   });
   return loading;
+}
+
+async function whyNoBundle() {
+  try {
+    const answer = await fetch(bundle);
+    return answer.ok ? "the script that draws charts did not load; reload the page" : (await answer.json()).error;
+  } catch {
+    return "the server does not answer; is `fedge view` still running?";
+  }
 }
 
 /** Colours of print, and what they are on a dark page. */
@@ -66,6 +78,7 @@ function fitted(spec, room) {
 /**
  * Draw a chart when earlier drawings of it are done: two at once would share its place.
  * @param {Element} figure @param {boolean} [fresh] whether its data may have changed
+ * @returns {Promise<void>}
  */
 function draw(figure, fresh = false) {
   const turn = (turns.get(figure) ?? Promise.resolve()).then(() => drawNow(figure, fresh));
@@ -87,13 +100,15 @@ async function drawNow(figure, fresh) {
       ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true, theme: "fedge" },
     });
     canvas.querySelector("svg")?.setAttribute("aria-hidden", "true"); // its place has a role and a label
-    drawn.get(figure)?.finalize();
+    const before = drawn.get(figure);
+    before?.finalize();
     drawn.set(figure, { answer, view: result.view, finalize: () => result.finalize(), rows: 0 });
     const notes = figure.querySelector(".chart-notes");
     const count = answer.of > 1 ? [`${answer.n} of ${answer.of} selected runs`] : [];
     if (notes) notes.textContent = [...count, ...answer.notes].join("\n");
     const command = figure.querySelector(".command");
     if (command) command.textContent = answer.command;
+    if (answer.append?.after < before?.answer.append?.after) draw(figure, true); // records came while this one travelled
   } catch (error) {
     const line = document.createElement("p");
     line.className = "chart-problem";
@@ -130,15 +145,17 @@ export function drawAgain(figure) {
 
 /**
  * Append records to a chart of one run; returns whether it could be done. Records that the chart has are skipped: they
- * were written while it was loaded.
+ * were written while it was loaded. If it lacks records before these, it cannot be done.
  * @param {Element} figure @param {any[]} records
  */
 export function appendRecords(figure, records) {
   const known = drawn.get(figure);
   const how = known?.answer.append;
   if (!known || !how) return false;
+  const news = records.filter((each) => each.round > how.after);
+  if (news.length && news[0].round > how.after + 1) return false;
   const rows = [];
-  for (const record of records.filter((each) => each.round > how.after)) {
+  for (const record of news) {
     how.after = record.round;
     if (how.x !== "round") how.total += record[how.x] ?? 0;
     if (record[how.y] == null) continue;

@@ -1,7 +1,7 @@
 // @ts-check
 // What changes while the page is open: records are appended, rows and parts of changed runs are rendered again.
 import { appendRecords, drawAgain } from "./charts.js";
-import { fetchJson, root } from "./page_info.js";
+import { fetchJson, news as rendered, root } from "./page_info.js";
 import { refreshPart } from "./parts.js";
 
 const POLL_MS = 1000;
@@ -48,6 +48,7 @@ async function throttled(name, act, every = REFRESH_MS) {
     refreshing.set(name, true);
     return;
   }
+  refreshing.set(name, true);
   try {
     do {
       await visible();
@@ -71,9 +72,9 @@ function note(name, keys) {
 function refreshSoon(name, keys = [ALL]) {
   note(name, keys);
   throttled(name, async () => {
-    const wanted = stale.get(name) ?? new Set();
+    const wanted = stale.get(name);
     stale.delete(name);
-    if (!(await refreshPart(name, wanted.has(ALL) ? undefined : wanted))) note(name, [...wanted]); // the next news brings them
+    if (wanted && !(await refreshPart(name, wanted.has(ALL) ? undefined : wanted))) note(name, [...wanted]); // the next news brings them
   });
 }
 
@@ -126,8 +127,15 @@ function followEvents(data) {
   }
 }
 
-/** Ask for records that were written after the page was made and before it listened. */
-function catchUp() {
+/**
+ * Ask for what was written after the page was made and before it listened.
+ * @param {{session: string, seq: number}} heard the last news before the first that this page hears
+ */
+function catchUp(heard) {
+  const [maker, seq] = rendered.split(" ");
+  if (maker !== heard.session || Number(seq) < heard.seq) {
+    document.querySelectorAll("[data-live]").forEach((part) => refreshSoon(part.getAttribute("data-part") ?? ""));
+  }
   for (const part of document.querySelectorAll("[data-follow]")) {
     handle("records", { key: part.getAttribute("data-follow"), from: null });
   }
@@ -138,7 +146,7 @@ function handle(event, data) {
   if (event === "hello") {
     report("live", true);
     if (data.missed || (session && session !== data.session)) refreshAll();
-    else if (!session) catchUp();
+    else if (!session) catchUp(data);
     session = data.session;
   } else if (event === "lost") report("connection lost, trying again", false);
   else if (event === "refused") report("refused: open the address that fedge view has printed", false);
@@ -157,7 +165,8 @@ async function poll() {
   for (;;) {
     try {
       const news = await fetchJson(`${root}/api/news?since=${seq}`);
-      handle("hello", { session: news.reset && seq ? `${news.session}-${news.seq}` : session.startsWith(news.session) ? session : news.session });
+      const anew = news.reset && seq ? `${news.session}-${news.seq}` : news.session;
+      handle("hello", { session: session.startsWith(anew) ? session : anew, seq: news.seq });
       seq = String(news.seq);
       for (const { event, data } of news.events) handle(event, data);
     } catch {

@@ -53,7 +53,7 @@ function listen(url) {
     }
     ports.add(port);
     if (!stream) listen(data.url);
-    else if (hello) port.postMessage({ event: "hello", data: { ...hello, missed: false } });
+    else if (hello) port.postMessage({ event: "hello", data: { ...hello, seq: Number(last.split(" ")[1]), missed: false } });
   };
   port.start();
 };

@@ -8,6 +8,8 @@ function meta(name) {
 export const root = meta("fedge-root");
 export const csrf = meta("fedge-csrf");
 export const bundle = meta("fedge-bundle");
+/** The session and the number of the last news when this page was made. */
+export const news = meta("fedge-news");
 
 /**
  * Fetch JSON; an error has the server's explanation as its message.
