@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.effect import settings
@@ -16,6 +15,7 @@ from fedge.report.labels import sorted_values
 from fedge.report.run_results import check_outcome, outcome
 from fedge.report.statistics import Reached, to_target
 from fedge.report.style import INK, inline, need
+from fedge.report.tables import num_decimals
 
 if TYPE_CHECKING:
     import altair
@@ -100,7 +100,7 @@ def _cells(
     means = {place: one.estimate.mean / unit.size if one.estimate else None for place, one in results.items()}
     known = [mean for mean in means.values() if mean is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
-    decimals = max(0, 2 - floor(log10(abs(high)))) if high else 0
+    decimals = num_decimals(high)
     cells = {}
     for place, mean in means.items():
         depth = 0.0 if mean is None or low == high else (mean - low) / (high - low)

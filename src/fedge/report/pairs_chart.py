@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
@@ -15,6 +14,7 @@ from fedge.report.pairs import Pairing, difference_title, find_baseline, pair_al
 from fedge.report.row_labels import RowLabels
 from fedge.report.statistics import interval_note
 from fedge.report.style import COLOURS, FAINT, HALO, INK, POINTS, inline, need
+from fedge.report.tables import num_decimals
 
 if TYPE_CHECKING:
     import altair
@@ -44,7 +44,7 @@ def paired_differences(
         )
     unit = fitting(declared.units, max(abs(one.difference.mean) for one in found if one.difference))
     largest = max(abs(one.difference.mean) for one in found if one.difference) / unit.size
-    decimals = max(0, 2 - floor(log10(largest))) if largest else 0
+    decimals = num_decimals(largest)
     spread = interval_note([one.difference for one in found if one.difference], "pairs")
     labels = RowLabels([one.first for one in found], options)
     rows = [_row(one, label, unit, decimals) for one, label in zip(found, labels.texts, strict=True)]

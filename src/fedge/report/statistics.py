@@ -49,7 +49,11 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
     count = len(values)
     if count == 0:
         raise ValueError("expected at least one value to estimate a mean from, got none")
-    mean = min(max(fsum(values) / count, min(values)), max(values))  # rounding may lead a hair out of the values
+    try:
+        total = fsum(values) / count
+    except OverflowError:  # of numbers near the largest
+        total = fsum(value / count for value in values)
+    mean = min(max(total, min(values)), max(values))  # rounding may lead a hair out of the values
     if count == 1:
         return Estimate(mean, None, None, 1)
     deviation = hypot(*(value - mean for value in values)) / sqrt(count - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import floor, log10
+from math import floor, isfinite, log10
 from typing import Any, NamedTuple
 
 from fedge.core.fields import Field, OwnFields, Unit, describe, fitting, measured_on
@@ -13,6 +13,8 @@ from fedge.report.groups import RunGroup, Target, own_fields
 from fedge.report.mean_curve import rounds_of_mean
 from fedge.report.run_results import outcome
 from fedge.report.statistics import LEVEL, MIN_SEEDS, Estimate, to_target
+
+_MOST_WRITTEN = 1e30  # a larger number is written with an exponent
 
 
 @dataclass(frozen=True)
@@ -213,9 +215,16 @@ def _last_place(half: float) -> int:
     return (1 if half < 2 * 10.0**exponent else 0) - exponent
 
 
+def num_decimals(largest: float) -> int:
+    """Return how many decimals show three digits of the largest of some numbers."""
+    return max(0, 2 - _exponent(largest)) if largest and isfinite(largest) else 0
+
+
 def _exponent(value: float) -> int:
-    return floor(log10(abs(value))) if value else 0
+    return floor(log10(abs(value))) if value and isfinite(value) else 0
 
 
 def _rounded(value: float, place: int) -> str:
+    if abs(value) >= _MOST_WRITTEN:
+        return f"{value:.3g}"
     return f"{round(value, place):,.{max(place, 0)}f}"

@@ -29,7 +29,6 @@ _CLIENT = msgspec.defstruct(
     "_CLIENT", [("client", Annotated[int, msgspec.Meta(ge=0)]), ("user_accuracy", float | None, None)]
 )
 _TAIL_BYTES = 8_192
-_TOO_LARGE = 1e300
 
 
 def _record_kind(own: OwnFields = NO_OWN_FIELDS) -> type[msgspec.Struct]:
@@ -281,8 +280,3 @@ def _check_summary(file: Path, found: dict[str, Any]) -> None:
         expected = "text" if is_text(name) else "a number"
         if value is not None and not isinstance(value, str if expected == "text" else (int, float)):
             raise RunError(f"{file} is damaged: {name}: expected {expected}, got {show(value)}; put back a copy of it")
-        if isinstance(value, float) and abs(value) >= _TOO_LARGE:  # a sum or a difference of such overflows
-            raise RunError(
-                f"{file} is damaged: {name}: expected a number below {_TOO_LARGE:g} in size, got {show(value)}; "
-                "put back a copy of it"
-            )
