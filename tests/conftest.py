@@ -2,11 +2,13 @@ import importlib
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+import typer.testing
 
 from e2e.command import Fedge
 
@@ -16,6 +18,7 @@ if os.environ.get("FEDGE_TEST_EVERYTHING"):  # then a missing requirement is a f
 hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("untimed")
 torch.set_num_threads(1)  # as in every engine; two threads on two busy cores would wait for each other
+typer.testing._get_command = cache(typer.main.get_command)  # once instead of in every call: it inspects all options
 
 
 @pytest.fixture(scope="session")

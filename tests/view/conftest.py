@@ -4,18 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.page_runs import make_run
+from jinja2 import BytecodeCache, Environment
+from jinja2.bccache import Bucket
 from starlette.testclient import TestClient
 
 from e2e.command import Fedge
+from fedge.view import pages
 from fedge.view.app import make_app
 from fedge.view.guard import AccessRules
 from fedge.view.workspace import Workspace
 from view.view_server import ViewServer
+
+
+class CompiledOnce(BytecodeCache):
+    """Templates compiled by an earlier test."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self._compiled:
+            bucket.bytecode_from_string(self._compiled[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._compiled[bucket.key] = bucket.bytecode_to_string()
+
+
+pages.Environment = partial(Environment, bytecode_cache=CompiledOnce())  # type: ignore[misc, assignment]
 
 
 @pytest.fixture(autouse=True)

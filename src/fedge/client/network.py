@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from fedge.client.constants import Constants
 from fedge.core.algorithm import Penalty
 from fedge.core.errors import FedgeError, ModelError
-from fedge.core.keys import torch_seed
+from fedge.core.keys import seeded, torch_seed
 from fedge.core.layout import Layout, Tree
 from fedge.core.registered import Task
 from fedge.data.clients import Samples
@@ -51,9 +51,7 @@ class Network:
         dtype: torch.dtype = torch.float32,
         device: str = "cpu",
     ) -> None:
-        with torch.random.fork_rng(devices=[]):
-            # Modules initialise themselves from torch's global generator: seed it here and restore it afterwards.
-            torch.manual_seed(torch_seed(seed, "model"))
+        with seeded(torch_seed(seed, "model"), device):
             self.module = make().to(device, dtype)
         self.layout = Layout.of(self.module)
         self.constants = Constants(self.module, self.layout)

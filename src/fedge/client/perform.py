@@ -12,7 +12,7 @@ from torch import Tensor
 from fedge.client.client_side import ClientSide
 from fedge.core.algorithm import ALL, Batch, Context, Info, Work, check_stats, moved, next_move
 from fedge.core.effort import Effort, num_batches
-from fedge.core.keys import torch_seed
+from fedge.core.keys import seeded, torch_seed
 from fedge.core.layout import Tree
 from fedge.data.clients import Samples
 
@@ -59,10 +59,7 @@ def perform(
         grad_at=gradients,
         mean_loss=gradients.mean_loss,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(
-            torch_seed(info.seed, f"{purpose}/torch", client, info.round)
-        )  # dropout draws from torch's global generator
+    with seeded(torch_seed(info.seed, f"{purpose}/torch", client, info.round), network.device):
         local = work.init(down, kept, context)
         if work.look:
             local = {**local, **work.look(gradients.samples.x)}

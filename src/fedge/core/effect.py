@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
+from fedge.core.schema import fields_of
+
 NO_EFFECT: Final = {"affects_results": False}
 """The `extra` of an option's outermost `Meta`: results are the same, bit for bit, whatever its value.
 
@@ -19,7 +21,7 @@ Every other option counts as affecting results. A declaration inside a list of t
 def paths_without_effect(options: Struct, prefix: str = "") -> list[str]:
     """Return the paths, such as `engine.workers`, of the options that declare `NO_EFFECT`."""
     found = []
-    for field in msgspec.structs.fields(options):
+    for field in fields_of(type(options)):
         path, value = f"{prefix}{field.encode_name}", getattr(options, field.name)
         if not _affects_results(field.type):
             found.append(path)

@@ -4,10 +4,13 @@ A draw depends only on (seed, purpose, client, round, step): not on the order in
 runs them, or earlier draws. This lets engines agree and runs resume exactly.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from threading import local
 
 import numpy as np
+import torch
 
 
 def key(seed: int, purpose: str, client: int = 0, round: int = 0, step: int = 0) -> int:
@@ -52,3 +55,15 @@ def shared_generator(seed: int, purpose: str, client: int = 0, round: int = 0, s
 def torch_seed(seed: int, purpose: str, client: int = 0, round: int = 0) -> int:
     """Return a seed for code that uses torch's global generator, such as the initialisation of a module."""
     return key(seed, purpose, client, round) & 0x7FFF_FFFF_FFFF_FFFF
+
+
+@contextmanager
+def seeded(seed: int, device: str) -> Iterator[None]:
+    """Seed torch's global generator, from which modules and dropout draw, and restore it afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        if device == "cpu":
+            # `torch.manual_seed` also seeds accelerators, and formats the stack for each that is not in use.
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
+        yield

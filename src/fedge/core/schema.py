@@ -54,7 +54,7 @@ class OptionsMeta(StructMeta):
             if given.keys() <= set(self.__struct_fields__):
                 return super().__call__(*args, **given)
             path = self.part.word.partition(" ")[0] if self.part else ""
-            fields = {field.name: field.type for field in msgspec.structs.fields(self)}
+            fields = {field.name: field.type for field in fields_of(self)}
             unknown = [key for key in given if key not in fields]
             raise ConfigError(*(f"{self.__name__}: {unknown_key(key, path, fields)}" for key in unknown))
 
@@ -79,9 +79,9 @@ class Options(Struct, metaclass=OptionsMeta, kw_only=True, frozen=True, forbid_u
 
     def __post_init__(self) -> None:
         problems: list[str] = []
-        for name, encoded, kind, default in _fields(type(self)):
-            if (value := getattr(self, name)) is not default:
-                _check(value, kind, encoded, problems)
+        for field in fields_of(type(self)):
+            if (value := getattr(self, field.name)) is not field.default:
+                _check(value, field.type, field.encode_name, problems)
         if problems:
             raise ConfigError(*problems)
 
@@ -101,10 +101,10 @@ def _checked(own: Callable[[Any], None]) -> Callable[[Any], None]:
     return post_init
 
 
-@lru_cache
-def _fields(kind: type[Struct]) -> list[tuple[str, str, object, object]]:
-    """Return the attribute, name in a file, type and default of each field."""
-    return [(field.name, field.encode_name, field.type, field.default) for field in msgspec.structs.fields(kind)]
+@lru_cache(1024)
+def fields_of(kind: type[Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of options; msgspec evaluates their types again at every call."""
+    return msgspec.structs.fields(kind)
 
 
 def _check(value: object, kind: object, path: str, problems: list[str]) -> None:
@@ -252,11 +252,11 @@ def _struct(
 ) -> object:
     """Read a table as this kind; `elsewhere` maps keys of other kinds to what to write to choose that kind."""
     if not isinstance(raw, Mapping):
-        keys = [f"{path}.{field.name}" for field in msgspec.structs.fields(kind) if raw in advice.words(field.type)]
+        keys = [f"{path}.{field.name}" for field in fields_of(kind) if raw in advice.words(field.type)]
         keys = keys or [f"{path}.{name}" for name in kind.__struct_fields__]
         problems.append(f"{path}: expected a table, got {show(raw)}; set {', '.join(keys)}")
         return None
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field for field in fields_of(kind)}
     found, before = {}, len(problems)
     for key, value in raw.items():
         where = f"{path}.{key}".lstrip(".")

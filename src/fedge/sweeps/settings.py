@@ -11,7 +11,7 @@ from msgspec import Struct
 from fedge.config import Config
 from fedge.core.advice import takes
 from fedge.core.errors import ConfigError
-from fedge.core.schema import choose, structs, tag, unknown_key
+from fedge.core.schema import choose, fields_of, structs, tag, unknown_key
 
 
 def kinds_at(raw: Mapping[str, Any], path: str) -> list[Any]:
@@ -53,7 +53,7 @@ def takes_fractions(kinds: Iterable[Any]) -> bool:
 
 
 def _fields(kind: type[Struct]) -> list[tuple[str, Any]]:
-    own = [(field.name, field.type) for field in msgspec.structs.fields(kind)]
+    own = [(field.name, field.type) for field in fields_of(kind)]
     return own if tag(kind) is None else [("name", str), *own]
 
 
@@ -80,6 +80,6 @@ def _find(raw: Mapping[str, Any], path: Sequence[str]) -> Any:
         return table[key]
     parents = kinds_at(raw, ".".join(tables)) if tables else [Config]
     kinds = _chosen([inner for kind in parents for inner in structs(kind)], table)
-    fields = (field for kind in kinds for field in msgspec.structs.fields(kind) if field.name == key)
+    fields = (field for kind in kinds for field in fields_of(kind) if field.name == key)
     defaults = (field.default for field in fields if field.default is not msgspec.NODEFAULT)
     return msgspec.to_builtins(next(defaults, None))
