@@ -75,7 +75,10 @@ def check_use(wheel: Path, folder: Path) -> None:
     run(commands / "fedge", "run", "tiny.toml", "--quiet", folder=folder)
     if "tiny" not in run(commands / "fedge", "show", "runs/tiny", folder=folder):
         raise PackageError("fedge show does not show the run")
+    run(commands / "python", *install, f"{wheel}[page]", folder=folder)  # as the README has its reader do
     run(commands / "python", readme(folder), folder=folder)
+    if not (folder / "curve.svg").exists():
+        raise PackageError("the Python lines of README.md draw no curve.svg")
 
 
 def readme(folder: Path) -> Path:

@@ -121,9 +121,10 @@ def test_links_out_of_docs_lead_to_copies(site: Path) -> None:
 def test_asterisks_of_formulas_are_not_read_as_emphasis(site: Path) -> None:
     """`K*(W) or eta*(W)` would be shown without its asterisks, and partly in italics."""
     found = [
-        f"{file.relative_to(site)}: {shown[0]}"
+        f"{file.relative_to(site)}: {text[max(shown.start() - 20, 0) : shown.end() + 20]}"
         for file in pages(site)
-        for shown in re.finditer(r".{,20}(?:\w<em>.*?</em>|<em>[^<]*</em>\w).{,20}", file.read_text("utf-8"))
+        for text in [file.read_text("utf-8")]
+        for shown in re.finditer(r"(?<=\w)<em>.*?</em>|<em>[^<]*</em>\w", text)
     ]
     assert found == []
 

@@ -6,10 +6,12 @@ import shlex
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from fedge.config import assignments, change, parse, plain
 from fedge.core.errors import ConfigError, RunError
@@ -270,3 +272,11 @@ def test_a_report_has_the_chosen_baseline_and_the_importance_of_settings(folder:
     assert shares["seeds"] == "0.4"
     with pytest.raises(ConfigError, match="baseline: no group of runs is 'nothing'"):
         describe_runs(runs, problems, baseline="nothing")
+
+
+@pytest.mark.parametrize(
+    "title", ["*a* and **b**", "_a_ and __b__", "snake_case, 2*3", "a &lt; b &#42; c & d", "`a` [b](c)"]
+)
+def test_a_title_is_shown_in_markdown_as_it_is(title: str, folder: Path) -> None:
+    shown = MarkdownIt("commonmark").render(markdown(describe_runs(*collect([folder]), title)))
+    assert shown.startswith(f"<h1>{escape(title)}</h1>\n")

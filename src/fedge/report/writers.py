@@ -149,8 +149,9 @@ def _svg(figure: Figure, number: int) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return one line in which nothing is a link, code, HTML or the end of a cell."""
-    return re.sub(r"[\\`<\[|]", lambda found: "&lt;" if found[0] == "<" else f"\\{found[0]}", text.replace("\n", " "))
+    """Return one line in which nothing is a link, code, HTML, emphasis or the end of a cell."""
+    special = r"[\\`<\[|*]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])"  # underscores within words are shown as they are
+    return re.sub(special, lambda found: "&lt;" if found[0] == "<" else f"\\{found[0]}", text.replace("\n", " "))
 
 
 def _latex_table(part: TableCells) -> str:
