@@ -238,6 +238,11 @@ class Config(Options, tag=False, kw_only=True):
                 "which is not measured: set evaluate.user_accuracy = true"
             )
 
+    @property
+    def first_seed(self) -> int:
+        """The seed, or the first of several."""
+        return self.seeds[0] if self.seeds else self.seed or 0
+
     def _check_target_metric(self) -> None:
         own = [metric.recorded_as for metric in self.evaluate.metrics]
         known = [*METRICS, *own, *(VALIDATION + name for name in own)]

@@ -59,8 +59,7 @@ def costs(
     if chart is not None:
         check_saving(chart)
     config: Any = load(file, changes or ())
-    seed: int = config.seeds[0] if config.seeds else config.seed
-    setup = Setup.of(config, seed)
+    setup = Setup.of(config, config.first_seed)
     found = _forecast(setup)
     if chart is not None:
         _draw(setup.network.layout, chart)

@@ -79,8 +79,7 @@ def show(
         check_saving(chart)
     config = load(file, changes or ())
     options: Any = config.data
-    seed = config.seeds[0] if config.seeds else config.seed
-    clients: Clients = options.build(1 if seed is None else seed)
+    clients: Clients = options.build(config.first_seed)
     num_clients = len(clients.sizes)
     sizes = [clients.num_samples(client, round) for client in range(num_clients)]
     shown = list(measure(clients, range(min(limit or num_clients, num_clients)), round))

@@ -164,8 +164,7 @@ class StateDirectory:
     def write(self, version: Version, tree: Tree) -> None:
         """Store private state durably under a version. Raises StorageError; nothing has changed then."""
         file = self._file(version)
-        with writing(file, _THEN):
-            write_atomic(file, message.chunks(_VersionMark(self._mark.name, self._run, version), tree))
+        write_atomic(file, message.chunks(_VersionMark(self._mark.name, self._run, version), tree), _THEN)
         if self._mark.reset and self._mark.reset_before is None:
             self._save(replace(self._mark, reset_before=version))
 
@@ -182,8 +181,7 @@ class StateDirectory:
     def write_model(self, tree: Tree, metadata: dict[str, str] | None = None) -> Path:
         """Store the trained model, durably, and return its path."""
         file = self.path / "model.safetensors"
-        with writing(file, _THEN):
-            write_atomic(file, safetensors_chunks(tree, metadata or {}))
+        write_atomic(file, safetensors_chunks(tree, metadata or {}), _THEN)
         return file
 
     def close(self) -> None:
@@ -250,9 +248,8 @@ class StateDirectory:
 
     def _save(self, mark: ClientMark) -> None:
         if mark != self._mark or not (self.path / "client.json").exists():
-            with writing(self.path / "client.json", _THEN):
-                data = msgspec.json.format(msgspec.json.encode(mark), indent=2) + b"\n"
-                write_atomic(self.path / "client.json", data)
+            data = msgspec.json.format(msgspec.json.encode(mark), indent=2) + b"\n"
+            write_atomic(self.path / "client.json", data, _THEN)
         self._mark = mark
 
     def _delete_forgotten_runs(self) -> None:

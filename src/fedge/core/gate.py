@@ -19,6 +19,7 @@ from fedge.core.effort import Effort, most_effort
 from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
 from fedge.core.metric_set import NO_METRICS, MetricSet
+from fedge.core.placement import dtype_name
 from fedge.core.question import WITH_METRICS, Measure, Sums, is_vector, read_sums
 from fedge.core.registered import RegisteredClients
 from fedge.core.server_side import ServerSide
@@ -168,4 +169,4 @@ def _names(names: Mapping[str, object] | set[str]) -> str:
 
 
 def _form(dtype: torch.dtype, shape: Sequence[int]) -> str:
-    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+    return f"{dtype_name(dtype)}{list(shape)}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedge.core.errors import RunError
+from fedge.core.machine import process_stat
 
 
 class Lock:
@@ -110,9 +111,5 @@ def _lives(pid: int) -> bool:
 
 def _start(pid: int) -> str:
     """Return a process's start time in ticks since boot; empty if it has ended or the system does not report it."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    state, start = fields[0], fields[19]
-    return "" if state in "ZX" else start
+    fields = process_stat(pid)
+    return fields[19] if fields and fields[0] not in "ZX" else ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
+from pathlib import Path
 
 _DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 _SHARE = "FEDGE_CORES"
@@ -26,11 +26,21 @@ def num_shared() -> int:
     return max(1, int(given)) if given.isdigit() else num_processors()
 
 
+def process_stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the process's name; empty if the system does not report them."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def die_with_parent(parent: int) -> None:
     """Have the system kill this process when its parent ends, where that is supported.
 
     To the system, the parent is the thread that forked: if that thread ends, so does this process.
     """
+    import ctypes  # imported here, since readers of runs import this module
+
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_DIE_WITH_PARENT, signal.SIGKILL)

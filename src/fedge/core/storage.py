@@ -70,13 +70,22 @@ def write_all(file: int, data: bytes | memoryview) -> None:
 
 
 def write_atomic(
-    path: Path, data: bytes | Iterable[bytes | memoryview], secret: bool = False, durable: bool = True
+    path: Path,
+    data: bytes | Iterable[bytes | memoryview],
+    then: str | None = None,
+    secret: bool = False,
+    durable: bool = True,
 ) -> None:
     """Write a file atomically, given whole or in pieces: after a crash it has either the old or the new content.
 
-    A `secret` file is readable only by its owner (mode 0600), regardless of the umask. Unless `durable`, the guarantee
-    covers only a crash of the process, and the call does not wait for the disk.
+    With `then`, an OSError becomes a StorageError, as by `writing`. A `secret` file is readable only by its owner (mode
+    0600), regardless of the umask. Unless `durable`, the guarantee covers only a crash of the process, and the call
+    does not wait for the disk.
     """
+    if then is not None:
+        with writing(path, then):
+            write_atomic(path, data, secret=secret, durable=durable)
+        return
     part = path.with_name(f"{path.name}.part")
     try:
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600 if secret else 0o666)

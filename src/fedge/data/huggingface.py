@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +11,8 @@ import torch
 from msgspec import Meta, field
 from torch import Tensor
 
-from fedge.core.errors import DataError, FedgeError, nearest
+from fedge.core.errors import DataError, nearest
+from fedge.core.extras import need
 from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.images import pixels
@@ -91,12 +91,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
 
     def _load(self) -> tuple[Mapping[str, Any], str]:
         """Return the splits by name, and the name of the data set in errors."""
-        try:
-            library: Any = import_module("datasets")
-        except ImportError:
-            raise FedgeError(
-                "Hugging Face data sets need datasets, which is not installed; pip install 'fedge[huggingface]'"
-            ) from None
+        library = need("datasets", "huggingface", "Hugging Face data sets need")
         source = str(self.folder or self.hub)
         try:
             if self.folder is not None:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from msgspec import Meta
 
-from fedge.core.errors import DataError, FedgeError
+from fedge.core.errors import DataError
+from fedge.core.extras import need
 from fedge.data.apportionment import hold_out
 from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
@@ -54,10 +55,7 @@ class Images(Divided, tag="images", kw_only=True):
         return SamplePool(torch.from_numpy(x), torch.tensor([label for _, label in files], dtype=torch.int64))
 
     def _read(self, path: Path) -> np.ndarray:
-        try:
-            image: Any = import_module("PIL.Image")
-        except ImportError:
-            raise FedgeError("images need Pillow, which is not installed; pip install 'fedge[images]'") from None
+        image = need("PIL.Image", "images", "images need", "Pillow")
         try:
             with image.open(path) as opened:
                 return pixels(opened, self.colours, self.size)

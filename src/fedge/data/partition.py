@@ -7,7 +7,7 @@ The test set follows: a client is tested on its own classes, or on samples of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from msgspec import Meta
@@ -350,7 +350,7 @@ class Natural(Partitioner, tag="natural"):
 
 
 Partition = Iid | Shards | Classes | Dirichlet | Sorted | Unbalanced | Pachinko | Spatial | Natural
-PARTITIONS = (Iid, Shards, Classes, Dirichlet, Sorted, Unbalanced, Pachinko, Spatial, Natural)
+PARTITIONS: tuple[type[Partitioner], ...] = get_args(Partition)
 
 
 def _column(labels: Labels, name: str | None, partition: str) -> np.ndarray:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta, field
 
-from fedge.core.errors import DataError, FedgeError
+from fedge.core.errors import DataError
+from fedge.core.extras import need
 from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.files import read_checked, read_unzipped
@@ -90,10 +90,7 @@ def _read_csv(path: Path) -> TableColumns:
 
 
 def _read_parquet(path: Path) -> TableColumns:
-    try:
-        parquet: Any = import_module("pyarrow.parquet")
-    except ImportError:
-        raise FedgeError("Parquet files need pyarrow, which is not installed; pip install 'fedge[table]'") from None
+    parquet = need("pyarrow.parquet", "table", "Parquet files need")
     content = io.BytesIO(read_checked(path))
     try:
         table = parquet.read_table(content)

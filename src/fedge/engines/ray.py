@@ -28,6 +28,7 @@ from torch import Tensor
 from fedge.client.client_side import ClientSide
 from fedge.core.errors import ConfigError, ModelError, TrainingError
 from fedge.core.layout import Tree
+from fedge.core.placement import ALIGNMENT
 from fedge.core.server_side import ServerSide
 from fedge.core.userfile import adopt, loaded_files
 from fedge.data.clients import Clients, Samples
@@ -45,7 +46,6 @@ Arrays = Mapping[str, np.ndarray]
 
 _PATIENCE_S = 60.0  # to wait for a first worker before telling the user
 _ANSWER_S = 10.0  # timeout for connecting to a cluster
-_ALIGNMENT = 64  # as torch allocates: the summation order of kernels may depend on alignment
 
 
 @dataclass
@@ -280,7 +280,7 @@ def _tensor(array: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that the array is not writable; nothing writes to it
         value = torch.from_numpy(array)
-    return value if value.data_ptr() % _ALIGNMENT == 0 else value.clone()
+    return value if value.data_ptr() % ALIGNMENT == 0 else value.clone()
 
 
 def _reason(error: Exception) -> str:

@@ -6,7 +6,8 @@ A worker may compute for hours without sending a message. One that uses no proce
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from fedge.core.machine import process_stat
 
 NUM_CHECKS = 4
 """Checks without progress after which a worker is given up. Counting checks, not seconds, spares workers that were
@@ -31,8 +32,6 @@ class Silence:
 
 def _processor_ticks(pid: int) -> int | None:
     """Return the processor time of a process in clock ticks; None if it is not available."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(fields[11]) + int(fields[12])  # utime and stime: fields 14 and 15, of which two precede ")"
+    fields = process_stat(pid)
+    # utime and stime: fields 14 and 15, of which two precede the name's ")"
+    return int(fields[11]) + int(fields[12]) if fields else None

@@ -20,6 +20,7 @@ from fedge.core.answer import Answer, Request
 from fedge.core.errors import FedgeError
 from fedge.core.layout import Tree, nest, pick
 from fedge.core.message import WorkAnswer
+from fedge.core.placement import dtype_name
 from fedge.core.reduce import Collect, Mean, Partial
 from fedge.core.reduction import Bad, PartialReply, Reduction
 from fedge.engines import evaluate
@@ -113,7 +114,7 @@ def write_part(part: PartialReply) -> Content:
         "communicated": part.communicated,
         "mean": mean
         and {
-            "dtypes": {name: str(dtype).removeprefix("torch.") for name, dtype in mean.dtypes.items()},
+            "dtypes": {name: dtype_name(dtype) for name, dtype in mean.dtypes.items()},
             "samples": mean.samples,
             "num_uploads": mean.num_uploads,
         },

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fedge.core.layout import Tree
-from fedge.core.storage import write_atomic, writing
+from fedge.core.storage import write_atomic
 from fedge.data.clients import Samples, ServerPart
 from fedge.data.normalise import Scaling, combine, normaliser_of, problem_of_moments
 from fedge.net.protocol import Facts, InputMoments, Scaled
@@ -37,8 +37,7 @@ class InputScaling:
         assert isinstance(scaling.mean, list)
         assert isinstance(scaling.std, list)
         scaled = Scaled(scaling.mean, scaling.std)
-        with writing(self._file, "start the server again"):
-            write_atomic(self._file, files.encode_pretty(scaled))
+        write_atomic(self._file, files.encode_pretty(scaled), "start the server again")
         self.found = scaled
         return scaled
 

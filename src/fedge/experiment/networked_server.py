@@ -23,7 +23,7 @@ from fedge.core.parts import noting_parts
 from fedge.core.progress import Progress
 from fedge.core.question import Sums
 from fedge.core.registered import RegisteredClients
-from fedge.core.storage import write_atomic, writing
+from fedge.core.storage import write_atomic
 from fedge.data.clients import ServerPart
 from fedge.experiment.input_scaling import InputScaling
 from fedge.experiment.networked_check import check_networked
@@ -83,7 +83,7 @@ def serve(
     identity = None if pki is None else load_server(pki)  # checked before anything is written
     revoked = None if pki is None else RevocationList(pki)
     with one_thread(config.engine.matmul_precision):
-        seed = config.seed or 0
+        seed = config.first_seed
         with noting_parts(config) as sources:
             part = config.data.server_part(seed)
             setup = Setup.without_data(config, seed, _register(part, [], 1))
@@ -302,8 +302,7 @@ def _secret_seed(file: Path, given: int | None) -> int:
     found = files.read_bytes(file)
     if found is None:
         secret = secrets.randbits(62) if given is None else given
-        with writing(file, "start the server again"):
-            write_atomic(file, f"{secret}\n".encode(), secret=True)
+        write_atomic(file, f"{secret}\n".encode(), "start the server again", secret=True)
         return secret
     try:
         return int(found)

@@ -49,7 +49,7 @@ def steps(path: Path, config: Config, progress: Progress) -> Steps:
 
     The caller must iterate inside `training`.
     """
-    setup = Setup.of(config, _seeds(config)[0])  # raises before anything is written
+    setup = Setup.of(config, config.first_seed)  # raises before anything is written
     if config.seeds is None:
         yield from _begin(setup, path, progress)
         return
@@ -63,7 +63,7 @@ def steps(path: Path, config: Config, progress: Progress) -> Steps:
 def start_at(path: Path, config: Config, progress: Progress, group: Path) -> None:
     """Train one seed in a new directory at `path`, with the same user files as all runs of the folder `group`."""
     with training(config.engine.matmul_precision):
-        _exhaust(_begin(Setup.of(config, _seeds(config)[0]), path, progress, group))
+        _exhaust(_begin(Setup.of(config, config.first_seed), path, progress, group))
 
 
 def resume(
@@ -154,7 +154,7 @@ def _resume(config: Config, path: Path, progress: Progress, accept_code: bool, g
         if config.rounds < min(trained, found.config["rounds"]):
             raise ConfigError(f"rounds: expected at least the {trained} rounds already trained, got {config.rounds}")
         check_takes_effect(before, config, trained)
-        setup = Setup.of(config, _seeds(config)[0])
+        setup = Setup.of(config, config.first_seed)
         directory.change_code(setup.sources, accept_code, trained)
         if group is not None:
             agree_on_code(group, setup.sources)
@@ -225,11 +225,6 @@ def one_thread(precision: str) -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         torch.set_float32_matmul_precision(before[1])
-
-
-def _seeds(config: Config) -> list[int]:
-    """Return the seeds of a configuration: one, or those of its repeats."""
-    return config.seeds or [] if config.seed is None else [config.seed]
 
 
 def unused(path: Path) -> Path:

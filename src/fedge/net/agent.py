@@ -22,35 +22,12 @@ from fedge.core.algorithm import Kept
 from fedge.core.errors import StreamError
 from fedge.core.layout import Tree
 from fedge.core.message import NoMeta
+from fedge.net import protocol
 from fedge.net.loop_thread import LoopThread
 from fedge.net.main_thread import MainThread
 from fedge.net.offered_work import FIRST_PAUSE_S, OfferedWork, describe_failure
 from fedge.net.payloads import fetch_payload
 from fedge.net.policy import Policy
-from fedge.net.protocol import (
-    FINAL,
-    INITIAL,
-    PROTOCOL,
-    Beat,
-    Done,
-    Facts,
-    FromServer,
-    Goodbye,
-    Grant,
-    Hello,
-    Hold,
-    InputMoments,
-    Joined,
-    Offer,
-    Pulse,
-    Ready,
-    Refused,
-    Scaled,
-    Welcome,
-    Withdraw,
-    encode,
-    read_server,
-)
 from fedge.net.transport import ClientStreams, DeniedError, LinkError
 from fedge.net.views import ClientView
 
@@ -68,15 +45,15 @@ class Built(NamedTuple):
 
     side: ClientSide
     digests: dict[str, str]
-    facts: Facts
-    moments: InputMoments | None = None
+    facts: protocol.Facts
+    moments: protocol.InputMoments | None = None
 
 
 class Builder(Protocol):
     def __call__(self, plan: Raw, number: int, initial: Tree, kept: Kept) -> Built:
         """Build the client's side; raise a FedgeError if plan, data or files do not match."""
 
-    def scale(self, built: Built, scaled: Scaled) -> Built:
+    def scale(self, built: Built, scaled: protocol.Scaled) -> Built:
         """Return the same side with normalised inputs."""
 
     def name_weights(self, built: Built, variables: Tree) -> Tree:
@@ -103,7 +80,7 @@ class Agent:
         self._work = OfferedWork(state, policy, view, self._main)
         self._built: tuple[str, Built] | None = None  # with the id of its run
         self._plan = b""  # the plan it was built from
-        self._scaled: Scaled | None = None  # how its inputs are normalised
+        self._scaled: protocol.Scaled | None = None  # how its inputs are normalised
 
     def run(self) -> None:
         """Take part until the run is complete. Raises NetworkError for problems that retrying cannot fix."""
@@ -149,27 +126,29 @@ class Agent:
 
     async def _join(self, stream: ClientStreams) -> None:
         known = self._built[0] if self._built else self._state.run
-        await stream.send(encode(Hello(PROTOCOL, self._name, known, self._named, self._software)))
-        welcome = await self._answer(stream, Welcome)
+        await stream.send(
+            protocol.encode(protocol.Hello(protocol.PROTOCOL, self._name, known, self._named, self._software))
+        )
+        welcome = await self._answer(stream, protocol.Welcome)
         known_as = self._built and (self._built[0], self._work.number, self._plan)
         if self._built is None or known_as != (welcome.run, welcome.number, bytes(welcome.plan)):
             await self._work.abandon("the server has another plan")
-            initial = (await fetch_payload(stream, INITIAL, NoMeta, welcome.initial_bytes))[1]
+            initial = (await fetch_payload(stream, protocol.INITIAL, NoMeta, welcome.initial_bytes))[1]
             kept = self._work.kept
             try:
                 self._state.begin(welcome.run, welcome.number)
                 built = await self._main.call(lambda: self._build(welcome.plan, welcome.number, initial, kept))
             except Exception as error:  # files, data and user code may raise anything
                 with suppress(LinkError):
-                    await stream.send(encode(Goodbye(describe_failure(error))))
+                    await stream.send(protocol.encode(protocol.Goodbye(describe_failure(error))))
                 raise
             self._built, self._work.side, self._work.number = (welcome.run, built), built.side, welcome.number
             self._plan, self._scaled = bytes(welcome.plan), None
             kept.first = built.side.algorithm.keep(built.side.network.variables)
         self._beat_s = min(max(welcome.beat_s, 1.0), 600.0)
         built = self._built[1]
-        await stream.send(encode(Ready(built.digests, built.facts, built.moments)))
-        await self._answer(stream, Joined)
+        await stream.send(protocol.encode(protocol.Ready(built.digests, built.facts, built.moments)))
+        await self._answer(stream, protocol.Joined)
         self._work.stream = stream
         self._view.connected(welcome.run, welcome.number)
 
@@ -184,15 +163,15 @@ class Agent:
             raise DeniedError(f"expected the message {kind.__name__} from the server, got {type(found).__name__}")
         return found
 
-    async def _receive(self, stream: ClientStreams) -> FromServer:
+    async def _receive(self, stream: ClientStreams) -> protocol.FromServer:
         data = await stream.receive()
         if data is None:
             raise LinkError("the server ended the session")
         try:
-            found = read_server(data)
+            found = protocol.read_server(data)
         except StreamError as error:
             raise DeniedError(f"the server sent a message that this version of fedge cannot read: {error}") from None
-        if isinstance(found, Refused):
+        if isinstance(found, protocol.Refused):
             raise (DeniedError if found.final else LinkError)(f"the server refused this client: {found.reason}")
         return found
 
@@ -203,30 +182,30 @@ class Agent:
             while True:
                 found = await self._receive(stream)
                 match found:
-                    case Offer():
+                    case protocol.Offer():
                         await self._work.take(stream, found)
-                    case Withdraw():
+                    case protocol.Withdraw():
                         if self._work.find(found.task):
                             await self._work.abandon(found.reason)
-                    case Grant():
+                    case protocol.Grant():
                         if task := self._work.find(found.task):
                             task.granted.set()
-                    case Hold():  # the server answers the current upload with "again"
+                    case protocol.Hold():  # the server answers the current upload with "again"
                         if task := self._work.find(found.task):
                             task.granted.clear()
-                    case Done():
+                    case protocol.Done():
                         await self._finish(stream, found)
                         return True
-                    case Scaled():
+                    case protocol.Scaled():
                         await self._scale(found)
-                    case Pulse():
+                    case protocol.Pulse():
                         pass
                     case _:
                         raise DeniedError(f"unexpected message {type(found).__name__} from the server")
         finally:
             beats.cancel()
 
-    async def _scale(self, scaled: Scaled) -> None:
+    async def _scale(self, scaled: protocol.Scaled) -> None:
         """Normalise the inputs, unless they already are: after a reconnection the main thread may be busy training."""
         if scaled != self._scaled:
             assert self._built is not None
@@ -242,31 +221,31 @@ class Agent:
             task = self._work.task
             try:
                 if task is not None and task.accepted:
-                    await stream.send(encode(Beat(task.offer.task, task.activity)))
+                    await stream.send(protocol.encode(protocol.Beat(task.offer.task, task.activity)))
                 elif silent >= BUSY_BEATS:
-                    await stream.send(encode(Beat()))
+                    await stream.send(protocol.encode(protocol.Beat()))
                 else:
                     continue
             except LinkError:
                 return  # the receiving task notices the broken link too
             silent = 0
 
-    async def _finish(self, stream: ClientStreams, done: Done) -> None:
+    async def _finish(self, stream: ClientStreams, done: protocol.Done) -> None:
         await self._work.abandon("the run is complete")
         assert self._built is not None
-        _, variables = await fetch_payload(stream, FINAL, NoMeta, done.final_bytes)
+        _, variables = await fetch_payload(stream, protocol.FINAL, NoMeta, done.final_bytes)
         # In a thread, since a slow disk must not delay heartbeats.
         path = await asyncio.to_thread(self._keep_results, self._built, variables, done)
-        await stream.send(encode(Goodbye("the run is complete")))
+        await stream.send(protocol.encode(protocol.Goodbye("the run is complete")))
         self._view.done(path)
 
-    def _keep_results(self, built: tuple[str, Built], variables: Tree, done: Done) -> Path:
+    def _keep_results(self, built: tuple[str, Built], variables: Tree, done: protocol.Done) -> Path:
         run, side = built
         path = self._state.write_model(self._build.name_weights(side, variables), {"run": run})
         self._state.trim([done.durable] if done.durable else [])
         return path
 
     async def _say_goodbye(self, reason: str) -> None:
-        await self._work.try_to_send(Goodbye(reason))
+        await self._work.try_to_send(protocol.Goodbye(reason))
         if self._work.stream is not None:
             await self._work.stream.close()

@@ -16,7 +16,7 @@ import msgspec
 from fedge.core.errors import ConfigError, FedgeError, NetworkError
 from fedge.core.printable import printable
 from fedge.core.storage import reading
-from fedge.net.host_names import check_hosts, read_address
+from fedge.net.host_names import check_hosts, parse_ip
 from fedge.net.protocol import Name
 
 try:
@@ -211,7 +211,7 @@ def issue_server(
     ca: Certificate, ca_key: PrivateKey, key: PublicKey, hosts: Sequence[str], now: datetime
 ) -> Certificate:
     """Return a server's certificate for these names and addresses."""
-    addresses = [(read_address(host), host) for host in check_hosts(hosts)]
+    addresses = [(parse_ip(host), host) for host in check_hosts(hosts)]
     names = [x509.DNSName(host) if address is None else x509.IPAddress(address) for address, host in addresses]
     return _issue(ca, ca_key, key, "fedge server", names, ExtendedKeyUsageOID.SERVER_AUTH, now)
 

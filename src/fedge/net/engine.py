@@ -71,7 +71,7 @@ class NetEngine:
         answer the next evaluation, must not depend on who reconnects first. An interrupted round keeps its cohort.
         """
         options = self._options
-        self._settle(RoundState.COMMITTED)
+        self.committed()
         self.round_number = round
         self.machine = RoundMachine(self._observer)
         resumed = self._plan.resumed(round)
@@ -103,7 +103,8 @@ class NetEngine:
 
     def committed(self) -> None:
         """Note that the round has been committed to disk."""
-        self._settle(RoundState.COMMITTED)
+        if self.machine.state == RoundState.COMMITTING:
+            self.machine.advance(RoundState.COMMITTED, time.monotonic())
 
     def explain_silence(self) -> str:
         """Return why rounds are void."""
@@ -112,10 +113,6 @@ class NetEngine:
             f"{len(self._hub.connected())} clients are connected, and a round needs net.min_clients = "
             f"{options.min_clients} within net.wait_s = {options.wait_s:g}; see events.jsonl, or start more clients"
         )
-
-    def _settle(self, state: RoundState) -> None:
-        if self.machine.state == RoundState.COMMITTING:
-            self.machine.advance(state, time.monotonic())
 
     def _wait(self, enough: Callable[[Sequence[int]], bool], what: str) -> bool:
         with self.waiting(what, self._options.wait_s):

@@ -24,7 +24,7 @@ _SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))  # reserved for documentation
 
 
-def read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Parse an IP address; None if the text is not one, or has a zone that only this machine knows (`%eth0`)."""
     try:
         return None if "%" in host else ipaddress.ip_address(host)
@@ -46,7 +46,7 @@ def default_hosts() -> list[str]:
 
 
 def _checked(host: str) -> str:
-    if (address := read_address(host)) is not None:
+    if (address := parse_ip(host)) is not None:
         return str(address)
     if _NAME.fullmatch(host.lower()):
         return host.lower()
@@ -61,7 +61,7 @@ def _outbound_addresses() -> Iterator[str]:
     for family, target in _ELSEWHERE:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
-            address = read_address(probe.getsockname()[0])
+            address = parse_ip(probe.getsockname()[0])
             if address is not None and not address.is_link_local:
                 yield str(address)
 

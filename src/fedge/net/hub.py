@@ -15,6 +15,7 @@ from typing import TypeVar
 from fedge.core.errors import StorageError, StreamError
 from fedge.core.message import Outgoing
 from fedge.core.net_options import NetOptions
+from fedge.net import protocol
 from fedge.net.actions import Action, Close, Ignore, SendGrant, SendHold, SendOffer, SendWithdraw, ignored
 from fedge.net.admission import IDLE_BEAT_S, ClientAdmission, Terms
 from fedge.net.answer_intake import TASK_IS_OVER, AnswerIntake
@@ -22,31 +23,6 @@ from fedge.net.assignment import ActiveAssignment, Assignment, Conducted, Opener
 from fedge.net.closing import Rules
 from fedge.net.grants import Grants
 from fedge.net.payloads import in_chunks
-from fedge.net.protocol import (
-    FINAL,
-    INITIAL,
-    Accept,
-    Beat,
-    Decline,
-    Done,
-    Failed,
-    Finished,
-    FromClient,
-    Goodbye,
-    Grant,
-    Hello,
-    Hold,
-    InputMoments,
-    Joined,
-    Offer,
-    Pulse,
-    Ready,
-    Refused,
-    Scaled,
-    Settled,
-    Withdraw,
-    encode,
-)
 from fedge.net.registry import Registry
 from fedge.net.session import Session
 from fedge.net.spool import Spool
@@ -80,8 +56,8 @@ class Hub:
         self._active: ActiveAssignment | None = None
         self._arrived = asyncio.Event()
         self._final: tuple[Outgoing, Callable[[int], Named]] | None = None
-        self.moments: dict[int, InputMoments] = {}  # of joined clients, if the plan asks for them
-        self.scaled: Scaled | None = None  # how inputs are normalised
+        self.moments: dict[int, protocol.InputMoments] = {}  # of joined clients, if the plan asks for them
+        self.scaled: protocol.Scaled | None = None  # how inputs are normalised
         self.bytes_down, self.bytes_up = 0, 0  # of payloads
 
     # Called by the engine
@@ -164,7 +140,7 @@ class Hub:
         while self.expected and self._clock() < end:
             await asyncio.sleep(min(0.05, max(0.0, end - self._clock())))
 
-    async def scale(self, scaled: Scaled) -> None:
+    async def scale(self, scaled: protocol.Scaled) -> None:
         """Tell all clients, and those that join later, how to normalise their inputs."""
         self.scaled = scaled
         for session in self._sessions.values():
@@ -175,7 +151,7 @@ class Hub:
         while True:
             await asyncio.sleep(IDLE_BEAT_S)
             for session in self._sessions.values():
-                session.send(Pulse())
+                session.send(protocol.Pulse())
 
     # Called by the transport
 
@@ -186,7 +162,7 @@ class Hub:
             await self._listen(session)
         except (RefusalError, StreamError) as error:
             final = session.number is None and isinstance(error, RefusalError)
-            session.send(Refused(str(error)[:1000], final))
+            session.send(protocol.Refused(str(error)[:1000], final))
             self._log.append(
                 "refuse", name=session.name, client=session.number, address=peer.address, reason=str(error)
             )
@@ -195,7 +171,7 @@ class Hub:
                 self._log.append("drop", name=session.name, reason=str(error))
             session.farewell = str(error)
         except StorageError as error:
-            session.send(Refused(f"disk error on the server: {error}"[:1000], final=False))
+            session.send(protocol.Refused(f"disk error on the server: {error}"[:1000], final=False))
         finally:
             self._leave(session)
             await session.close()
@@ -218,8 +194,8 @@ class Hub:
         active, client = self._logged(peer, lambda: self._find(peer, token))
         if active is None:
             self._log.append("ignore", name=peer.name, address=peer.address, reason=TASK_IS_OVER)
-            return encode(Settled(token, "late", TASK_IS_OVER))
-        return encode(await self._intake.take(active, client, token, chunks))
+            return protocol.encode(protocol.Settled(token, "late", TASK_IS_OVER))
+        return protocol.encode(await self._intake.take(active, client, token, chunks))
 
     # Sessions
 
@@ -230,7 +206,7 @@ class Hub:
             before.cut()
         self._sessions[number] = session
         self.expected.add(number)
-        session.send(Joined())
+        session.send(protocol.Joined())
         if ready.moments is not None:
             self.moments[number] = ready.moments
         if self.scaled is not None:
@@ -257,53 +233,55 @@ class Hub:
         number = session.number
         assert number is not None
         while (message := await session.receive(IDLE_BEAT_S * MISSED)) is not None:
-            self._members.seen(number, time.time(), message.activity if isinstance(message, Beat) else None)
-            if isinstance(message, Goodbye):
+            self._members.seen(number, time.time(), message.activity if isinstance(message, protocol.Beat) else None)
+            if isinstance(message, protocol.Goodbye):
                 session.farewell = message.reason or "the client said goodbye without a reason"
                 self.expected.discard(number)
                 if active := self._active:
                     self._carry_out(active, active.collection.left(number, message.reason, self._clock()))
                 return
-            if isinstance(message, Hello | Ready):
+            if isinstance(message, protocol.Hello | protocol.Ready):
                 raise RefusalError("the client has already joined")
-            if not (isinstance(message, Beat) and message.task is None):
+            if not (isinstance(message, protocol.Beat) and message.task is None):
                 self._handle(session, number, message)
         session.farewell = "the client closed its session"
 
-    def _handle(self, session: Session, client: int, message: FromClient) -> None:
+    def _handle(self, session: Session, client: int, message: protocol.FromClient) -> None:
         """Pass a message about a task to the state machine; if the task is over, tell the client."""
-        assert isinstance(message, Accept | Decline | Beat | Finished | Failed)
+        assert isinstance(
+            message, protocol.Accept | protocol.Decline | protocol.Beat | protocol.Finished | protocol.Failed
+        )
         token = message.task or ""
         active = self._active
         if active is None or active.client_of.get(token) != client:
             self._log.append("ignore", name=session.name, client=client, reason=TASK_IS_OVER)
-            if not isinstance(message, Decline):
-                session.send(Withdraw(token, TASK_IS_OVER))
+            if not isinstance(message, protocol.Decline):
+                session.send(protocol.Withdraw(token, TASK_IS_OVER))
             return
         now, collection = self._clock(), active.collection
         match message:
-            case Accept():
+            case protocol.Accept():
                 actions = collection.accepted(client, token, now)
-            case Decline():
+            case protocol.Decline():
                 actions = collection.declined(client, token, message.reason, now)
-            case Beat():
+            case protocol.Beat():
                 actions = collection.beat(client, token, now)
-            case Failed():
+            case protocol.Failed():
                 actions = collection.failed(client, token, message.reason, now)
-            case Finished():
+            case protocol.Finished():
                 actions = self._intake.announce(active, client, message)
         found = ignored(actions)
-        if found is not None and found.state is not None and not isinstance(message, Decline):
-            session.send(Withdraw(token, found.reason[:1000]))
+        if found is not None and found.state is not None and not isinstance(message, protocol.Decline):
+            session.send(protocol.Withdraw(token, found.reason[:1000]))
         self._carry_out(active, actions)
 
     # Payloads
 
     def _payload(self, peer: Peer, token: str) -> tuple[Outgoing, ActiveAssignment | None, int]:
         self._admission.check_revoked(peer)
-        if token == INITIAL:
+        if token == protocol.INITIAL:
             return self._terms.initial, None, -1
-        if token == FINAL and self._final is not None:
+        if token == protocol.FINAL and self._final is not None:
             return self._final[0], None, -1
         active, client = self._find(peer, token)
         if active is None:
@@ -353,11 +331,11 @@ class Hub:
                 case SendOffer():
                     self._offer(active, session, task)
                 case SendWithdraw():
-                    session.send(Withdraw(task.token, action.reason[:1000]))
+                    session.send(protocol.Withdraw(task.token, action.reason[:1000]))
                 case SendGrant():
-                    session.send(Grant(task.token))
+                    session.send(protocol.Grant(task.token))
                 case SendHold():
-                    session.send(Hold(task.token))
+                    session.send(protocol.Hold(task.token))
         active.wake.set()
 
     def _offer(self, active: ActiveAssignment, session: Session, task: ClientTask) -> None:
@@ -376,7 +354,7 @@ class Hub:
             self._log.append("offer", client=task.client, exchange=assignment.exchange, bytes=payload.num_bytes)
         left = active.deadline - self._clock()
         session.send(
-            Offer(
+            protocol.Offer(
                 task.token,
                 assignment.kind,
                 assignment.round,
@@ -394,4 +372,4 @@ class Hub:
         assert self._final is not None
         assert session.number is not None
         final, named = self._final
-        session.send(Done(named(session.number).base, final.num_bytes))
+        session.send(protocol.Done(named(session.number).base, final.num_bytes))

@@ -19,21 +19,10 @@ from fedge.core.layout import Tree
 from fedge.core.message import Outgoing
 from fedge.core.printable import printable
 from fedge.core.version import Version
+from fedge.net import protocol
 from fedge.net.main_thread import MainThread
 from fedge.net.payloads import fetch_payload, in_chunks
 from fedge.net.policy import OfferFacts, Policy
-from fedge.net.protocol import (
-    Accept,
-    Activity,
-    Decline,
-    Failed,
-    Finished,
-    FromClient,
-    Offer,
-    Settled,
-    encode,
-    read_server,
-)
 from fedge.net.transport import ClientStreams, DeniedError, LinkError
 from fedge.net.views import ClientView
 
@@ -64,9 +53,9 @@ class BaseVersion:
 class OfferedTask:
     """An offered task and the progress of the work on it."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: protocol.Offer) -> None:
         self.offer = offer
-        self.activity: Activity = "idle"
+        self.activity: protocol.Activity = "idle"
         self.accepted = False
         self.size, self.changed = 0, False  # of the answer
         self.granted = asyncio.Event()
@@ -89,26 +78,26 @@ class OfferedWork:
         """Return the current task if it has this token, else None."""
         return self.task if self.task is not None and self.task.offer.task == token else None
 
-    async def take(self, stream: ClientStreams, offer: Offer) -> None:
+    async def take(self, stream: ClientStreams, offer: protocol.Offer) -> None:
         """Start to work on an offer; if the task is already in progress, report its progress to the server."""
         task = self.task
         if task is not None and task.offer.task == offer.task:
             if task.accepted:
-                await stream.send(encode(Accept(offer.task)))
+                await stream.send(protocol.encode(protocol.Accept(offer.task)))
             if task.size:
                 task.granted.clear()
-                await stream.send(encode(Finished(offer.task, task.size, task.changed)))
+                await stream.send(protocol.encode(protocol.Finished(offer.task, task.size, task.changed)))
             return
         await self.abandon("the server offered another task")
         facts = OfferFacts(offer.kind, offer.round, offer.exchange, offer.num_bytes, offer.deadline_s)
         self._view.task(facts)
         if reason := await asyncio.to_thread(self._policy.decide, facts):
             self._view.settled("declined", reason)
-            await stream.send(encode(Decline(offer.task, reason[:1000])))
+            await stream.send(protocol.encode(protocol.Decline(offer.task, reason[:1000])))
             return
         self.task = task = OfferedTask(offer)
         task.accepted = True
-        await stream.send(encode(Accept(offer.task)))
+        await stream.send(protocol.encode(protocol.Accept(offer.task)))
         task.run = asyncio.create_task(self._work(task))
 
     async def _work(self, task: OfferedTask) -> None:
@@ -122,7 +111,7 @@ class OfferedWork:
         except Exception as error:  # user code may raise anything, and the next task may succeed
             reason = describe_failure(error)
             self._view.settled("failed", reason)
-            await self.try_to_send(Failed(token, reason))
+            await self.try_to_send(protocol.Failed(token, reason))
         finally:
             if self.task is task:
                 self.task = None
@@ -159,7 +148,7 @@ class OfferedWork:
     async def _deliver(self, task: OfferedTask, answer: Outgoing) -> None:
         """Upload an answer as soon as the server grants it, and retry until the server has it."""
         token = task.offer.task
-        await self.try_to_send(Finished(token, task.size, task.changed))
+        await self.try_to_send(protocol.Finished(token, task.size, task.changed))
         while True:
             task.activity = "waiting"
             self._view.activity("waiting to upload")
@@ -171,17 +160,17 @@ class OfferedWork:
             task.activity = "uploading"
             self._view.activity("uploading")
             try:
-                settled = read_server(await stream.upload(token, _stream(answer)))
+                settled = protocol.read_server(await stream.upload(token, _stream(answer)))
             except DeniedError as error:
                 raise NetworkError(str(error)) from None
             except LinkError:
                 await asyncio.sleep(FIRST_PAUSE_S)
-                await self.try_to_send(Finished(token, task.size, task.changed))
+                await self.try_to_send(protocol.Finished(token, task.size, task.changed))
                 continue
-            if not isinstance(settled, Settled):
+            if not isinstance(settled, protocol.Settled):
                 raise NetworkError(f"expected the verdict on an upload, got {type(settled).__name__}")
             if settled.verdict == "again":
-                await self.try_to_send(Finished(token, task.size, task.changed))
+                await self.try_to_send(protocol.Finished(token, task.size, task.changed))
                 continue
             self._view.settled(settled.verdict, settled.reason)
             return
@@ -196,11 +185,11 @@ class OfferedWork:
         self.task = None
         self._view.settled("withdrawn", reason)
 
-    async def try_to_send(self, what: FromClient) -> None:
+    async def try_to_send(self, what: protocol.FromClient) -> None:
         """Send a message if connected; otherwise the server learns its content in the next session."""
         if self.stream is not None:
             with suppress(LinkError):
-                await self.stream.send(encode(what))
+                await self.stream.send(protocol.encode(what))
 
     async def _fetch_again(self, task: OfferedTask) -> tuple[message.WorkRequest | message.EvaluationRequest, Tree]:
         """Fetch an offer's payload; retry in the next session if this one breaks."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from fedge.core.storage import write_atomic, writing
+from fedge.core.storage import write_atomic
 from fedge.runs.files import encode_pretty, read_struct
 
 FILE = "checkpoint/round.json"
@@ -40,6 +40,5 @@ class RoundPlan:
     def store(self, plan: PlannedRound) -> None:
         """Write a plan to disk."""
         if plan != self._stored:
-            with writing(self._file, "start the server again"):
-                write_atomic(self._file, encode_pretty(plan))
+            write_atomic(self._file, encode_pretty(plan), "start the server again")
             self._stored = plan

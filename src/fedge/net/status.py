@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from fedge.core.printable import printable
-from fedge.core.storage import write_atomic, writing
+from fedge.core.storage import write_atomic
 from fedge.net.events import utc
 from fedge.runs import files
 
@@ -70,8 +70,7 @@ class StatusFile:
             up_bytes_per_s=round((status.bytes_up - up) / seconds, 1),
         )
         text = printable(files.encode_pretty(published).decode(), "\n")
-        with writing(self._path, "run the command again"):
-            write_atomic(self._path, text.encode(), durable=False)
+        write_atomic(self._path, text.encode(), "run the command again", durable=False)
 
 
 def read_status(path: Path) -> PublishedStatus | None:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedge.core.printable import printable
 from fedge.net.address import Address
 from fedge.net.certificates import common_name, host_names, is_issued_by
-from fedge.net.host_names import read_address
+from fedge.net.host_names import parse_ip
 from fedge.net.transport import Credentials, DeniedError, LinkError
 
 _TIMEOUT_S = 5.0
@@ -117,8 +117,8 @@ def _wrong_time(certificate: x509.Certificate, whose: str, renew: str) -> str | 
 
 
 def _matches(name: str, host: str) -> bool:
-    address = read_address(host)
-    return name.lower() == host.lower().rstrip(".") if address is None else read_address(name) == address
+    address = parse_ip(host)
+    return name.lower() == host.lower().rstrip(".") if address is None else parse_ip(name) == address
 
 
 def _name(name: x509.Name) -> str:

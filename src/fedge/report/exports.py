@@ -15,6 +15,7 @@ from typing import Any
 
 from fedge.core.effect import settings
 from fedge.core.errors import ConfigError, RunError
+from fedge.core.extras import need
 from fedge.core.storage import write_atomic, writing
 from fedge.report.frames import frame
 from fedge.report.groups import RunGroup, group_runs
@@ -31,7 +32,6 @@ from fedge.track.sinks import (
     SinkRun,
     TensorBoardSink,
     WandbSink,
-    need,
     quiet_tools,
 )
 

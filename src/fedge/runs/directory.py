@@ -113,8 +113,7 @@ class RunDirectory:
     def note(self, facts: Mapping[str, Any]) -> None:
         """Add facts about how the run executes to environment.json."""
         where = {**files.read_environment(self.path), "engine": {**self.facts, **facts}}
-        with writing(self.path / files.ENVIRONMENT, self._then):
-            write_atomic(self.path / files.ENVIRONMENT, files.encode_pretty(where))
+        write_atomic(self.path / files.ENVIRONMENT, files.encode_pretty(where), self._then)
 
     def kept_store(self, template: Tree) -> KeptStore:
         """Return the store of the clients' private state. From now on it is part of every checkpoint."""
@@ -125,19 +124,15 @@ class RunDirectory:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append the record of a round, visible to readers at once."""
-        with writing(self._rounds.path, self._then):
-            self._rounds.append(files.encode_lines([record]))
+        self._append(self._rounds, [record])
 
     def append_traces(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Append the traces of a round."""
-        data = files.encode_lines(lines)
-        with writing(self._traces.path, self._then):
-            self._traces.append(data)
+        self._append(self._traces, lines)
 
     def append_edge(self, line: Mapping[str, Any]) -> None:
         """Append the timeline of a round: the clients' places and phases."""
-        with writing(self._edge.path, self._then):
-            self._edge.append(files.encode_lines([line]))
+        self._append(self._edge, [line])
 
     def save(self, state: Tree, meta: Mapping[str, Any]) -> None:
         """Write a checkpoint atomically. If it fails, the previous checkpoint stays valid."""
@@ -205,13 +200,11 @@ class RunDirectory:
 
     def write_clients(self, clients: Iterable[Mapping[str, Any]]) -> None:
         """Write one line per client. Call it before `write_summary`, which makes the run complete."""
-        with writing(self.path / files.CLIENTS, self._then):
-            write_atomic(self.path / files.CLIENTS, files.encode_lines(clients))
+        write_atomic(self.path / files.CLIENTS, files.encode_lines(clients), self._then)
 
     def write_model(self, tensors: Tree) -> None:
         """Write the trained tensors by name, as a standard safetensors file."""
-        with writing(self.path / files.MODEL, self._then):
-            write_atomic(self.path / files.MODEL, safetensors_chunks(tensors, {"format": "pt"}))
+        write_atomic(self.path / files.MODEL, safetensors_chunks(tensors, {"format": "pt"}), self._then)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the run's results, which makes it complete."""
@@ -232,13 +225,17 @@ class RunDirectory:
         """The logs, in the order of their lengths in a checkpoint."""
         return self._rounds, self._traces, self._edge
 
+    def _append(self, log: _Log, lines: Iterable[Mapping[str, Any]]) -> None:
+        data = files.encode_lines(lines)
+        with writing(log.path, self._then):
+            log.append(data)
+
     def _begin_generation(self) -> None:
         mark = replace(self._mark, id=self._mark.id or _new_id(), generation=self._mark.generation + 1)
         self._write_config(self.config, mark)
 
     def _write_config(self, config: Mapping[str, Any], mark: RunMark) -> None:
-        with writing(self.path / files.CONFIG, self._then):
-            write_atomic(self.path / files.CONFIG, files.encode_config(config, mark))
+        write_atomic(self.path / files.CONFIG, files.encode_config(config, mark), self._then)
         self.config, self._mark = dict(config), mark
 
     def _sync(self) -> None:

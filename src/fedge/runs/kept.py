@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedge.core.errors import RunError, TrainingError
 from fedge.core.layout import Tree
-from fedge.core.placement import aligned, arrange, end_of
+from fedge.core.placement import aligned, arrange, dtype_name, end_of
 from fedge.core.storage import reading, writing
 
 _GROWTH_BYTES = 1 << 20
@@ -179,7 +179,7 @@ class KeptStore:
 
 
 def _forms(tree: Tree) -> dict[str, str]:
-    return {name: f"{value.dtype}{list(value.shape)}".removeprefix("torch.") for name, value in tree.items()}
+    return {name: f"{dtype_name(value.dtype)}{list(value.shape)}" for name, value in tree.items()}
 
 
 def _open(path: Path | None) -> IO[bytes]:

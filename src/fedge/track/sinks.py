@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedge.core.effect import settings
-from fedge.core.errors import FedgeError
+from fedge.core.extras import need
 from fedge.core.printable import printable
 from fedge.track.export_names import accepted
 
@@ -168,15 +168,6 @@ def numbers(record: Record) -> Iterator[tuple[str, float]]:
     for field, value in record.items():
         if field != "round" and isinstance(value, int | float):
             yield field, float(value)
-
-
-def need(module: str, extra: str) -> Any:
-    """Return a module of an extra. Raises FedgeError that names the extra if it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        name = module.partition(".")[0]
-        raise FedgeError(f"this needs {name}, which is not installed; pip install 'fedge[{extra}]'") from None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from fedge.core.codecs.chain import Chain
 from fedge.core.codecs.stream import Group
 from fedge.core.errors import ModelError, StreamError, TrainingError
 from fedge.core.layout import Layout, Tree, pick
+from fedge.core.placement import dtype_name
 from fedge.core.slots import Slot
 
 STREAM = "stream"
@@ -144,4 +145,4 @@ class ChainCodec:
 
 
 def _key(names: Sequence[str], dtype: torch.dtype) -> str:
-    return f"{STREAM}:{str(dtype).removeprefix('torch.')}:{','.join(names)}"
+    return f"{STREAM}:{dtype_name(dtype)}:{','.join(names)}"
