@@ -35,13 +35,7 @@ PADDING = {"left": 28, "top": 8, "right": 8, "bottom": 8}  # of the speeds: read
 TITLES = ("clients stay in their cells", "a quarter moves after each round")
 LINES = ("#D55E00", "#0072B2")
 
-WORKLOADS = {
-    "W1": "2NN, 199k",
-    "W2": "CNN, 870k",
-    "W3": "GRU, 163k",
-    "W4": "linear, 10k",
-    "W6": "small CNN, 57k",
-}
+WORKLOADS = {"W1": "2NN, 199k", "W2": "CNN, 870k", "W3": "GRU, 163k", "W4": "linear, 10k", "W6": "small CNN, 57k"}
 FRAMEWORKS = {
     "Fedge": ("#0072B2", "fedge auto, 2 workers"),
     "FedJAX": ("#E69F00", "fedjax", "fedjax, pmap"),

@@ -162,8 +162,7 @@ class EngineOptions(Options, tag=False):
         Meta(description="auto: blocks of clients if the model allows it, on worker processes if that is faster"),
     ] = "auto"
     workers: Annotated[
-        Workers | None,
-        Meta(description="number of worker processes of pool and ray (one per core)", extra=NO_EFFECT),
+        Workers | None, Meta(description="number of worker processes of pool and ray (one per core)", extra=NO_EFFECT)
     ] = None
     stall_s: Annotated[
         float, Meta(ge=1, description="a worker that uses no processor time for this long is replaced", extra=NO_EFFECT)

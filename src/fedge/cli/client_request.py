@@ -44,10 +44,7 @@ def request(
         paths = {key: str(value) for key, value in files._asdict().items()}
         say_json(paths | {"valid_until": until, "authority": authority})
         return
-    say(
-        f"key of {name}: {files.key}; keep it secret and on this machine",
-        f"  fingerprint {files.key_fingerprint}",
-    )
+    say(f"key of {name}: {files.key}; keep it secret and on this machine", f"  fingerprint {files.key_fingerprint}")
     if identity:
         say(
             f"certificate of {name}: {files.certificate}, valid until {identity.expires:%Y-%m-%d}",

@@ -19,10 +19,7 @@ def info(
         str | None,
         typer.Argument(metavar="|".join(PARTS), help="What to list; default: all names.", autocompletion=complete_part),
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="Describe this one, with its options."),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Describe this one, with its options.")] = None,
     format: Format = "text",
 ) -> None:
     """List the available models, data sets, algorithms and other parts, or describe one.

@@ -24,12 +24,10 @@ TERMINATED = 143
 _PKI = Path("pki")
 
 Listen = Annotated[
-    str | None,
-    typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; overrides net.listen."),
+    str | None, typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; overrides net.listen.")
 ]
 Pki = Annotated[
-    Path | None,
-    typer.Option("--pki", metavar="DIR", help="Directory created by fedge pki init; default: pki."),
+    Path | None, typer.Option("--pki", metavar="DIR", help="Directory created by fedge pki init; default: pki.")
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Use no certificates and no encryption; only for trials on this machine.")

@@ -65,8 +65,7 @@ Chart = Annotated[
     ),
 ]
 Metric = Annotated[
-    str,
-    typer.Option("--y", metavar="METRIC", help="The metric that the chart shows.", autocompletion=complete_metric),
+    str, typer.Option("--y", metavar="METRIC", help="The metric that the chart shows.", autocompletion=complete_metric)
 ]
 Baseline = Annotated[
     str | None,

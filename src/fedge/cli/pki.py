@@ -86,8 +86,7 @@ def sign(
         typer.Option("--output", "-o", metavar="FILE", help="File for the certificate; default: next to the request."),
     ] = None,
     replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Accept a new key, and revoke the certificates of the old one."),
+        bool, typer.Option("--replace", help="Accept a new key, and revoke the certificates of the old one.")
     ] = False,
     pki: Pki = Path("pki"),
     format: Format = "text",

@@ -15,8 +15,7 @@ from fedge.core.errors import ConfigError, RunError
 
 def resume(
     path: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="A run, or the directory of its repeats.", autocompletion=complete_run),
+        Path, typer.Argument(metavar="RUN", help="A run, or the directory of its repeats.", autocompletion=complete_run)
     ],
     changes: Changes = None,
     accept_code: AcceptCode = False,

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 def run(
     files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE", help="Experiment files (TOML).", autocompletion=complete_experiment),
+        list[Path], typer.Argument(metavar="FILE", help="Experiment files (TOML).", autocompletion=complete_experiment)
     ],
     changes: Changes = None,
     runs: RunsFolder = Path("runs"),

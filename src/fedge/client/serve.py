@@ -57,11 +57,7 @@ def serve(side: ClientSide, client: int, request: bytes) -> Served:
 
 
 def respond(
-    side: ClientSide,
-    client: int,
-    meta: WorkRequest | EvaluationRequest,
-    down: Tree,
-    observe: Observer | None = None,
+    side: ClientSide, client: int, meta: WorkRequest | EvaluationRequest, down: Tree, observe: Observer | None = None
 ) -> Response:
     """Answer a decoded request for work or evaluation. Raises StreamError if it does not fit the client.
 

@@ -47,11 +47,7 @@ class Outcome(NamedTuple):
 
 
 def drive(
-    engine: Runner,
-    algorithm: Algorithm,
-    states: Sequence[Tree],
-    infos: Sequence[Info],
-    admit: Admission | None = None,
+    engine: Runner, algorithm: Algorithm, states: Sequence[Tree], infos: Sequence[Info], admit: Admission | None = None
 ) -> list[Outcome]:
     """Run one round of each state with its own cohort.
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 METRICS: tuple[str, ...] = (
     "accuracy",
@@ -24,6 +25,8 @@ METRICS: tuple[str, ...] = (
 )
 """Metrics of every run: a target or a sweep may name them, and a summary has the last and the best value of each."""
 
+Role = Literal["cost", "time", "metric", "count", "setting", "label"]
+Better = Literal["higher", "lower", "neither"]
 TO_TARGET = "_to_target"
 VALIDATION = "validation_"
 
@@ -60,10 +63,10 @@ class Field:
 
     name: str
     title: str
-    role: Literal["cost", "time", "metric", "count", "setting", "label"]
+    role: Role
     meaning: str
     units: tuple[Unit, ...] = NUMBER
-    better: Literal["higher", "lower", "neither"] = "neither"
+    better: Better = "neither"
     total: Literal["sum", "last"] = "last"
     when: str = ""
     to_target: bool = False
@@ -82,53 +85,28 @@ class Field:
         return f"{unit.write(value)} {unit.name}".rstrip().replace(" %", "%")
 
 
+def _plain(role: Role, name: str, meaning: str, when: str = "", **more: Any) -> Field:
+    """A field whose title is its name in words."""
+    return Field(name=name, title=name.replace("_", " "), role=role, meaning=meaning, when=when, **more)
+
+
+_setting, _label = partial(_plain, "setting"), partial(_plain, "label")
+_accuracy = partial(_plain, "metric", units=PERCENT, better="higher", low=0.0, high=1.0)
+_error = partial(_plain, "metric", better="lower")
+"""A metric for which lower is better."""
+
+
 def _cost(name: str, title: str, units: tuple[Unit, ...], meaning: str, to_target: bool = True) -> Field:
-    return Field(
-        name=name,
-        title=title,
-        role="cost",
-        meaning=meaning,
-        units=units,
-        better="lower",
-        total="sum",
-        to_target=to_target,
-    )
+    summed = Field(name=name, title=title, role="cost", meaning=meaning, units=units, better="lower", total="sum")
+    return replace(summed, to_target=to_target)
 
 
 def _time(name: str, title: str, meaning: str) -> Field:
     return Field(name=name, title=title, role="time", meaning=meaning, units=SECONDS, better="lower", total="sum")
 
 
-def _count(name: str, title: str, better: Literal["higher", "lower", "neither"], meaning: str, when: str = "") -> Field:
+def _count(name: str, title: str, better: Better, meaning: str, when: str = "") -> Field:
     return Field(name=name, title=title, role="count", meaning=meaning, better=better, total="sum", when=when)
-
-
-def _setting(name: str, meaning: str, when: str = "") -> Field:
-    return Field(name=name, title=name.replace("_", " "), role="setting", meaning=meaning, when=when)
-
-
-def _label(name: str, meaning: str, when: str = "") -> Field:
-    return Field(name=name, title=name.replace("_", " "), role="label", meaning=meaning, when=when)
-
-
-def _accuracy(name: str, meaning: str, when: str) -> Field:
-    title = name.replace("_", " ")
-    return Field(
-        name=name,
-        title=title,
-        role="metric",
-        meaning=meaning,
-        units=PERCENT,
-        better="higher",
-        when=when,
-        low=0.0,
-        high=1.0,
-    )
-
-
-def _error(name: str, meaning: str, when: str) -> Field:
-    """A metric for which lower is better."""
-    return Field(name=name, title=name.replace("_", " "), role="metric", meaning=meaning, better="lower", when=when)
 
 
 def _over_clients(name: str, meaning: str, when: str) -> Iterator[Field]:
@@ -228,10 +206,7 @@ SUMS = {"bytes": ("bytes_up", "bytes_down")}
 COSTS: tuple[str, ...] = tuple(field.name for field in FIELDS if field.role == "cost")
 """Costs of a round; the cost of a run is the sum over its rounds."""
 COSTS_TO_TARGET: tuple[str, ...] = tuple(field.name for field in FIELDS if field.to_target)
-AXES: tuple[str, ...] = (
-    "round",
-    *(field.name for field in FIELDS if field.total == "sum" and not field.when),
-)
+AXES: tuple[str, ...] = ("round", *(field.name for field in FIELDS if field.total == "sum" and not field.when))
 """Possible x axes of a curve: rounds, or the cumulative sum of a field that every round has."""
 
 _DECLARED = {field.name: field for field in (*FIELDS, *SUMMARY_FIELDS)}

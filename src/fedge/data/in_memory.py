@@ -284,12 +284,7 @@ def _hold_out(y: np.ndarray, test_fraction: float) -> tuple[np.ndarray, np.ndarr
 
 
 def _assemble(
-    x: np.ndarray,
-    y: np.ndarray,
-    x_test: np.ndarray,
-    y_test: np.ndarray,
-    columns: Mapping[str, Any],
-    words: bool,
+    x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray, columns: Mapping[str, Any], words: bool
 ) -> Whole:
     classes: tuple[str, ...] = ()
     if y.dtype.kind in "UO":  # names of classes

@@ -146,8 +146,7 @@ class Dirichlet(Partitioner, tag="dirichlet"):
     """Label skew: each class is divided over the clients in proportions from a Dirichlet distribution."""
 
     alpha: Annotated[
-        float,
-        Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="Concentration: small values are skewed, large ones even."),
+        float, Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="Concentration: small values are skewed, large ones even.")
     ] = 0.5
     min_size: Annotated[int, Meta(ge=1, description="Smallest number of training samples of a client.")] = 1
 

@@ -53,8 +53,7 @@ class Remote(Options, tag="remote", kw_only=True):
         bool | Scaling, Meta(description="Shift and scale inputs by { mean, std }, or by the clients' sums.")
     ] = False
     test_fraction: Annotated[
-        Share,
-        Meta(description="Share of a client's last samples for its test set, if it has none."),
+        Share, Meta(description="Share of a client's last samples for its test set, if it has none.")
     ] = 0.2
     validation: ValidationShare = None
 

@@ -21,8 +21,7 @@ _HOW = (
     "(from https://archive.org/details/stackexchange, or TensorFlow Federated's stackoverflow)"
 )
 FILES = Collection(
-    ("stackoverflow",),
-    tuple(Source({f"{part}.tsv": None, f"{part}.tsv.gz": None}, _HOW) for part in ("train", "test")),
+    ("stackoverflow",), tuple(Source({f"{part}.tsv": None, f"{part}.tsv.gz": None}, _HOW) for part in ("train", "test"))
 )
 
 

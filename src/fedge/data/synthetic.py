@@ -44,12 +44,10 @@ class Synthetic(Options, tag="synthetic"):
         Meta(description="mixture: typical norm of a class mean; the standard deviation of samples is 1 per feature."),
     ] = 4.0
     alpha: Annotated[
-        float,
-        Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="mixture: Dirichlet concentration of a client's classes."),
+        float, Meta(ge=MIN_ALPHA, le=MAX_ALPHA, description="mixture: Dirichlet concentration of a client's classes.")
     ] = 1.0
     curvature: Annotated[
-        float,
-        Meta(ge=1, le=1e6, description="quadratic: curvatures lie between 1/curvature and curvature."),
+        float, Meta(ge=1, le=1e6, description="quadratic: curvatures lie between 1/curvature and curvature.")
     ] = 4.0
     deviation: Annotated[Amount, Meta(description="quadratic: standard deviation of the noise on the targets.")] = 0.1
     validation: ValidationShare = None

@@ -59,11 +59,7 @@ Find = Callable[[Sequence[Reduction], Sequence[Rows]], Generator[Found, None, No
 
 
 def run_in_blocks(
-    sides: BothSides,
-    size: Size,
-    exchanges: Sequence[Exchange],
-    infos: Sequence[Info],
-    find: Find,
+    sides: BothSides, size: Size, exchanges: Sequence[Exchange], infos: Sequence[Info], find: Find
 ) -> list[Reply]:
     """Run exchanges in blocks. Parts are merged in the order of the blocks, whichever finishes first."""
     replies, server, clients = [], sides.server, sides.clients

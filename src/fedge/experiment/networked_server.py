@@ -287,13 +287,7 @@ def _register(part: ServerPart, facts: list[Facts | None], num_clients: int) -> 
 
     noisy = np.array([number for number, each in enumerate(known) if each and each.noisy], np.int64)
     return RegisteredClients(
-        part.shape,
-        part.num_outputs,
-        part.task,
-        sizes("size"),
-        noisy,
-        sizes("test_size"),
-        sizes("validation_size"),
+        part.shape, part.num_outputs, part.task, sizes("size"), noisy, sizes("test_size"), sizes("validation_size")
     )
 
 

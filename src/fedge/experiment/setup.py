@@ -186,12 +186,7 @@ def _metrics(config: Config, clients: RegisteredClients, network: Network) -> Me
 def algorithm_of(config: Config, network: Network) -> Algorithm:
     """Return the configured algorithm with all its wrappers, for this model."""
     algorithm = compose(
-        config.algorithm,
-        config.reduce,
-        config.personal,
-        config.codec,
-        config.cluster,
-        config.evaluate.fine_tune_steps,
+        config.algorithm, config.reduce, config.personal, config.codec, config.cluster, config.evaluate.fine_tune_steps
     )(network.layout)
     if any(work.penalty for work in algorithm.works.values()):
         network.last_layer  # noqa: B018 - raises now, not in the first round, for a linear model, which has no features

@@ -33,11 +33,7 @@ class F1(Metric, tag="f1"):
     def count(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         true = _as_labels(outputs, targets)
         predicted = outputs > 0 if targets.dim() == 2 else _as_labels(outputs, outputs.argmax(-1))
-        return {
-            "hits": _total(true & predicted),
-            "predicted": _total(predicted),
-            "true": _total(true),
-        }
+        return {"hits": _total(true & predicted), "predicted": _total(predicted), "true": _total(true)}
 
     def value(self, sums: Mapping[str, Tensor]) -> float:
         both = sums["predicted"] + sums["true"]

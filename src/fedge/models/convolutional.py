@@ -37,8 +37,7 @@ class CifarCnn(Model, tag="cifar_cnn"):
     """CIFAR-CNN: six 3x3 convolutions of 32, 32, 64, 64, 128 and 128 channels, batch normalised, with dropout."""
 
     dropout: Annotated[
-        list[Rate],
-        Meta(min_length=3, max_length=3, description="Dropout rate after each pair of convolutions."),
+        list[Rate], Meta(min_length=3, max_length=3, description="Dropout rate after each pair of convolutions.")
     ] = field(default_factory=lambda: [0.2, 0.3, 0.4])
 
     def network(self, shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:

@@ -31,11 +31,7 @@ class EventLog:
     """An event log, open for appending. It is thread-safe."""
 
     def __init__(
-        self,
-        path: Path,
-        max_bytes: int = MAX_BYTES,
-        num_older: int = NUM_OLDER,
-        clock: Callable[[], float] = time.time,
+        self, path: Path, max_bytes: int = MAX_BYTES, num_older: int = NUM_OLDER, clock: Callable[[], float] = time.time
     ) -> None:
         """Open or create the log at a path; a file rotates at `max_bytes`. Raises StorageError."""
         self._path, self._max_bytes, self._num_older, self._clock = path, max_bytes, num_older, clock

@@ -30,11 +30,7 @@ def in_chunks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 async def fetch_payload(
-    stream: ClientStreams,
-    token: str,
-    kind: type[M] | tuple[type[M], ...],
-    num_bytes: int,
-    checksum: int | None = None,
+    stream: ClientStreams, token: str, kind: type[M] | tuple[type[M], ...], num_bytes: int, checksum: int | None = None
 ) -> tuple[M, Tree]:
     """Fetch and return a payload; raise a StreamError if it is not the one that was announced."""
     reader: message.Reader[M] = message.Reader(kind, min(num_bytes, message.MAX_BYTES))

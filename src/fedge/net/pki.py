@@ -128,11 +128,7 @@ def sign(
             )
         certificate = issue_client(ca, ca_key, asked, now)
         record = Issued(
-            asked.name,
-            fingerprint(certificate),
-            key,
-            certificate.not_valid_before_utc,
-            certificate.not_valid_after_utc,
+            asked.name, fingerprint(certificate), key, certificate.not_valid_before_utc, certificate.not_valid_after_utc
         )
         write_issued(folder, [*mark_revoked(issued, others, now), record])
         with writing(path, "sign the request again, or choose another --output"):

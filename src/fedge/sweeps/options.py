@@ -88,8 +88,7 @@ class SweepOptions(Options, tag=False):
     """How a sweep covers its grid, and the resources it may use."""
 
     axes: Annotated[
-        dict[str, Any],
-        Meta(description="additional axes by path, needed to vary a setting that is itself a list"),
+        dict[str, Any], Meta(description="additional axes by path, needed to vary a setting that is itself a list")
     ] = field(default_factory=dict)
     zip: Annotated[list[list[str]], Meta(description="groups of axes that advance together instead of crossing")] = (
         field(default_factory=list)

@@ -32,11 +32,7 @@ def squared_error(output: Tensor, target: Tensor, shares: Tensor | None) -> tupl
     return weigh(difference.square().sum(-1).mul_(0.5), shares), _scaled(difference, shares)
 
 
-LOSSES: dict[Task, Loss] = {
-    "classes": softmax_cross_entropy,
-    "labels": label_cross_entropy,
-    "values": squared_error,
-}
+LOSSES: dict[Task, Loss] = {"classes": softmax_cross_entropy, "labels": label_cross_entropy, "values": squared_error}
 
 
 def penalise(penalty: Penalty, features: Tensor, shares: Tensor | None) -> tuple[Tensor, Tensor]:
