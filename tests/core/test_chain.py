@@ -6,15 +6,14 @@ from fedge.core.codecs.chain import (
     CODECS,
     Chain,
     CodecOptions,
-    bits_per_value,
     expected_bits,
-    formula_bits,
     parse_chain,
 )
 from fedge.core.codecs.quantise import FLOAT32, ExpQ, Fp16, Qsgd, UniQ
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Entry, Layout
 from fedge.core.schema import read
+from published_sizes import bits_per_value, formula_bits
 
 MNIST_2NN = {"w1": (200, 784), "b1": (200,), "w2": (200, 200), "b2": (200,), "w3": (10, 200), "b3": (10,)}
 MATRIX = Layout((Entry("w", 0, 1000, (10, 100), False),))

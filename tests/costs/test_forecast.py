@@ -10,10 +10,11 @@ import pytest
 import fedge
 from fedge.algorithms import ALGORITHMS
 from fedge.config import parse
-from fedge.core.codecs.chain import bits_per_value, expected_bits, parse_chain
+from fedge.core.codecs.chain import expected_bits, parse_chain
 from fedge.core.schema import tag
 from fedge.costs import Forecast, Quote
 from fedge.experiment.setup import Setup
+from published_sizes import bits_per_value
 
 MODEL = """
 from torch import nn

@@ -13,7 +13,7 @@ import torch
 
 from federation import BUILDS, make_sides, mixed
 from fedge.client.client_side import ClientSide
-from fedge.client.versions import StateDirectory
+from fedge.client.state_directory import StateDirectory
 from fedge.core.algorithm import Kept
 from fedge.core.layout import Tree
 from fedge.net.agent import Agent, Built

@@ -12,10 +12,10 @@ import torch
 
 from e2e.command import Ended, Fedge, Process, wait_until
 from e2e.experiments import Settings, write
-from fedge.client.versions import StateDirectory
+from fedge.client.state_directory import StateDirectory
 from fedge.config import load
 from fedge.core.layout import Tree, pick
-from fedge.core.version import Version
+from fedge.core.state_version import Version
 from fedge.experiment.setup import Setup
 from fedge.net import pki
 from fedge.net.identity import request_certificate

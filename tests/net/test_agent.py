@@ -13,7 +13,7 @@ import pytest
 import torch
 from msgspec import Raw
 
-from fedge.client.versions import StateDirectory
+from fedge.client.state_directory import StateDirectory
 from fedge.core.message import NoMeta, Outgoing
 from fedge.net import agent as agents
 from fedge.net.agent import Agent, Built

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 import fedge
 from federation import BUILDS, Federation, mixed
-from fedge.client.versions import StateDirectory
+from fedge.client.state_directory import StateDirectory
 from fedge.core.algorithm import Costs, Reply
 from fedge.core.drive import Outcome, drive
 from fedge.core.layout import Tree

@@ -9,7 +9,7 @@ from fedge.algorithms import compose
 from fedge.algorithms.reduced import ByMean
 from fedge.client.client_side import ClientSide
 from fedge.client.network import Network
-from fedge.client.versions import StateDirectory
+from fedge.client.state_directory import StateDirectory
 from fedge.core.algorithm import Kept
 from fedge.core.errors import ConfigError
 from fedge.core.layout import Tree, pick

@@ -156,7 +156,6 @@ class _Server:
         self._scaling = InputScaling(path, part)
         self._spool = spool = Spool(path / SPOOL)
         secret = _secret_seed(path / SECRET, secret_seed)
-        server = setup.server_side(on_bad="reject")
         run = Run(path).id
         assert run is not None
         self._telemetry = RunTelemetry(path, run, config.rounds, self._registry, log, observer, on_transition)
@@ -168,8 +167,9 @@ class _Server:
         )
         self._test = part.test if config.evaluate.at != "clients" else None
         self._normalise_test()
+        self._server = setup.server_side(on_bad="reject")
         self._engine = NetEngine(
-            server,
+            self._server,
             self._hub,
             self._loop,
             self._world,
@@ -181,16 +181,6 @@ class _Server:
             self._telemetry.record,
         )
         self._telemetry.watch(self._hub, self._engine)
-        self._given = Surroundings(
-            server,
-            self._engine,
-            self._world,
-            setup.hierarchy(),
-            lambda last: _EveryRound(self._engine, self._registry),
-            self._test is not None,
-            begin=self._begin,
-            explain_silence=self._engine.explain_silence,
-        )
 
     def _terms(self, run: str, revoked: RevocationList | None) -> Terms:
         setup, part, network = self._setup, self._part, self._setup.network
@@ -231,7 +221,17 @@ class _Server:
         config = self._setup.config
         for notice in self.notices:
             progress.notice(notice)
-        training = TrainingRun(config, self._setup.seed, self._given, self._directory, progress)
+        given = Surroundings(
+            self._server,
+            self._engine,
+            self._world,
+            self._setup.hierarchy(),
+            lambda last: _EveryRound(self._engine, self._registry),
+            self._test is not None,
+            begin=self._begin,
+            explain_silence=self._engine.explain_silence,
+        )
+        training = TrainingRun(config, self._setup.seed, given, self._directory, progress)
         self._registry.abandon_after(training.round)
         try:
             training.run()

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from msgspec import Raw, Struct
 
 from fedge.client.client_side import ClientSide
-from fedge.client.versions import StateDirectory
+from fedge.client.state_directory import StateDirectory
 from fedge.core.algorithm import Kept
 from fedge.core.errors import StreamError
 from fedge.core.layout import Tree

@@ -19,7 +19,7 @@ from fedge.core.net_options import NetOptions
 from fedge.core.question import Question, Sums
 from fedge.core.reduction import Reduction
 from fedge.core.server_side import ServerSide
-from fedge.core.version import Version
+from fedge.core.state_version import Version
 from fedge.net.assignment import Assignment, Conducted
 from fedge.net.closing import Rules
 from fedge.net.collection import AnswerCollection

@@ -12,13 +12,13 @@ from contextlib import suppress
 from fedge.client.client_side import ClientSide
 from fedge.client.perform import LocalStep
 from fedge.client.serve import REQUESTS, Response, respond
-from fedge.client.versions import StateDirectory
+from fedge.client.state_directory import StateDirectory
 from fedge.core import message
 from fedge.core.errors import FedgeError, NetworkError
 from fedge.core.layout import Tree
 from fedge.core.message import Outgoing
 from fedge.core.printable import printable
-from fedge.core.version import Version
+from fedge.core.state_version import Version
 from fedge.net import protocol
 from fedge.net.main_thread import MainThread
 from fedge.net.payloads import fetch_payload, in_chunks

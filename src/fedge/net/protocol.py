@@ -14,7 +14,7 @@ from msgspec import Meta, Raw, Struct
 
 from fedge.core.errors import StreamError
 from fedge.core.registered import Task as Prediction
-from fedge.core.version import Version
+from fedge.core.state_version import Version
 
 PROTOCOL = 1
 """The version of this protocol, which must be the same at server and clients."""
@@ -60,7 +60,11 @@ class InputMoments(Struct, frozen=True, forbid_unknown_fields=True):
     square: Numbers
 
 
-class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
+class _Message(Struct, frozen=True, forbid_unknown_fields=True, tag=str.lower):
+    """A control message, tagged with the name of its class in lower case."""
+
+
+class Hello(_Message, frozen=True):
     """The first message of a session."""
 
     protocol: int
@@ -70,7 +74,7 @@ class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
     software: Annotated[dict[Name, Text], Meta(max_length=8)] = {}  # logged, not compared
 
 
-class Ready(Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
+class Ready(_Message, frozen=True):
     """Digests of the client's build, by section, and the facts that it registers."""
 
     digests: Annotated[dict[Text, Text], Meta(max_length=64)]
@@ -78,23 +82,23 @@ class Ready(Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
     moments: InputMoments | None = None  # if the plan asks for them
 
 
-class Accept(Struct, frozen=True, forbid_unknown_fields=True, tag="accept"):
+class Accept(_Message, frozen=True):
     task: Token
 
 
-class Decline(Struct, frozen=True, forbid_unknown_fields=True, tag="decline"):
+class Decline(_Message, frozen=True):
     task: Token
     reason: Text
 
 
-class Beat(Struct, frozen=True, forbid_unknown_fields=True, tag="beat"):
+class Beat(_Message, frozen=True):
     """A client's heartbeat; with a task, it renews the lease."""
 
     task: Token | None = None
     activity: Activity = "idle"
 
 
-class Finished(Struct, frozen=True, forbid_unknown_fields=True, tag="finished"):
+class Finished(_Message, frozen=True):
     """The work is done: a request for a grant to upload `size` bytes."""
 
     task: Token
@@ -102,27 +106,27 @@ class Finished(Struct, frozen=True, forbid_unknown_fields=True, tag="finished"):
     changed: bool = False  # private state of the offered version was written
 
 
-class Failed(Struct, frozen=True, forbid_unknown_fields=True, tag="failed"):
+class Failed(_Message, frozen=True):
     """The client cannot do the task."""
 
     task: Token
     reason: Text
 
 
-class Goodbye(Struct, frozen=True, forbid_unknown_fields=True, tag="goodbye"):
+class Goodbye(_Message, frozen=True):
     """The client leaves on purpose."""
 
     reason: Text
 
 
-class Refused(Struct, frozen=True, forbid_unknown_fields=True, tag="refused"):
+class Refused(_Message, frozen=True):
     """The server refuses this client. After a final refusal, retrying is useless until a person fixes the cause."""
 
     reason: Text
     final: bool = True
 
 
-class Welcome(Struct, frozen=True, forbid_unknown_fields=True, tag="welcome"):
+class Welcome(_Message, frozen=True):
     """What the client needs to build its side."""
 
     run: Text
@@ -132,11 +136,11 @@ class Welcome(Struct, frozen=True, forbid_unknown_fields=True, tag="welcome"):
     beat_s: float  # heartbeat interval of an idle client; a working one sends three per interval
 
 
-class Joined(Struct, frozen=True, forbid_unknown_fields=True, tag="joined"):
+class Joined(_Message, frozen=True):
     """The client is registered and will be offered work."""
 
 
-class Offer(Struct, frozen=True, forbid_unknown_fields=True, tag="offer"):
+class Offer(_Message, frozen=True):
     """Work or an evaluation. The client keeps versions `durable` and `base` of its private state, and uses `base`."""
 
     task: Token
@@ -156,26 +160,26 @@ class Offer(Struct, frozen=True, forbid_unknown_fields=True, tag="offer"):
         return Version(self.round, self.exchange, self.attempt)
 
 
-class Withdraw(Struct, frozen=True, forbid_unknown_fields=True, tag="withdraw"):
+class Withdraw(_Message, frozen=True):
     """The task no longer counts: stop working on it."""
 
     task: Token
     reason: Text
 
 
-class Grant(Struct, frozen=True, forbid_unknown_fields=True, tag="grant"):
+class Grant(_Message, frozen=True):
     """The client may upload now."""
 
     task: Token
 
 
-class Hold(Struct, frozen=True, forbid_unknown_fields=True, tag="hold"):
+class Hold(_Message, frozen=True):
     """The grant is withdrawn: stop uploading and wait for the next one."""
 
     task: Token
 
 
-class Settled(Struct, frozen=True, forbid_unknown_fields=True, tag="settled"):
+class Settled(_Message, frozen=True):
     """The verdict on an upload."""
 
     task: Token
@@ -183,21 +187,21 @@ class Settled(Struct, frozen=True, forbid_unknown_fields=True, tag="settled"):
     reason: Text = ""
 
 
-class Done(Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
+class Done(_Message, frozen=True):
     """The run is complete. `final_bytes` is the size of the payload with the trained model."""
 
     durable: Version | None
     final_bytes: Size
 
 
-class Scaled(Struct, frozen=True, forbid_unknown_fields=True, tag="scaled"):
+class Scaled(_Message, frozen=True):
     """How inputs are normalised in this run, computed from the clients' moments. Sent before any offer."""
 
     mean: Numbers
     std: Numbers
 
 
-class Pulse(Struct, frozen=True, forbid_unknown_fields=True, tag="pulse"):
+class Pulse(_Message, frozen=True):
     """The server's heartbeat."""
 
 

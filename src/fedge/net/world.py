@@ -13,7 +13,7 @@ import torch
 from fedge.core.algorithm import Phases, Reply
 from fedge.core.drive import Admission
 from fedge.core.layout import Tree
-from fedge.core.version import Version
+from fedge.core.state_version import Version
 from fedge.core.world import Cohort, Spent, Timeline, answered, mean_seconds
 from fedge.net.planned_round import PlannedRound
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, cast
@@ -224,17 +224,3 @@ def expected_bits(chain: Chain, layout: Layout, moments: Chain | None = None, nu
 def kept(size: int, sparsity: float) -> int:
     """Return how many of `size` values a sparse tensor keeps if none of them is zero."""
     return min(size, max(1, size - int(size * sparsity)))
-
-
-def bits_per_value(sparsity: float, moments: bool) -> float:
-    """Return the published number of bits per value of a tensor, with or without its two moments."""
-    return (1 - sparsity) * ((24 if moments else 8) + bits_per_index(sparsity))
-
-
-def formula_bits(tensors: Iterable[tuple[int, float]], moments: bool) -> float:
-    """Return the published size, in bits, of a CE-FedAvg upload, from the (size, sparsity) of each tensor.
-
-    With moments, a stream needs 64 bits more per tensor, because each ExpQ sends two bounds and not one base.
-    """
-    header_bits = 224 if moments else 160
-    return sum(header_bits + bits_per_value(sparsity, moments) * size for size, sparsity in tensors)

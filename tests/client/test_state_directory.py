@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedge.client.versions import MissingStateError, StateDirectory
+from fedge.client.state_directory import MissingStateError, StateDirectory
 from fedge.core.errors import RunError, StorageError, StreamError
-from fedge.core.version import Version
+from fedge.core.state_version import Version
 from filled import filled
 from runs.crashing import spawn
 

@@ -27,8 +27,8 @@ from fedge.core.layout import Tree
 from fedge.core.lock import Lock
 from fedge.core.placement import PIECE_BYTES
 from fedge.core.safetensors_format import safetensors_chunks
+from fedge.core.state_version import Version
 from fedge.core.storage import reading, sync_folder, write_atomic, writing
-from fedge.core.version import Version
 
 MAX_VERSIONS = 3
 """The durable version, the base of an exchange, and the one that it writes."""
