@@ -53,7 +53,7 @@ def test_a_folder_has_a_file_for_each_setting(runs, tmp_path: Path) -> None:
     runs[1].config["algorithm"]["learning_rate"] = 1
     SINKS["hfl-json"](runs, tmp_path / "out")
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["first-0.json", "first-1.json"]
-    with pytest.raises(ConfigError, match="holds one setting, got 2"):
+    with pytest.raises(ConfigError, match="holds one group of runs, got 2"):
         SINKS["hfl-json"](runs, tmp_path / "out.json")
 
 

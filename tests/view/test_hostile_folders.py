@@ -62,8 +62,8 @@ def test_settings_and_results_of_ten_megabytes(
     file.write_text(json.dumps(before | {"text": "x" * 10_000_000}))
     page = open_page(runs)
     (row,) = page.get("/api/runs?where=path=rate-0.1/seed-1").json()["rows"]
-    assert row["problem"].startswith(f"{name} has 10,000,")
-    assert row["problem"].endswith("bytes, and the page reads at most 1,048,576; shorten its texts")
+    assert row["problem"].startswith(f"{name}: expected at most 1,048,576 bytes, got 10,000,")
+    assert row["problem"].endswith("; shorten its texts")
     for path in ("/", "/compare", f"/run/{row['key']}"):
         answer = page.get(path)
         assert answer.status_code == 200

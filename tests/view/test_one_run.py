@@ -109,7 +109,7 @@ def test_the_log_of_a_run(tmp_path: Path) -> None:
     assert found["notes"] == [
         "started today",
         "resumed 3 times",
-        "the code was changed after round 7, which was accepted",
+        "a change of the code after round 7 was accepted",
         "complete",
     ]
     assert (len(found["rounds"]), found["num_rounds"]) == (100, 151)

@@ -1,4 +1,4 @@
-"""Shared parts of averaging protocols: clients continue from their own models and communicate now and then."""
+"""Shared parts of averaging protocols: clients continue from their own models and communicate occasionally."""
 
 from __future__ import annotations
 

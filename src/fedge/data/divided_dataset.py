@@ -124,7 +124,7 @@ class Divided(Options):
 
     part = Part("data set", "fedge.datasets")
     clients: Annotated[
-        Count | None, Meta(description=f"Number of clients ({NUM_CLIENTS}; with partition natural, all).")
+        Count | None, Meta(description=f"Number of clients (default: {NUM_CLIENTS}; with partition natural, all).")
     ] = None
     partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Iid()
     noise: Annotated[Noise | None, Meta(description="Noise on the training inputs of some clients.")] = None

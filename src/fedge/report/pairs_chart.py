@@ -28,9 +28,8 @@ _HIGHER_LOWER = {"higher": (COLOURS[0], "triangle-up"), "lower": (COLOURS[3], "t
 def paired_differences(
     groups: Sequence[RunGroup], y: str = "accuracy", baseline: str | None = None, options: ChartOptions = PLAIN
 ) -> altair.LayerChart:
-    """Return each group's mean difference from its baseline over the seeds of both, with its interval.
-
-    `baseline` is as in `find_baseline`. A ConfigError if no group shares a seed with it.
+    """Return each group's mean difference from its baseline over the seeds of both, with its interval. `baseline` is as
+    in `find_baseline`. Raises ConfigError if no group shares a seed with it.
     """
     alt = need("altair")
     alike = comparable(groups, y)
@@ -64,7 +63,7 @@ def paired_differences(
         chart.mark_point(filled=True, size=60, opacity=1).encode(at, across, colour, shape, tooltip=tooltip),
         *(
             chart.mark_text(dy=-9, fontSize=9, **look).encode(at, alt.X("mean:Q"), alt.Text("text:N"))
-            for look in (HALO, {"color": INK})  # the line at 0 may run through the text
+            for look in (HALO, {"color": INK})  # the line at 0 may cross the text
         ),
     ]
     made: altair.LayerChart = alt.layer(
