@@ -66,8 +66,8 @@ class ListedRuns(NamedTuple):
 
 
 def list_selected(folder: Path, one: Mapping[str, str], many: Mapping[str, Sequence[str]]) -> ListedRuns:
-    """Return the runs selected by query parameters of the results page; `one` has single values, `many` several. Stores
-    nothing, and like other commands reads files that are links. Raises RunError or ConfigError.
+    """Return the runs selected by query parameters of the results page: `one` with a single value each, `many` with
+    several. Stores nothing and, like other commands, reads files that are links. Raises RunError or ConfigError.
     """
     from fedge.view.histories import Histories
     from fedge.view.notes import Notes

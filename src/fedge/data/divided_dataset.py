@@ -173,7 +173,7 @@ class Divided(Options):
         if whole.words and (self.noise or self.augment or self.normalise):
             raise DataError(
                 "data.noise, data.augment and data.normalise apply to numbers, but the inputs of this data set are "
-                "words or characters; leave them out"
+                "words or characters; remove these settings"
             )
         return Preparation(whole, self.augment, self.normalise)
 

@@ -34,6 +34,7 @@ def grid(
     options: ChartOptions = PLAIN,
 ) -> altair.ConcatChart:
     """Return the grid in some rounds, by default the last: clients per cell as number and shade, classes as bars.
+
     Classes are bars and not colours, because data sets have more classes than colours that readers can distinguish.
     """
     alt = need("altair")

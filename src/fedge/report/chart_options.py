@@ -40,9 +40,11 @@ class ChartLayout(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ChartOptions:
-    """The layout of a chart. Widths are those of one or both columns of a paper. `top` is the maximum number of curves;
-    the best are kept. `seeds` draws each seed as a thin line, and `band` the band around the mean; None draws few seeds
-    as lines, because their wide bands would hide the curves. `labels` are the user's names by key, as in
+    """The layout of a chart.
+
+    Widths are those of one or both columns of a paper. `top` is the maximum number of curves; the best are kept.
+    `seeds` draws each seed as a thin line, and `band` the band around the mean; None draws few seeds as lines, because
+    their wide bands would hide the curves. `labels` are the user's names by key, as in
     `fedge.report.labels.DisplayNames`.
     """
 
@@ -117,6 +119,7 @@ class ChartOptions:
 
     def free_corner(self, labels: Sequence[str], points: Sequence[tuple[float, float]]) -> str:
         """Return the first of `_CORNERS` in which a legend inside the chart covers no point; empty if there is none.
+
         Points are fractions of width and height, from the bottom left.
         """
         wide = (_LEGEND_SYMBOL + max(map(text_width, labels), default=0)) / self.panel(1)
@@ -169,8 +172,9 @@ def number_axis(alt: Any, declared: Field, unit: Unit, log: bool = False) -> Any
 
 
 def keep_best(items: Sequence[tuple[Item, float]], top: int, by: str, ranked: bool = True) -> tuple[list[Item], str]:
-    """Return the `top` items with the smallest ranks, in their order, and a note on how many were left out. Without
-    `ranked`, for a field where neither direction is better, return the first items.
+    """Return the `top` items with the smallest ranks, in their order, and a note on how many were left out.
+
+    Without `ranked`, for a field where neither direction is better, return the first items.
     """
     if len(items) <= top:
         return [item for item, _ in items], ""

@@ -11,8 +11,9 @@ from fedge.runs import Run, find_runs
 
 
 def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) -> tuple[list[Run], list[str]]:
-    """Return the runs at and below these paths that can be read in full, and the reason for each run left out. Reads
-    the rounds and clients of each run, and what `also` reads.
+    """Return the runs at and below these paths that can be read in full, and the reason for each run left out.
+
+    Reads the rounds and clients of each run, and what `also` reads.
     """
     found = {run.path: run for path in paths for run in sorted(find_runs(path), key=_order)}
     runs, problems = [], []

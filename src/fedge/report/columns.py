@@ -23,8 +23,9 @@ Array = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 class RoundColumns(NamedTuple):
-    """The rounds of several runs, concatenated: the number of rounds of each run, and a column per field. A missing
-    value is NaN in a column of numbers and None in others.
+    """The rounds of several runs, concatenated: the number of rounds of each run, and a column per field.
+
+    A missing value is NaN in a column of numbers and None in others.
     """
 
     lengths: list[int]
@@ -131,9 +132,7 @@ _PACKER = msgspec.msgpack.Encoder()
 
 @lru_cache(16)
 def _form(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], np.dtype[Any]]:
-    """Return a decoder of rows, and the layout of a row in MessagePack: a head, then for each field its name and 9
-    bytes.
-    """
+    """Return a decoder of rows, and the layout of a row in MessagePack: a head, then a name and 9 bytes per field."""
     kind = msgspec.defstruct(
         "Row",
         [(f"f{i}", float) if name == "round" else (f"f{i}", float, nan) for i, name in enumerate(names)],

@@ -48,8 +48,9 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
 
 
 def correlate(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Correlation]:
-    """Correlate every varied setting that is a number, or a boolean (as 0 and 1), with every outcome. Each coefficient
-    is over the runs that have both values: a run that missed the target has no cost to target.
+    """Correlate every varied setting that is a number, or a boolean (as 0 and 1), with every outcome.
+
+    Each coefficient is over the runs that have both values: a run that missed the target has no cost to target.
     """
     found = []
     for setting, values in varied(runs).items():
@@ -67,9 +68,10 @@ def correlate(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Correlat
 
 
 def levels(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Level]:
-    """Return the outcomes for each value of every varied non-numeric setting. A setting that divides the runs like an
-    earlier one, such as an option of a single algorithm, is left out. A mean has an interval only if the runs with that
-    value differ in the seed alone.
+    """Return the outcomes for each value of every varied non-numeric setting.
+
+    A setting that divides the runs like an earlier one, such as an option of a single algorithm, is left out. A mean
+    has an interval only if the runs with that value differ in the seed alone.
     """
     found, seen = [], []
     columns = varied(runs)

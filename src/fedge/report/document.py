@@ -66,8 +66,9 @@ def describe_runs(
     baseline: str | None = None,
     source: str = "",
 ) -> Document:
-    """Return the report on these runs; `problems` states which were left out, and why. `baseline` names the group that
-    others are compared with, seed by seed, as in `find_baseline`; by default the first.
+    """Return the report on these runs; `problems` states which were left out, and why.
+
+    `baseline` names the group that others are compared with, seed by seed, as in `find_baseline`; by default the first.
     """
     groups = group_runs(runs)
     if baseline:

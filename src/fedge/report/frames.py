@@ -29,11 +29,13 @@ _ROUNDS = "rounds_to_target"
 
 
 def load(runs: str | Path | Run | Iterable[str | Path | Run] = "runs", what: What = "rounds") -> Any:
-    """Return runs, or those at paths, as a table: one row per round, or with what="summary" one per run. The columns
-    are the run's path, its settings by path, such as `algorithm.learning_rate`, and the recorded fields; a row per run
-    also has `rounds_to_target_of_mean`, the round in which the mean over its seeds reached the target. A setting with
-    the name of a result gets the prefix `config.`; a setting that no run sets is left out. The table is a pandas
-    DataFrame, or a polars one if pandas is not installed. Directories that cannot be read are left out with a warning.
+    """Return runs, or those at paths, as a table: one row per round, or with what="summary" one per run.
+
+    The columns are the run's path, its settings by path, such as `algorithm.learning_rate`, and the recorded fields; a
+    row per run also has `rounds_to_target_of_mean`, the round in which the mean over its seeds reached the target. A
+    setting with the name of a result gets the prefix `config.`; a setting that no run sets is left out. The table is a
+    pandas DataFrame, or a polars one if pandas is not installed. Directories that cannot be read are left out with a
+    warning.
     """
     sources = [runs] if isinstance(runs, str | Path | Run) else list(runs)
     parts = [[source] if isinstance(source, Run) else find_runs(Path(source)) for source in sources]
@@ -58,9 +60,7 @@ def _warned_frame(where: str, runs: Sequence[Run], problems: Sequence[str | None
 
 
 def frame(runs: Sequence[Run], what: What = "rounds", to_target: bool = False) -> Any:
-    """Return these runs as a table; with `to_target`, rows per round also have the rounds in which run and mean reached
-    it.
-    """
+    """Return these runs as a table; with `to_target`, rows per round also have the rounds to target."""
     if what not in ("rounds", "summary"):
         raise ConfigError(f'what: expected "rounds" or "summary", got {what!r}')
     make = _maker()

@@ -64,8 +64,9 @@ class Target:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """A label and its runs, which differ in the seed alone unless they are `mixed`. `parts` has the parts of the label,
-    by the setting that each one describes.
+    """A label and its runs, which differ in the seed alone unless they are `mixed`.
+
+    `parts` has the parts of the label, by the setting that each one describes.
     """
 
     label: str
@@ -132,9 +133,7 @@ def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: DisplayName
 
 
 def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
-    """Return the settings, except name and seed, that affect results and differ between runs, each with a value per
-    run.
-    """
+    """Return the settings that affect results and differ between runs, with a value per run; without name and seed."""
     found = [dict(settings(run.effective)) for run in runs]
     keys = dict.fromkeys(key for one in found for key in one if key not in ("name", "seed", "seeds"))
     columns = {key: [one.get(key) for one in found] for key in keys}

@@ -1,9 +1,10 @@
-"""Parameter importance: the share of a result's variance that each varied setting explains. An analysis of variance
-over runs. Every varied setting is a factor, numbers included, so that an optimum in the middle of a range counts as
-much as a trend. The share of a setting is the part of the total sum of squares that the main effects lose when it is
-dropped from them (type II sums of squares). In a balanced grid these are the classical sums of squares of the main
-effects, as in functional ANOVA, and together with interactions and seeds they add up to 1. In an unbalanced design some
-variance cannot be attributed to one setting: that is `shared`.
+"""Parameter importance: the share of a result's variance that each varied setting explains.
+
+An analysis of variance over runs. Every varied setting is a factor, numbers included, so that an optimum in the middle
+of a range counts as much as a trend. The share of a setting is the part of the total sum of squares that the main
+effects lose when it is dropped from them (type II sums of squares). In a balanced grid these are the classical sums of
+squares of the main effects, as in functional ANOVA, and together with interactions and seeds they add up to 1. In an
+unbalanced design some variance cannot be attributed to one setting: that is `shared`.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Importance:
 
 
 def measure_importance(runs: Sequence[RunView], name: str) -> Importance:
-    """Return the share of an outcome's variance that each varied setting explains, over all runs that have it. Raises
-    ConfigError if nothing varies, or if there are too few runs to separate the settings.
+    """Return the share of an outcome's variance that each varied setting explains, over all runs that have it.
+
+    Raises ConfigError if nothing varies, or if there are too few runs to separate the settings.
     """
     samples = [run for group in group_runs(runs) for run in group.runs]  # a repeated seed counts once
     known = [(run, value) for run in samples if (value := outcome(run, name)) is not None]

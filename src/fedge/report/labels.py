@@ -1,6 +1,7 @@
-"""Display names of settings, values, axes and groups of runs, for tables, charts and pages. A group of runs is labelled
-by the settings that distinguish it: `FedAvg, η = 0.1, K = 2`. `DisplayNames` also holds the user's names (`fedge plot
---label KEY=TEXT`).
+"""Display names of settings, values, axes and groups of runs, for tables, charts and pages.
+
+A group of runs is labelled by the settings that distinguish it: `FedAvg, η = 0.1, K = 2`. `DisplayNames` also holds the
+user's names (`fedge plot --label KEY=TEXT`).
 """
 
 from __future__ import annotations
@@ -141,8 +142,9 @@ class DisplayNames:
 
 
 class GroupName(NamedTuple):
-    """The label of a group, its parts, and its position among the groups. `parts` has the text for each distinguishing
-    setting, and the experiment's name under `name`.
+    """The label of a group, its parts, and its position among the groups.
+
+    `parts` has the text for each distinguishing setting, and the experiment's name under `name`.
     """
 
     label: str
@@ -163,6 +165,7 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 
 def label_configurations(configs: Sequence[Mapping[str, Any]], labels: DisplayNames) -> list[GroupName]:
     """Label configurations by their experiment's name, and those with equal names by the settings in which they differ.
+
     The experiment's name is dropped if all configurations share it and their settings distinguish them. A name that
     only repeats settings, as in sweeps (`fedavg+learning_rate-0.1`), is ignored.
     """

@@ -38,9 +38,10 @@ def curves(
     options: ChartOptions = PLAIN,
     note: str = "",
 ) -> Any:
-    """Return the mean of y over seeds, one line per group; x is one of `AXES`, accumulated over rounds. Around the mean
-    is a band, or what `options` specify. More groups than `options.top` are reduced to the best, which a note states.
-    More than `MAX_CURVES` are drawn as small multiples. `note` is added to the caption.
+    """Return the mean of y over seeds, one line per group; x is one of `AXES`, accumulated over rounds.
+
+    Around the mean is a band, or what `options` specify. More groups than `options.top` are reduced to the best, which
+    a note states. More than `MAX_CURVES` are drawn as small multiples. `note` is added to the caption.
     """
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
@@ -98,8 +99,9 @@ def _best_lines(
 
 
 def rounds_and_upload(groups: Sequence[RunGroup], y: str, note: str = "") -> altair.ConcatChart:
-    """Return y over rounds beside y over upload; the upload axis is logarithmic if uploads differ greatly. Fewer than
-    five seeds are drawn as thin lines, because the intervals of three would cover most of a small panel.
+    """Return y over rounds beside y over upload; the upload axis is logarithmic if uploads differ greatly.
+
+    Fewer than five seeds are drawn as thin lines, because the intervals of three would cover most of a small panel.
     """
     few = ChartOptions(band=None)
     uploads = [trace(group, "bytes_up", y).x for group in groups]
@@ -151,9 +153,7 @@ class _Place(NamedTuple):
 
 
 def _panels(groups: Sequence[RunGroup]) -> list[_Place]:
-    """Return a place for each group: in one panel, in panels by settings so that none has too many curves, or in its
-    own.
-    """
+    """Return a place for each group: in one panel, in panels by settings if none then has too many, or in its own."""
     if len(groups) <= MAX_CURVES:
         return [_Place(group.label, None) for group in groups]
     keys = list(dict.fromkeys(key for group in groups for key in group.parts))

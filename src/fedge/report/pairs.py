@@ -21,9 +21,10 @@ Verdict = Literal["better", "worse", "higher", "lower", "no difference shown"]
 
 @dataclass(frozen=True)
 class Pairing:
-    """A comparison of two settings over the seeds that both were run with. `difference` is the mean of first minus
-    second over the pairs in which both have a value. If some run did not reach the target, its pair is not in that
-    mean, so the verdict counts wins (`by` is "wins").
+    """A comparison of two settings over the seeds that both were run with.
+
+    `difference` is the mean of first minus second over the pairs in which both have a value. If some run did not reach
+    the target, its pair is not in that mean, so the verdict counts wins (`by` is "wins").
     """
 
     first: str
@@ -38,9 +39,7 @@ class Pairing:
 
 
 def difference_title(declared: Field, unit: Unit) -> str:
-    """Return the title of a difference; differences of percentages are in points, because a percentage would be
-    relative.
-    """
+    """Return the title of a difference; for percentages it is in points, because a percentage would be relative."""
     shown = unit._replace(name="% points") if unit in PERCENT else unit
     return f"difference in {titled(declared.title, shown)}"
 
@@ -69,9 +68,10 @@ def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The groups that all others are compared with; readers see `title`. Each group is compared with the baseline group
-    that has the same values of `keys`, the settings in which the baseline groups differ; without such settings, all
-    have the same baseline.
+    """The groups that all others are compared with; readers see `title`.
+
+    Each group is compared with the baseline group that has the same values of `keys`, the settings in which the
+    baseline groups differ; without such settings, all have the same baseline.
     """
 
     title: str
@@ -87,9 +87,10 @@ class Baseline:
 
 
 def find_baseline(groups: Sequence[RunGroup], text: str | None = None) -> Baseline:
-    """Return the baseline that `text` names, by default the first group. `text` is the label of a group, the name of an
-    experiment or of an algorithm, or `KEY=VALUE` with a setting as key. Raises ConfigError if it names no group, or all
-    of them.
+    """Return the baseline that `text` names, by default the first group.
+
+    `text` is the label of a group, the name of an experiment or of an algorithm, or `KEY=VALUE` with a setting as key.
+    Raises ConfigError if it names no group, or all of them.
     """
     if text is None:
         return Baseline(groups[0].label, groups[:1])

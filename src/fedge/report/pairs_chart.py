@@ -28,8 +28,9 @@ _HIGHER_LOWER = {"higher": (COLOURS[0], "triangle-up"), "lower": (COLOURS[3], "t
 def paired_differences(
     groups: Sequence[RunGroup], y: str = "accuracy", baseline: str | None = None, options: ChartOptions = PLAIN
 ) -> altair.LayerChart:
-    """Return each group's mean difference from its baseline over the seeds of both, with its interval. `baseline` is as
-    in `find_baseline`. Raises ConfigError if no group shares a seed with it.
+    """Return each group's mean difference from its baseline over the seeds of both, with its interval.
+
+    `baseline` is as in `find_baseline`. Raises ConfigError if no group shares a seed with it.
     """
     alt = need("altair")
     alike = comparable(groups, y)

@@ -46,9 +46,10 @@ def parallel(
     keys: Sequence[str] = (),
     options: ChartOptions = PLAIN,
 ) -> altair.LayerChart:
-    """Return a line for each group of runs through its settings and the result y, which also gives its colour. `x` is a
-    second result. The settings are `keys`, by default those that differ and do not follow from the algorithm; if not
-    all fit, a note states how many are shown.
+    """Return a line for each group of runs through its settings and the result y, which also gives its colour.
+
+    `x` is a second result. The settings are `keys`, by default those that differ and do not follow from the algorithm;
+    if not all fit, a note states how many are shown.
     """
     alt = need("altair")
     names = [name for name in (x, y) if name is not None]

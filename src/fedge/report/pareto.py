@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 
 def pareto_front(points: Sequence[Sequence[float]]) -> list[int]:
-    """Return the indices of the points that no other dominates, that is, matches in every cost and beats in one. For
-    two costs this takes O(n log n): in the order of the first cost, a point is kept if its second cost is the lowest so
-    far.
+    """Return the indices of the points that no other dominates, that is, matches in every cost and beats in one.
+
+    For two costs this takes O(n log n): in the order of the first cost, a point is kept if its second cost is the
+    lowest so far.
     """
     sizes = {len(point) for point in points}
     if len(sizes) > 1:

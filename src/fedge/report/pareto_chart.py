@@ -31,8 +31,9 @@ def pareto(
     y: str = "flops_to_target",
     options: ChartOptions = PLAIN,
 ) -> altair.LayerChart:
-    """Return a point for two results of each group, and the Pareto front as a line. With more than `options.top`
-    groups, the legend names those on the front, and the others are grey crosses.
+    """Return a point for two results of each group, and the Pareto front as a line.
+
+    With more than `options.top` groups, the legend names those on the front, and the others are grey crosses.
     """
     alt = need("altair")
     xs, ys = group_results(groups, x), group_results(groups, y)

@@ -18,8 +18,9 @@ from fedge.report.thinning import thin
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 MAX_POINTS = 400
-"""More points than a printed column can show. Longer curves keep the extremes and the last point of each of
-`NUM_BUCKETS`.
+"""More points than a printed column can show.
+
+Longer curves keep the extremes and the last point of each of `NUM_BUCKETS`.
 """
 NUM_BUCKETS = 100
 
@@ -45,6 +46,7 @@ class Series:
 
 def trace(group: RunGroup, x: str, y: str) -> Series:
     """Return the metric y of a group over rounds, or over an accumulated cost, in the range that all seeds cover.
+
     Unfinished runs would shorten that range, so they are used only if no run has finished.
     """
     runs = [run for run in group.runs if run.summary is not None] or group.runs
@@ -88,8 +90,10 @@ def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
 
 
 def align(label: str, curves: Sequence[tuple[Array, Array]]) -> tuple[Array, np.ndarray[tuple[int, int], Any]]:
-    """Return the values of x at which any curve was measured, within the range that all cover, and a row of values per
-    curve. Values between measurements are interpolated. Raises ConfigError if there is no such range.
+    """Return the common values of x, within the range that all curves cover, and a row of values per curve.
+
+    The values of x are those at which any curve was measured; other curves are interpolated there. Raises ConfigError
+    if there is no common range.
     """
     grid = _grid(label, [xs for xs, _ in curves])
     return grid, np.stack([np.interp(grid, xs, ys) for xs, ys in curves])

@@ -18,8 +18,9 @@ MIN_SEEDS = 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `count` seeds; `low` and `high` bound a confidence interval, or the range of few seeds. A single seed
-    has neither, and neither do runs with different settings.
+    """A mean over `count` seeds; `low` and `high` bound a confidence interval, or the range of few seeds.
+
+    A single seed has neither, and neither do runs with different settings.
     """
 
     mean: float
@@ -61,9 +62,10 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
 
 
 def to_target(values: Sequence[float | None], mixed: bool = False) -> Reached:
-    """Return the cost to a target; None stands for a seed that did not reach it. Fewer than `MIN_SEEDS` values have
-    their range in place of an interval. With `mixed` the values are of different settings, not a sample of one
-    distribution, so their mean has neither.
+    """Return the cost to a target; None stands for a seed that did not reach it.
+
+    Fewer than `MIN_SEEDS` values have their range in place of an interval. With `mixed` the values are of different
+    settings, not a sample of one distribution, so their mean has neither.
     """
     found = [value for value in values if value is not None]
     estimate = interval(found) if found else None

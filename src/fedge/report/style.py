@@ -1,5 +1,6 @@
-"""The style of charts, for print and colour-blind readers, and saving them to files. Requires the extra `view`,
-imported on first use: the rest of `fedge.report` works without it.
+"""The style of charts, for print and colour-blind readers, and saving them to files.
+
+Requires the extra `view`, imported on first use: the rest of `fedge.report` works without it.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ class LabelPlace(NamedTuple):
 
 
 def place_label(lines: Sequence[Series], target: float, text: str, width: float, logs: tuple[bool, bool]) -> LabelPlace:
-    """Return the first place without a mean curve nearby, otherwise the one farthest from all curves. `width` is that
-    of the chart without its axis, in pixels; `logs` states whether x and y are logarithmic.
+    """Return the first place without a mean curve nearby, otherwise the one farthest from all curves.
+
+    `width` is that of the chart without its axis, in pixels; `logs` states whether x and y are logarithmic.
     """
     places = [LabelPlace(right, below) for right in (False, True) for below in (False, True)]
     gaps = [_gap(lines, target, text_width(text, SIZE) / width, place, logs) for place in places]
@@ -36,9 +37,7 @@ def place_label(lines: Sequence[Series], target: float, text: str, width: float,
 
 
 def _gap(lines: Sequence[Series], target: float, part: float, place: LabelPlace, logs: tuple[bool, bool]) -> float:
-    """Return the distance in pixels from a label at this place to the nearest curve; the label takes `part` of the
-    width.
-    """
+    """Return the distance in pixels from a label, `part` of the width long, to the nearest curve."""
     log_x, log_y = logs
     first = min(float(line.x[0]) for line in lines) if log_x else 0.0
     last = max(float(line.x[-1]) for line in lines)

@@ -31,8 +31,9 @@ def text_width(text: str, size: float = 10) -> float:
 
 
 def wrap_to_width(text: str, room: float, size: float = 10, wider: float = 1.0) -> list[str]:
-    """Return the text in lines of at most `room`, broken at spaces, or inside words longer than a line. `wider` is the
-    relative width of a heavier font.
+    """Return the text in lines of at most `room`, broken at spaces, or inside words longer than a line.
+
+    `wider` is the relative width of a heavier font.
     """
     return list(_lines(text.split(" "), room / wider, size))
 

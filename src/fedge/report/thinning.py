@@ -10,8 +10,10 @@ Array = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 def thin(num_buckets: int, *curves: Array) -> Array:
-    """Return the indices to keep of curves of equal length: in each bucket the minimum, maximum and last point of every
-    curve. Short curves are kept whole. Average over seeds before thinning: the mean of thinned curves would differ.
+    """Return the indices to keep of curves of equal length: minimum, maximum and last point in each bucket.
+
+    They include those points of every curve. Short curves are kept whole. Average over seeds before thinning: the mean
+    of thinned curves would differ.
     """
     length = len(curves[0])
     if length <= num_buckets:

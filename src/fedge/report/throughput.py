@@ -43,9 +43,10 @@ class Throughput(NamedTuple):
 
 
 def measure_throughput(events: Sequence[dict[str, Any]], cut: bool = False) -> Throughput | None:
-    """Return the throughput of the last hour of events; None without transfers. A transfer counts evenly from its first
-    to its last event. If older events were `cut` off, counting starts at the first complete round, because some earlier
-    transfers are unknown.
+    """Return the throughput of the last hour of events; None without transfers.
+
+    A transfer counts evenly from its first to its last event. If older events were `cut` off, counting starts at the
+    first complete round, because some earlier transfers are unknown.
     """
     timed = [(moment, event) for event in events if (moment := _moment(event)) is not None]
     if cut:

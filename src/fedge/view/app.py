@@ -92,9 +92,7 @@ async def _warm_up(workspace: Workspace) -> None:
 
 
 def _explain(error: Exception) -> tuple[int, str]:
-    """Return the HTTP status and the message; paths and tracebacks of unexpected errors are printed on the terminal
-    only.
-    """
+    """Return the HTTP status and the message; paths and tracebacks of unexpected errors go to the terminal only."""
     if isinstance(error, HTTPException):
         told = {404: "there is no such page; go back to Runs", 405: "this address cannot be used that way"}
         return error.status_code, told.get(error.status_code, error.detail)

@@ -114,8 +114,9 @@ def compare_runs(
 def _tables(
     groups: Sequence[RunGroup], judged: str, baseline: str, which: WhichSettings, ranked: bool
 ) -> dict[str, Any]:
-    """Return the tables of the page as text, as `fedge show` prints them, or the reason why a table is missing. Without
-    `ranked`, a single setting varies, and there is no importance to rank.
+    """Return the tables of the page as text, as `fedge show` prints them, or the reason why a table is missing.
+
+    Without `ranked`, a single setting varies, and there is no importance to rank.
     """
     runs = [run for group in groups for run in group.runs]
     found: dict[str, Sequence[TableCells | str]] = {

@@ -1,6 +1,8 @@
-"""Access control: checks of every request, and the security headers of every answer. A browser also runs pages of other
-sites, and other users of the machine can connect to its ports. Therefore each request needs a token, `Host` must be a
-name that no foreign DNS controls, and a request that changes something must come from our own page.
+"""Access control: checks of every request, and the security headers of every answer.
+
+A browser also runs pages of other sites, and other users of the machine can connect to its ports. Therefore each
+request needs a token, `Host` must be a name that no foreign DNS controls, and a request that changes something must
+come from our own page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """The metric of each run over its rounds: a sparkline, the best and the last value, and the whole curve for means.
+
 Reading all records of a thousand runs takes seconds, so it runs in the background and the result is stored. Curves are
 stored separately and read only for groups on display, because the first view needs none.
 """
@@ -155,8 +156,9 @@ class Histories:
 
 
 def find_record(file: Path, round: int) -> dict[str, Any] | None:
-    """Return the record of a round by bisection, because rounds are in order; None if there is none. Raises ValueError
-    if a record on the way is damaged.
+    """Return the record of a round by bisection, because rounds are in order; None if there is none.
+
+    Raises ValueError if a record on the way is damaged.
     """
     with file.open("rb") as opened:
         low, high = 0, os.fstat(opened.fileno()).st_size  # the record starts in [low, high)

@@ -71,8 +71,9 @@ class RunTable:
         return found
 
     def page(self, wanted: RunSelection, shown: ShownRows | None = None) -> dict[str, Any]:
-        """Return the rows and columns of one page, in the format of `/api/runs`. If the `order` of the shown rows is
-        unchanged, return only the rows of changed runs.
+        """Return the rows and columns of one page, in the format of `/api/runs`.
+
+        If the `order` of the shown rows is unchanged, return only the rows of changed runs.
         """
         chosen, notes = self.select(wanted), self._notes.read()
         choices = self.choices()

@@ -70,9 +70,7 @@ class Condition(msgspec.Struct, frozen=True):
         return f"{self.name}{self.operator}{self.value}"
 
     def test(self) -> Callable[[Any], bool]:
-        """Return a function that checks whether a value meets the condition; numbers are compared as numbers, others as
-        text.
-        """
+        """Return a function that checks whether a value meets the condition; numbers are compared by value."""
         operator, wanted = self.operator, self.value.lower()
         number, compare = _number(self.value), _COMPARE[operator]
 

@@ -1,6 +1,7 @@
-"""The JavaScript that draws charts: Vega, Vega-Lite and Vega-Embed, included in vl-convert. Bundling takes seconds, so
-the result is stored in the user's cache for each version of vl-convert. It runs in another process, because vl-convert
-would block all threads of this one.
+"""The JavaScript that draws charts: Vega, Vega-Lite and Vega-Embed, included in vl-convert.
+
+Bundling takes seconds, so the result is stored in the user's cache for each version of vl-convert. It runs in another
+process, because vl-convert would block all threads of this one.
 """
 
 from __future__ import annotations

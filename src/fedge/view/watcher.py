@@ -104,8 +104,10 @@ class Watcher:
         return [("records", data), ("run", row)]
 
     def _changed_statuses(self, written: frozenset[str]) -> list[Item]:
-        """Yield runs that started or ended without new records, and the changes of servers. A server that was followed
-        or has just written is also read after its run is complete, because its last clients leave then.
+        """Yield runs that started or ended without new records, and the changes of servers.
+
+        A server that was followed or has just written is also read after its run is complete, because its last clients
+        leave then.
         """
         news: list[Item] = []
         for key, entry in self._index.entries.items():
