@@ -25,7 +25,7 @@ def corners(panel: dict[str, Any], label: str) -> list[list[float]]:
     return [[row["x"] for row in found], [row["share"] for row in found]]
 
 
-def test_all_rounds_of_all_runs_make_one_curve() -> None:
+def test_a_curve_combines_all_rounds_of_all_runs() -> None:
     # Two cells: clients finish after 2 and 4 s in the first, nobody worked in the second; then after 4 and 8 s.
     first = edge_line(1, 1, 2, [(0, 0, 0, 2, 0, 0), (1, 0, 0, 4, 0, 0)])
     second = edge_line(1, 1, 2, [(0, 0, 0, 4, 0, 0), (1, 1, 0, 8, 0, 0)])
@@ -46,7 +46,7 @@ def test_runs_without_a_record_are_left_out_with_a_note() -> None:
     )
 
 
-def test_no_run_has_a_record() -> None:
+def test_runs_without_any_edge_record_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no run has edge\.jsonl.*edge\.record=true"):
         latency([group("a", [])])
 

@@ -4,7 +4,7 @@ from fedge.core.errors import ConfigError
 from fedge.report.run_results import check_outcome, outcome
 
 
-def test_what_a_run_came_to(make_run) -> None:
+def test_outcomes_of_a_run(make_run) -> None:
     summary = {"accuracy": 0.5, "bytes_up_to_target": 3, "bytes_down_to_target": 4, "rounds_to_target": None}
     rounds = [{"round": 1, "sim_seconds": 1.0}, {"round": 2, "sim_seconds": 9.0}, {"round": 3, "sim_seconds": 2.0}]
     run = make_run(rounds=rounds, summary=summary | {"ended_by": "rounds"})

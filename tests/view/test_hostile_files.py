@@ -164,7 +164,7 @@ def test_runs_that_change_while_they_are_watched(tmp_path: Path) -> None:
             make_full_run(run, number)
 
 
-def test_the_watcher_survives_what_it_does_not_expect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watcher_survives_unexpected_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path / "runs" / "a")
     index = RunIndex(tmp_path / "runs")
     news = News()

@@ -180,7 +180,7 @@ def answer(view: ViewServer, path: str) -> Any:
     return json.loads(got.read()) if "/api/" in path else got.read().decode()
 
 
-def test_what_a_user_may_not_read(start_view: Callable[..., ViewServer], runs: Path) -> None:
+def test_files_without_read_permission(start_view: Callable[..., ViewServer], runs: Path) -> None:
     files = {f"file{i}": (runs / "rate-0.1" / f"seed-{i}" / name, 0) for i, name in enumerate(
         ("config.json", "rounds.jsonl", "summary.json"), 1
     )}  # fmt: skip

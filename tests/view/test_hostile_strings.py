@@ -23,7 +23,7 @@ EVERYWHERE = STRINGS[::7]
 """A sample for places that are read one request at a time."""
 
 
-def test_there_are_two_hundred() -> None:
+def test_there_are_two_hundred_hostile_strings() -> None:
     assert len(set(STRINGS)) >= 200
 
 

@@ -50,7 +50,7 @@ def test_a_large_folder_is_scanned_less_often(runs: Path, monkeypatch: pytest.Mo
     assert clock.scans == 4
 
 
-def test_a_run_that_is_not_there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_run(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "_FRESH_S", 0.0)
     monkeypatch.setattr(workspace, "_SHARE", 0)
     made = Workspace(runs)

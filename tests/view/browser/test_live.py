@@ -160,7 +160,7 @@ def test_bytes_of_a_tick_on_the_table_of_runs(
         assert tab.evaluate("table => table.isConnected", table)
 
 
-def test_a_changed_row_leaves_the_rest_of_the_table_alone(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+def test_a_changed_row_leaves_the_other_rows_unchanged(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
     """A reader who selects rows is not disturbed by runs that train."""
     tab = open_tab(live)
     wait_live(tab)
@@ -183,7 +183,7 @@ def test_a_changed_row_leaves_the_rest_of_the_table_alone(live: ViewServer, open
     assert "begun" in tab.evaluate("document.activeElement.closest('tr').textContent")
 
 
-def test_a_row_moves_where_the_sort_wants_it(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+def test_a_row_moves_to_its_sorted_position(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
     tab = open_tab(live, "/?sort=-rounds&where=status!=damaged")
     other = make_run(begun.parent.parent / "begun-too" / "seed-1", rounds=60, finished=False, rate=0.05)
     wait_live(tab)
@@ -219,7 +219,7 @@ def test_ten_tabs_share_one_stream(
 
 
 @pytest.mark.parametrize("why", ["no SharedWorker", "a proxy that holds streams back"])
-def test_polling_where_streams_do_not_work(
+def test_polling_replaces_streams_that_do_not_work(
     live: ViewServer, open_context: Callable[..., Any], begun: Path, why: str
 ) -> None:
     with CountingProxy(live.port, hold_streams=True) as proxy:
@@ -236,7 +236,7 @@ def test_polling_where_streams_do_not_work(
         context.close()
 
 
-def test_a_stream_that_broke_off_misses_nothing(
+def test_a_reconnected_stream_misses_no_event(
     live: ViewServer, open_context: Callable[..., Any], open_tab: OpenTab, begun: Path, errors: Errors
 ) -> None:
     """The last record of a run may be written while the stream is down."""
@@ -260,7 +260,7 @@ def test_a_stream_that_broke_off_misses_nothing(
     errors.clear()  # the browser reports each connection that fails
 
 
-def test_a_record_written_while_the_page_travels(
+def test_a_record_written_while_the_page_is_transferred_is_shown(
     live: ViewServer, open_context: Callable[..., Any], open_tab: OpenTab, begun: Path
 ) -> None:
     """Its news was told before the page could listen."""
@@ -282,7 +282,7 @@ def test_a_record_written_while_the_page_travels(
     second.wait_for_function(f"() => ({_NUM_POINTS})() === 41")
 
 
-def test_a_row_that_changes_while_the_table_travels(
+def test_a_row_that_changes_while_the_table_is_transferred_is_updated(
     live: ViewServer, open_context: Callable[..., Any], begun: Path
 ) -> None:
     context = open_context(live)
@@ -331,7 +331,7 @@ def test_two_rows_that_change_at_once(
     context.close()
 
 
-def test_a_chart_that_is_older_than_the_one_it_replaces_is_drawn_again(
+def test_a_chart_older_than_the_one_it_replaces_is_drawn_again(
     live: ViewServer, open_tab: OpenTab, begun: Path
 ) -> None:
     tab = open_tab(live)

@@ -213,7 +213,7 @@ def test_below_a_root_path_behind_a_proxy(start_view: Callable[..., ViewServer],
     wait_for_charts(tab)
 
 
-def test_charts_tell_what_to_install(
+def test_charts_state_what_to_install(
     start_view: Callable[..., ViewServer], runs: Path, open_tab: OpenTab, errors: Errors
 ) -> None:
     """Only the library of charts is missing: the page works, and each chart has the reason in its place."""
