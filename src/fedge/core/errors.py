@@ -2,7 +2,7 @@
 
     FedgeError                 1  any other error
     ├── ConfigError            2  the command line or the configuration is wrong
-    ├── DataError              3  a data file is missing or corrupt, or data cannot be partitioned as configured
+    ├── DataError              3  a data file is missing or corrupt, or data cannot be partitioned
     ├── ModelError             4  the model cannot be built, or does not fit the data or the algorithm
     ├── TrainingError          5  training diverged: a loss or an update is not finite
     │   └── VoidError          5  no client answered in several rounds in a row
