@@ -38,7 +38,7 @@ def grid(make_run):
 
 
 def rows_of(chart):
-    """The data of a layered chart, those of its layers included."""
+    """Return the data of a layered chart, including that of its layers."""
     spec = chart.to_dict(validate=False)
     found = list(spec["datasets"].values()) if "datasets" in spec else []
     parts = [spec, *spec.get("layer", [])]
@@ -95,7 +95,7 @@ def test_parallel_coordinates_have_no_axis_for_what_the_algorithm_determines(mak
     rates = [algorithm | {"learning_rate": rate} for algorithm in shared for rate in (0.1, 0.2)]
     assert axes_of(parallel(runs(*rates))) == ["algorithm", "learning rate η", "accuracy (%)"]
     assert axes_of(parallel(runs(*rates), keys=["algorithm.prox"])) == ["proximal term μ", "accuracy (%)"]
-    # with one group for each algorithm all settings would follow from it
+    # with one group per algorithm, all settings would follow from the algorithm
     assert "proximal term μ" in axes_of(parallel(runs(*shared)))
 
 
@@ -133,7 +133,7 @@ def test_paired_differences_from_a_chosen_baseline(grid) -> None:
 
 
 def test_paired_differences_share_decimals_and_use_percentage_points(make_run, tmp_path) -> None:
-    """The differences 0, 4, -0.5 and 12.5 points, in the order in which the legend has the verdicts."""
+    """The differences 0, 4, -0.5 and 12.5 points, in the order of the verdicts in the legend."""
     gains = {0.1: 0.0, 0.2: 0.0, 0.3: 0.04, 0.4: -0.005, 0.5: 0.125}
     chart = paired_differences(
         group_runs(

@@ -158,7 +158,7 @@ def test_charts_are_saved_in_every_file_format(groups, tmp_path: Path, suffix) -
     data = (tmp_path / f"chart.{suffix}").read_bytes()
     assert data.lstrip().startswith(starts[suffix])
     if suffix == "html":
-        assert b"<script src=" not in data  # what draws it is in the file
+        assert b"<script src=" not in data  # the file includes the drawing code
 
 
 def test_bars_and_pareto_render_to_svg(groups, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_bars_and_pareto_render_to_svg(groups, tmp_path: Path) -> None:
 
 
 def test_texts_at_the_ends_of_bars_fit(groups) -> None:
-    """The axis ends where the text beside the longest bars ends: 336 pixels less the labels."""
+    """The axis ends at the end of the text beside the longest bars: 336 pixels minus the labels."""
     spec = bars(groups).to_dict()
     domain = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
     room = 336 - 22 - text_width("rate = 2, steps = 9")

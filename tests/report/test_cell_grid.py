@@ -22,7 +22,7 @@ def made(count: int = 1, rows: int = 1, cols: int = 2, **fields: Any) -> list[Ed
 
 
 def drawn(chart: Any, mark: str) -> list[dict[str, float]]:
-    """What a mark of each kind was drawn from, as the picture says to those who cannot see it."""
+    """Return the data of each kind of mark, from the descriptions for screen readers in the SVG."""
     picture = vl_convert.vegalite_to_svg(chart.to_dict())
     labels = re.findall(rf'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="{mark}"', picture)
     return [dict(part.split(": ") for part in label.split("; ")) for label in labels]
@@ -51,7 +51,7 @@ def test_clients_are_numbers_in_row_major_order() -> None:
     assert "1.2k" in said
     assert "#5" in said
     assert "round 1" in said
-    assert caption(chart.to_dict()) == "number and shade: clients in the cell"  # no classes, no bars
+    assert caption(chart.to_dict()) == "number and shade: clients in the cell"  # without classes there are no bars
 
 
 def test_bars_show_shares_of_a_cell_on_a_common_scale() -> None:
@@ -115,7 +115,7 @@ def test_classes_are_shown_by_their_names() -> None:
 
 
 def test_classes_without_names_are_shown_by_their_numbers() -> None:
-    """Also where the names are of another number of classes, as in files that others wrote."""
+    """Also if the number of names differs from that of the classes, as in foreign files."""
     rounds = made(occupancy=[1, 1], classes=[[1, 3], [2, 2]])
     for names in (DataNames(), DataNames(("cat",)), DataNames(("cat", "dog", "bird"))):
         chart = grid(rounds, names=names)

@@ -1,4 +1,4 @@
-"""How data is divided over clients, as a picture."""
+"""The chart of the distribution of data over clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says, in all three forms, and that its commands give the same runs."""
+"""The content of a report in its three formats; its commands give the same runs."""
 
 import json
 import re

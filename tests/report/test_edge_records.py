@@ -1,4 +1,4 @@
-"""What a run recorded of its edge."""
+"""Reading the edge records of a run."""
 
 from __future__ import annotations
 

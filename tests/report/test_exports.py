@@ -1,4 +1,4 @@
-"""Exports, read back by the tools they are for where these are installed."""
+"""Exports, read back by their tools if these are installed."""
 
 import csv
 import json
@@ -178,7 +178,7 @@ NAMES = [
     ".hidden",
     "...",
 ]
-"""Names of folders; some of them differ only in what no tool accepts."""
+"""Names of folders; some differ only in characters that no tool accepts."""
 HOSTILE_KEYS = [
     "",
     ".",
@@ -244,7 +244,7 @@ def test_mlflow_accepts_hostile_names_and_numbers(hostile, tmp_path: Path, monke
     SINKS["mlflow"](hostile, tmp_path / "runs.db")
     client = tracking.MlflowClient(f"sqlite:///{tmp_path / 'runs.db'}")
     experiments = [one for one in client.search_experiments() if one.name != "Default"]
-    assert len(experiments) == 8  # one for each title, as none is taken for another
+    assert len(experiments) == 8  # one for each title: none is mistaken for another
     found = client.search_runs([one.experiment_id for one in experiments])
     assert len({run.info.run_name for run in found}) == len(NAMES)
     for run in found:

@@ -1,4 +1,4 @@
-"""All runs as a table, read fast, in whatever state they are."""
+"""All runs as one table, in any state of the runs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_columns_equal_the_records(tmp_path_factory, written) -> None:
 
 
 def test_twenty_fields_are_decoded_at_their_offsets(tmp_path: Path) -> None:
-    """From sixteen fields on the head of a MessagePack row is longer."""
+    """With sixteen or more fields, the head of a MessagePack row is longer."""
     rows = [{"round": row + 1} | {f"field_{i}": i + row / 4 for i in range(20)} for row in range(3)]
     found = read_rounds([Run(write_run(tmp_path / "a", rows))])
     for i in range(20):

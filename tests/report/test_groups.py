@@ -73,7 +73,7 @@ def test_runs_without_declarations_are_grouped_by_all_settings(make_run) -> None
 
 
 def test_grouping_reads_every_run_a_constant_number_of_times(make_run) -> None:
-    """Settings are read when groups are made and when they are labelled, however many there are."""
+    """Settings are read once to make groups and once to label them, however many there are."""
 
     class Counted(dict[str, int]):
         num_reads = 0

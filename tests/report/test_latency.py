@@ -1,4 +1,4 @@
-"""How long rounds take."""
+"""The chart of round times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def corners(panel: dict[str, Any], label: str) -> list[list[float]]:
 
 
 def test_a_curve_combines_all_rounds_of_all_runs() -> None:
-    # Two cells: clients finish after 2 and 4 s in the first, nobody worked in the second; then after 4 and 8 s.
+    # Two cells: clients finish after 2 and 4 s in the first, no client worked in the second; then after 4 and 8 s.
     first = edge_line(1, 1, 2, [(0, 0, 0, 2, 0, 0), (1, 0, 0, 4, 0, 0)])
     second = edge_line(1, 1, 2, [(0, 0, 0, 4, 0, 0), (1, 1, 0, 8, 0, 0)])
     found = latency([group("a", [first], [second])]).to_dict()
@@ -70,4 +70,4 @@ def test_a_deadline_that_all_share_is_a_line_among_the_clients() -> None:
     assert rules(4.0, 4.0) == [0, 2]
     assert rules(4.0, 3.0) == [0, 0]
     assert rules(None) == [0, 0]
-    assert rules(6.0) == [0, 0]  # nobody came near it
+    assert rules(6.0) == [0, 0]  # no client came near it

@@ -178,7 +178,7 @@ def test_the_upload_axis_is_logarithmic_if_one_upload_is_far_larger(make_run) ->
 
     assert overview(10, 100) == [None, None]
     assert overview(10, 101) == [None, "log"]
-    assert overview(0, 101) == [None, None]  # nothing has no logarithm
+    assert overview(0, 101) == [None, None]  # 0 has no logarithm
 
 
 def test_logarithmic_axes(make_groups, make_run) -> None:

@@ -1,4 +1,4 @@
-"""The page of a report in a real Chromium: nothing is cut on a phone or on paper, and tables sort."""
+"""The page of a report in a real Chromium: nothing is cut off on a phone or in print, and tables sort."""
 
 from __future__ import annotations
 

@@ -81,9 +81,9 @@ def test_a_truncated_log_starts_with_its_first_complete_round() -> None:
         [],
         TASK[:2],
         [{"event": "damaged"}, {"time": "soon", "event": "offer"}, {"time": 7, "client": "a", "event": "fetch"}],
-        [event(1, "work"), event(2, "receive", bytes=10)],  # when they began is not known
+        [event(1, "work"), event(2, "receive", bytes=10)],  # their start is unknown
         [event(1, "offer", bytes=10), event(1, "work")],
-        [event(0, "upload"), event(1, "receive", bytes=10) | {"time": "9999-12-31T23:59:59Z"}],  # no clock shows more
+        [event(0, "upload"), event(1, "receive", bytes=10) | {"time": "9999-12-31T23:59:59Z"}],  # the latest time
     ],
 )
 def test_events_without_transfers_have_no_throughput(events: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Answers that every address shares: files of the page, errors, news by polling, notes, downloads."""
+"""Behaviour common to all URLs: files of the page, errors, news by polling, notes, downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of runs while runs train: rows of changed runs alone, or the whole table where more than them changes."""
+"""The table of runs while runs train: only rows of changed runs, or the whole table if more changes."""
 
 from __future__ import annotations
 

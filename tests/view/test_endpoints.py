@@ -1,4 +1,4 @@
-"""What pages and endpoints return of known runs."""
+"""Answers of pages and endpoints for known runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that other sites, other users and other names of this machine could send."""
+"""Requests from other sites, other users and other host names."""
 
 import re
 from collections.abc import Callable
@@ -173,7 +173,7 @@ def test_no_path_leads_outside(page: TestClient, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/fedge/", "/"])
 def test_below_a_root_path(runs: Path, open_page: OpenPage, path: str) -> None:
-    """Proxies pass the prefix on, or remove it."""
+    """Proxies keep the prefix or remove it."""
     rules = AccessRules(root_path="/fedge")
     answer = open_page(runs, rules).get(path)
     assert answer.status_code == 200
@@ -214,7 +214,7 @@ def test_only_the_whole_prefix_is_removed(runs: Path, open_page: OpenPage, path:
 
 
 def test_the_cookie_of_a_page_below_a_root_path(runs: Path, open_page: OpenPage) -> None:
-    """Other applications on the proxy's host do not get it."""
+    """Browsers do not send it to other applications on the proxy's host."""
     rules = AccessRules(root_path="/fedge", cookie="fedge-view-8765")
     client = open_page(runs, rules, trusted=False)
     for path in ("/fedge/compare", "/compare"):

@@ -1,4 +1,4 @@
-"""A colleague's folder at its worst: wrong clocks, huge texts, copies, permissions. Every other run is still shown."""
+"""Folders with wrong clocks, huge texts, copies or missing permissions; every other run is still shown."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_list_in_place_of_an_algorithm(tmp_path: Path, open_page: OpenPage) ->
 
 
 def test_labels_of_a_hundred_thousand_characters(tmp_path: Path, open_page: OpenPage) -> None:
-    """The time to draw a text grows with its square, so it is cut; texts that differ at their end stay two curves."""
+    """The time to draw a text grows quadratically, so it is cut; texts that differ at their end stay two curves."""
     for end in ("a", "b"):
         make_run(tmp_path / "runs" / end, 1, 3, model={"name": "x" * 100_000 + end})
     answer = open_page(tmp_path / "runs").get("/api/chart/curves")

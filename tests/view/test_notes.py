@@ -1,4 +1,4 @@
-"""Tags and notes in their file: nothing is lost, nothing else is written."""
+"""Tags and notes in their file: none is lost, and no other file is written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_file_that_another_process_wrote_is_read_again(folder: Path) -> None:
     "content", [b"nonsense", b'{"a": {"tags": 1}}', b'{"a": {"other": 1}}', b"\xff\xfe", b'{"a":' * 5_000, b"[]"]
 )
 def test_a_damaged_file_is_not_overwritten(folder: Path, cache: Path, content: bytes) -> None:
-    """The notes of others may be repaired in it; what is written meanwhile is stored in the cache."""
+    """The damaged file may still be repaired, so new notes are stored in the cache."""
     (folder / NOTES).write_bytes(content)
     notes = Notes(folder)
     assert notes.read() == {}

@@ -1,4 +1,4 @@
-"""The page of one run: its costs, log and results; runs that are remembered; charts by address."""
+"""The page of one run: its costs, log and results; the cache of runs; charts by URL."""
 
 from __future__ import annotations
 

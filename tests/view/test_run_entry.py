@@ -1,4 +1,4 @@
-"""What is read of one run directory for the table."""
+"""Reading one run directory for the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of runs: what is offered, which value a cell has, and how rows are sorted and grouped."""
+"""The table of runs: choices, values of cells, sorting and grouping."""
 
 from __future__ import annotations
 

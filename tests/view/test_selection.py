@@ -1,4 +1,4 @@
-"""Conditions, parameters of addresses, and the value of a setting or a result of a run."""
+"""Conditions, parameters of URLs, and the value of a setting or a result of a run."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ ENTRY = RunEntry(
     ],
 )  # fmt: skip
 def test_the_value_of_a_name(name: str, which: Any, value: Any) -> None:
-    """A result counts before a setting of its name; what a round cost is no total."""
+    """A result takes precedence over a setting of the same name; the cost of one round is not a total."""
     assert value_of(ENTRY, name, which) == value
 
 

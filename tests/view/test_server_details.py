@@ -1,4 +1,4 @@
-"""What the page of a server says, from `status.json` and `events.jsonl`."""
+"""The content of a server's page, from `status.json` and `events.jsonl`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_no_status_yet(tmp_path: Path) -> None:
 def test_a_server_is_alive_while_it_writes_its_status(
     tmp_path: Path, age_s: float, told_s: float | None, alive: bool
 ) -> None:
-    """A status from the future is that of a wrong clock: it would look alive for years."""
+    """A status from the future has a wrong clock: the server would appear alive for years."""
     write_status(tmp_path, time=at(age_s))
     found = describe_server(tmp_path, NOW_S)
     assert (found["age_s"], found["alive"]) == (told_s if told_s is None else pytest.approx(told_s), alive)

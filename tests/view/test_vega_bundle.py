@@ -1,4 +1,4 @@
-"""The JavaScript that draws charts: made once for each version of vl-convert, by another process."""
+"""The JavaScript that draws charts: built once for each version of vl-convert, by another process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedge.view.vega_bundle import VegaBundle
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would make a bundle, which takes seconds."""
+    """Records the commands that would build a bundle, which takes seconds."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> CompletedProcess[bytes]:

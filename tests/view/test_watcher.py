@@ -1,4 +1,4 @@
-"""News of runs while somebody watches: only what is new, and again from the start after a resume."""
+"""News of runs while there are readers: only new records, or all of them after a resume."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_only_new_records_travel(watcher: Watcher, runs: Path) -> None:
     run = runs / "begun/seed-1"
     append(run, 5)
     (first,) = records(watcher.look())
-    assert (first["from"], first["records"]) == (None, [])  # a page asks for what it lacks
+    assert (first["from"], first["records"]) == (None, [])  # a page requests what it lacks
     append(run, 6, 7)
     (second,) = records(watcher.look())
     assert second["from"] == first["to"]

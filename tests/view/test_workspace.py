@@ -1,4 +1,4 @@
-"""What all handlers of requests share: how fresh it is, and what it refuses."""
+"""The state shared by request handlers: when it is refreshed, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedge.view.workspace import Workspace
 
 
 class Clock:
-    """A clock that a scan of the index moves on."""
+    """A clock that advances with each scan of the index."""
 
     def __init__(self, made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.takes_s, self.scans = 100.0, 0.0, 0
