@@ -187,7 +187,7 @@ def test_a_configuration_that_is_too_large_is_reported(fedge, sweep):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"text": "x" * 2_000_000}))
     (row,) = listed(fedge, sweep, "--search", "stopped")
     assert row["status"] == "damaged"
-    assert row["problem"].startswith("config.json has 2,000,")
+    assert row["problem"].startswith("config.json: expected at most 1,048,576 bytes, got 2,000,")
 
 
 def test_a_column_that_is_given_twice(fedge, sweep):

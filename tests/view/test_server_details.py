@@ -88,7 +88,7 @@ def test_a_status_of_two_megabytes(tmp_path: Path, open_page: Callable[..., Test
     write_status(run, round=1, waiting_for="x" * 2_000_000)
     page = open_page(tmp_path / "runs")
     answer = page.get(f"/server/{key_of(page, 'a')}")
-    assert "status.json has 2,000," in answer.text
+    assert "status.json: expected at most 1,048,576 bytes, got 2,000," in answer.text
     assert len(answer.content) < 200_000
 
 
