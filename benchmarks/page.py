@@ -1,4 +1,4 @@
-"""Seconds until many runs are on the screen: `fedge view` beside TensorBoard, MLflow and Trackio, on the same runs.
+"""Seconds until many runs are displayed: `fedge view`, TensorBoard, MLflow and Trackio on the same runs.
 
 `python -m benchmarks.page [--runs 1000] [--rounds 1000] [--peers tensorboard,mlflow,trackio|none] [--folder DIR]`
 writes the runs (kept in DIR), starts each program, and measures what a browser would ask it for:
@@ -41,14 +41,14 @@ def timed(ask: Callable[[], object]) -> float:
 
 
 def read_files(folder: Path) -> None:
-    """Read what a program will read, so that it finds it in the system's cache as it does right after the runs."""
+    """Read the files that a program will read, so that they are in the system's cache, as right after the runs."""
     for file in folder.rglob("*"):
         if file.is_file():
             file.read_bytes()
 
 
 def measure(program: Program, folder: Path, names: list[str], environment: dict[str, str]) -> dict[str, float]:
-    """Return the seconds of one program, which is started and ended here."""
+    """Start one program, return the seconds of its requests, and end it."""
     read_files(folder)
     began = time.perf_counter()
     with Session(program, folder, environment, PATIENCE_S) as session:
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--peers", default="tensorboard,mlflow,trackio", help="or none")
-    parser.add_argument("--folder", type=Path, help="where the runs and the stores are kept for another time")
+    parser.add_argument("--folder", type=Path, help="folder in which runs and stores are kept for reuse")
     options = parser.parse_args()
     peers = () if options.peers == "none" else tuple(options.peers.split(","))
     results = run(options.runs, options.rounds, peers, options.folder)

@@ -1,4 +1,4 @@
-"""Programs that show runs in a browser, asked for what their pages ask for."""
+"""Programs that show runs in a browser, measured with the requests of their pages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from benchmarks.peers.environments import interpreter
 
 
 class Program(NamedTuple):
-    """How a program is started, and how a page asks it."""
+    """How a program is started, and what its page requests."""
 
     command: Callable[[Path, int], list[str]]
     list_runs: Callable[[Session], object]
     curves: Callable[[Session, Sequence[str]], object]
-    write: Callable[[Path, int, int], None]  # its store with the runs
+    write: Callable[[Path, int, int], None]  # path of its store with the runs
 
 
 class Session:
-    """A program that is running, ready once it has answered."""
+    """A running program, ready once it has answered."""
 
     def __init__(self, program: Program, folder: Path, environment: dict[str, str], patience_s: float) -> None:
         self._program, self._token, self.folder = program, "", folder
@@ -64,7 +64,7 @@ class Session:
         return self._program.curves(self, names)
 
     def get(self, path: str, body: object = None, form: str | None = None) -> Any:
-        """Return the JSON or else the bytes that a path answers with; a body or a form makes it a POST."""
+        """Return the answer of a path, as JSON if possible, otherwise as bytes; with a body or a form, send a POST."""
         data = form.encode() if form is not None else None if body is None else json.dumps(body).encode()
         kind = "application/x-www-form-urlencoded" if form is not None else "application/json"
         headers = {"Content-Type": kind, "Authorization": f"Bearer {self._token}"}
@@ -85,7 +85,7 @@ class Session:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=600):
                     return
             except urllib.error.HTTPError as error:
-                if error.code != 401 or self._token:  # 401: it answers, but its token is to be read first
+                if error.code != 401 or self._token:  # 401: it answers, but the token must be read first
                     return
             except OSError:
                 pass
@@ -119,7 +119,7 @@ def _fedge_curves(session: Session, names: Sequence[str]) -> object:
 
 def _tensorboard_list(session: Session) -> object:
     while len(found := session.get("/data/plugin/scalars/tags")) < _num_runs(session):
-        time.sleep(0.05)  # it loads runs in the background: the page shows them as they come
+        time.sleep(0.05)  # it loads runs in the background, and its page shows them one by one
     return found
 
 
@@ -150,7 +150,7 @@ def _mlflow_curves(session: Session, names: Sequence[str]) -> object:
 
 
 def _trackio(session: Session, call: str, *arguments: object) -> Any:
-    """Return what a function that Trackio's page calls answers."""
+    """Return the answer of a function that Trackio's page calls."""
     return session.get(f"/api/{call}", {"args": list(arguments)})["data"]
 
 

@@ -1,6 +1,6 @@
-"""Run directories made up for measurements and tests of the results page: as large as wanted, without training.
+"""Fake run directories of any size, for measurements and tests of the results page.
 
-Peers read it in environments without Fedge, so it needs the standard library only.
+Peers import it in environments without Fedge, so it requires only the standard library.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARTS = {"sim_down_s": 0.012648, "sim_compute_s": 0.17, "sim_up_s": 0.0504896, 
 
 
 def make_records(seed: int, rounds: int, rate: float = 0.1) -> list[dict[str, Any]]:
-    """Return records with an accuracy that rises with the rounds, and with the learning rate."""
+    """Return records with an accuracy that increases with the rounds and with the learning rate."""
     random = Random(seed)
     found = []
     for number in range(1, rounds + 1):
@@ -89,7 +89,7 @@ def make_run(
 
 
 class RunOutline(NamedTuple):
-    """One of many runs: the same for every program that shows them."""
+    """One of many runs, identical for every program."""
 
     name: str
     seed: int
@@ -100,7 +100,7 @@ class RunOutline(NamedTuple):
 
 
 def outline_runs(num_runs: int, num_seeds: int = 5) -> Iterator[RunOutline]:
-    """Yield runs of a sweep over the learning rate with several seeds each."""
+    """Yield the runs of a sweep over the learning rate, with several seeds each."""
     for number in range(num_runs):
         point, seed = divmod(number, num_seeds)
         rate = 0.01 * (1 + point)

@@ -133,12 +133,12 @@ def _total(workload: Workload, model: nn.Module, state: State, clients: Iterable
 
 
 def _floats(model: nn.Module) -> State:
-    """Return the tensors that are averaged; BatchNorm's count of batches is not."""
+    """Return the tensors to average: all except BatchNorm's count of batches."""
     return {name: value.clone() for name, value in model.state_dict().items() if value.is_floating_point()}
 
 
 class _Process:
-    """A further process, which trains its part of each cohort."""
+    """An additional process that trains its part of each cohort."""
 
     def __init__(self, workload: Workload, model: nn.Module, state: State, first: int, stride: int) -> None:
         for value in state.values():

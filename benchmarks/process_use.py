@@ -31,8 +31,8 @@ def peak_memory(pid: int) -> Iterator[dict[str, int]]:
 def memory(pid: int | None = None) -> dict[str, int]:
     """Return the memory of a process, or of this one, in bytes.
 
-    "rss" are its resident bytes, "pss" the same with pages that n processes share counted as 1/n. After a fork, "rss"
-    is the steady one: "pss" falls and rises when another process with the same pages starts and ends.
+    "rss" are its resident bytes, "pss" the same with pages that n processes share counted as 1/n. After a fork, prefer
+    "rss": "pss" changes when another process with the same pages starts or ends.
     """
     lines = Path(f"/proc/{pid or 'self'}/smaps_rollup").read_text().splitlines()[1:]
     values = {line.split(":")[0].lower(): int(line.split()[1]) * 1024 for line in lines}

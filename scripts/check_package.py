@@ -1,4 +1,4 @@
-"""Build the sdist, the wheel from it, and use both as a user would: fresh environment, empty folder, tested versions.
+"""Build the sdist and from it the wheel, and use both like a user: fresh environment, empty folder, tested versions.
 
 python scripts/check_package.py     # or: make package; takes about two minutes, most of them to install torch
 """
@@ -31,11 +31,11 @@ algorithm = { name = "fedavg", local_steps = 2 }
 
 
 class PackageError(Exception):
-    """A built package that lacks something, or does not do what the README says."""
+    """A built package lacks a file, or the README's commands fail with it."""
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    """Return what a command prints, run where only the installed package can be found."""
+    """Return the output of a command, run in a folder where only the installed package can be imported."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     print("$", *(str(word) for word in command), flush=True)
     done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -43,14 +43,14 @@ def run(*command: str | Path, folder: Path) -> str:
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """Return the wheel, which is built from the sdist, and the sdist."""
+    """Return the paths of the wheel, built from the sdist, and of the sdist."""
     run(sys.executable, "-m", "build", "--outdir", folder, ROOT, folder=folder)
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, sdist
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """Raise `PackageError` if a file is missing, or has no business in a wheel."""
+    """Raise `PackageError` if a file is missing, or if the wheel has an unexpected one."""
     files = zipfile.ZipFile(wheel).namelist()
     if missing := [part for part in PARTS if not any(part in file for file in files)]:
         raise PackageError(f"{wheel.name} lacks {', '.join(missing)}")
@@ -75,14 +75,14 @@ def check_use(wheel: Path, folder: Path) -> None:
     run(commands / "fedge", "run", "tiny.toml", "--quiet", folder=folder)
     if "tiny" not in run(commands / "fedge", "show", "runs/tiny", folder=folder):
         raise PackageError("fedge show does not show the run")
-    run(commands / "python", *install, f"{wheel}[page]", folder=folder)  # as the README has its reader do
+    run(commands / "python", *install, f"{wheel}[page]", folder=folder)  # as in the README
     run(commands / "python", readme(folder), folder=folder)
     if not (folder / "curve.svg").exists():
         raise PackageError("the Python lines of README.md draw no curve.svg")
 
 
 def readme(folder: Path) -> Path:
-    """Write the files that the README has its reader make, and its first lines of Python as a program."""
+    """Write the files that the README shows, and its first lines of Python as a program."""
     text = (ROOT / "README.md").read_text("utf-8")
     for name, content in re.findall(r'^```\w+ title="([^"\n]+)"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE):
         (folder / name).write_text(content, "utf-8")

@@ -1,7 +1,7 @@
-"""Make the pictures of the README: docs/mobility.svg, which moves, and docs/speed.svg.
+"""Make the pictures of the README: docs/mobility.svg, which is animated, and docs/speed.svg.
 
 python scripts/make_pictures.py                                          # both
-python scripts/make_pictures.py --runs runs/mobility                     # from runs that exist already
+python scripts/make_pictures.py --runs runs/mobility                     # from existing runs
 python scripts/make_pictures.py --speed benchmarks/results/2026-11-18.json
 """
 
@@ -44,7 +44,7 @@ FRAMEWORKS = {
     "loop, 2 processes": ("#999999", "plain, 2 processes"),
     "PyTorch loop": ("#BBBBBB", "plain"),
 }
-"""By name: the colour, and the candidates of the benchmark, of which the fastest counts."""
+"""By name: the colour, and the candidates of the benchmark, of which the fastest is shown."""
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 class Story(NamedTuple):
-    """One run as the animation needs it."""
+    """The data of one run for the animation."""
 
     cells: list[dict[int, int]]  # by round: the cell of each client
     merged: list[bool]
@@ -93,7 +93,7 @@ def tell(run: fedge.Run) -> Story:
 
 
 def animation(pair: tuple[Story, Story]) -> str:
-    """Return both runs as one SVG that animates itself; without motion it shows the last round."""
+    """Return both runs as one animated SVG; with reduced motion, it shows the last round."""
     num_rounds = len(pair[0].cells)
     total = num_rounds * ROUND_S + PAUSE_S
     styles, shapes = [], []
@@ -145,7 +145,7 @@ def grid(story: Story, left: int, top: int) -> Iterator[str]:
 
 
 def dot(story: Story, client: int, corner: tuple[int, int], total: float, name: str) -> tuple[str, str]:
-    """Return (its style, its shape): a client that moves to the place it has in each round."""
+    """Return (style, shape) of a client that moves to its place in each round."""
     size = SIDE / story.cols
     inside = (client * 0.618034 % 1, client * 0.754878 % 1)  # spreads clients evenly within a cell
 

@@ -39,11 +39,11 @@ _HIDDEN = "---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n\n"  # lines of 1
 
 
 class SiteError(Exception):
-    """A page or a link of the documentation that the site cannot have."""
+    """The site cannot be built because of a page or a link of the documentation."""
 
 
 def place(path: Path) -> PurePosixPath:
-    """Where a file or folder of the repository is found among the pages of the site."""
+    """Return the path among the site's pages of a file or folder of the repository."""
     if path.is_relative_to(DOCS):
         return PurePosixPath(path.relative_to(DOCS))
     names = (part.removeprefix(".") for part in path.relative_to(ROOT).parts)  # the generator leaves hidden files out
@@ -56,7 +56,7 @@ def place(path: Path) -> PurePosixPath:
 
 
 def content(path: Path) -> str:
-    """The Markdown of a page of the site, with links as they are in the repository."""
+    """Return the Markdown of a page of the site, with links as in the repository."""
     if path.is_dir():
         files = sorted(each for each in path.iterdir() if each.is_file())
         return f"# {path.name}\n\n" + "".join(f"- [`{each.name}`]({each.name})\n" for each in files)
@@ -68,11 +68,11 @@ def content(path: Path) -> str:
         return f"{_HIDDEN}# {path.name}\n\n````{language}\n{text}````\n"
     text = _STATES.sub(_table_of_states, text)
     text = re.sub(r"^\|.*", lambda row: re.sub(r"`([^`]+)`", _pipes, row[0]), text, flags=re.MULTILINE)
-    return re.sub(r"^( *```)console\b", r"\1sh", text, flags=re.MULTILINE)  # else all but prompts is shown as output
+    return re.sub(r"^( *```)console\b", r"\1sh", text, flags=re.MULTILINE)  # in console blocks, text is output
 
 
 def _pipes(code: re.Match[str]) -> str:
-    """Code in a table, without the backslash before a pipe, which GitHub hides and the generator shows.
+    """Return code in a table without the backslash before a pipe, which GitHub hides and the generator shows.
 
     A line may break after a pipe, or a long list of choices would leave no room for the other columns.
     """
@@ -85,7 +85,7 @@ def _cell(cell: dict[str, Any]) -> str:
 
 
 def _table_of_states(drawing: re.Match[str]) -> str:
-    """A state diagram as a table: drawing one takes a script from another server."""
+    """Return a state diagram as a table, because drawing a diagram needs a script from another server."""
     arrows = re.findall(r"^ *(\S+) --> (\S+)(?: : (.+))?$", drawing[1], re.MULTILINE)
     rows = [f"| {_state(before)} | {when} | {_state(after)} |" for before, after, when in arrows]
     return "\n".join(["| from | when | to |", "|---|---|---|", *rows])
@@ -137,7 +137,7 @@ def stage(path: Path, target: Path) -> Iterator[Path]:
 
 
 def stage_all(target: Path) -> None:
-    """Write every file of docs/, and every other file that pages lead to."""
+    """Write every file of docs/, and every other file that pages link to."""
     waiting = [path for path in sorted(DOCS.rglob("*")) if path.is_file() and path != SETTINGS]
     done = set()
     while waiting:
@@ -148,7 +148,7 @@ def stage_all(target: Path) -> None:
 
 
 def sections(settings: dict[str, Any]) -> list[tuple[str, list[Any]]]:
-    """The sections with their pages: files, or further sections.
+    """Return the sections with their pages: files, or further sections.
 
     Raises `SiteError` if a page does not exist, is named twice, or is missing.
     """

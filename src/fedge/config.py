@@ -52,13 +52,13 @@ class CheckpointOptions(Options, tag=False):
 
 
 class EvaluateOptions(Options, tag=False):
-    """What is evaluated, and how often; the last round always is."""
+    """What is evaluated, and how often; the last round is always evaluated."""
 
     every: Annotated[int, Meta(ge=1, description="rounds between evaluations")] = 1
     at: Annotated[
         Literal["server", "clients"] | None,
         Meta(
-            description="on the server's test set, or on the clients' test sets, summed (server, if it has a test set)"
+            description="on the server's test set, or on the clients' test sets, summed (default: server if it has one)"
         ),
     ] = None
     user_accuracy: Annotated[bool, Meta(description="each client's accuracy on its own test set, before training")] = (
@@ -162,12 +162,15 @@ class EngineOptions(Options, tag=False):
         Meta(description="auto: blocks of clients if the model allows it, on worker processes if that is faster"),
     ] = "auto"
     workers: Annotated[
-        Workers | None, Meta(description="number of worker processes of pool and ray (one per core)", extra=NO_EFFECT)
+        Workers | None,
+        Meta(description="number of worker processes of pool and ray (default: one per core)", extra=NO_EFFECT),
     ] = None
     stall_s: Annotated[
         float, Meta(ge=1, description="a worker that uses no processor time for this long is replaced", extra=NO_EFFECT)
     ] = 60.0
-    rows: Annotated[Count | None, Meta(description="clients per block (chosen by cache size, model and cores)")] = None
+    rows: Annotated[
+        Count | None, Meta(description="clients per block (default: chosen by cache size, model and cores)")
+    ] = None
     dtype: Annotated[Literal["float32", "float64"], Meta(description="precision of weights and gradients")] = "float32"
     device: Annotated[Literal["cpu", "cuda", "mps"], Meta(description="device on which clients compute")] = "cpu"
     matmul_precision: Annotated[
@@ -187,7 +190,7 @@ class Config(Options, tag=False, kw_only=True):
             extra={FORM: "at most 200 letters, digits and . _ + -, starting with a letter or a digit"},
         ),
     ] = "run"
-    seed: Annotated[Seed | None, Meta(description="seed of all randomness (1 if there are no seeds)")] = None
+    seed: Annotated[Seed | None, Meta(description="seed of all randomness (default: 1, unless seeds is set)")] = None
     seeds: Annotated[Seeds | None, Meta(description="repetitions, one run per seed")] = None
     rounds: Annotated[int, Meta(ge=1, le=10**9, description="rounds of communication")] = 100
     data: Annotated[DataOptions, Meta(description="data set and its partition over clients")]
@@ -198,7 +201,7 @@ class Config(Options, tag=False, kw_only=True):
     codec: CodecOptions | None = None
     cluster: Cluster | None = None
     reduce: Annotated[ReduceOptions, Meta(description="how uploads are aggregated")] = ByMean()
-    selection: Annotated[SelectionOptions, Meta(description="which clients are asked in a round")] = Uniform()
+    selection: Annotated[SelectionOptions, Meta(description="which clients are selected in a round")] = Uniform()
     edge: Annotated[FixedClock | CellClock, Meta(description="simulated time, radio and mobility")] = FixedClock()
     evaluate: EvaluateOptions = EvaluateOptions()
     trace: Annotated[TraceOptions | None, Meta(extra=NO_EFFECT)] = None

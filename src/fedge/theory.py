@@ -41,7 +41,7 @@ def phi(curvature: float | np.ndarray, rate: float, steps: float) -> float | np.
         raise ValueError(f"rate must be at least 0 and below 1/curvature, got {rate:g}")
     if rate == 0:
         return curvature * steps
-    # Not as printed, which for small rates is a difference of nearly equal numbers.
+    # At small rates, the published form would subtract nearly equal numbers.
     found = -np.expm1(steps * np.log1p(-rate * curvature)) / rate
     return found if isinstance(found, np.ndarray) else float(found)
 

@@ -48,7 +48,7 @@ def test_two_groups_by_hand(engine: str) -> None:
     assert federation.weight() == 1.65625  # all: the mean of the b is 1.875, 1.875 - 0.875/4
     federation.round()
     assert federation.state["members"].tolist() == [0, 1, 0, 1]
-    # each the mean of its own: 0.25 + (1.65625 - 0.25)/4 and 3.5 + (1.65625 - 3.5)/4
+    # each moves to the mean of its clients: 0.25 + (1.65625 - 0.25)/4 and 3.5 + (1.65625 - 3.5)/4
     assert weights(federation) == [0.6015625, 3.0390625]
     federation.round()
     assert weights(federation) == [0.25 + 0.3515625 / 4, 3.5 - 0.4609375 / 4]
@@ -299,7 +299,7 @@ def test_algorithms_with_several_exchanges_per_round_are_rejected() -> None:
 
 
 def test_a_sum_over_all_clients_cannot_be_split_later() -> None:
-    """With the mean of all control variates in place of its own, a cluster would stop near the common minimum."""
+    """With the mean of all control variates in place of its clients', a cluster would stop near the common minimum."""
     with pytest.raises(ConfigError, match=r"cluster\.round: expected 1, because 'c' .* is a sum over all.*, got 2"):
         Federation(clustered(Scaffold().build, 2, when=2), mixed())
 

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fedge.cli.data import app
 from fedge.data.client_sizes import measure
 from fedge.data.download import Download
 from fedge.data.files import Collection, Source
 from fedge.data.mnist import FashionMnist
 from file_site import serving
-
-COMMANDS = [command.name for command in app.registered_commands]
 
 
 @pytest.fixture
@@ -25,12 +22,6 @@ def files(monkeypatch):
     needed = Collection(("set",), (Source({"a.bin": md5(b"a").hexdigest()}, "fetch {path}"),))
     extra = Collection(("set",), (Source({"b.bin": None}, "make {path}"),), purpose="more")
     monkeypatch.setattr(FashionMnist, "sources", (needed, extra))
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_every_command_has_an_example(fedge, name):
-    said = fedge("data", name, "--help").output
-    assert any(line.strip().startswith(f"fedge data {name}") for line in said.partition("Examples:")[2].split("\n"))
 
 
 def test_missing_files_are_listed_with_commands_to_get_them(fedge, files, tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 
 from fedge.cli import app
 from fedge.cli.errors import EXIT_CODES
@@ -66,9 +67,17 @@ def test_exit_codes_match_the_exceptions():
         assert f"{code}  {EXIT_CODES[code]}\n" in errors.__doc__
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def all_commands(command, *names):
+    """Yield the words of every command and subcommand."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield " ".join((*names, name))
+        yield from all_commands(inner, *names, name)
+
+
+@pytest.mark.parametrize("name", list(all_commands(get_command(app))))
 def test_help_of_every_command_has_an_example(fedge, name):
-    output = fedge(name, "--help").output
+    """The examples are on docs/reference/commands.md, whose commands tests/docs/test_pages.py parses."""
+    output = fedge(*name.split(), "--help").output
     examples = output.partition("Examples:")[2].partition("╭")[0].split("\n")
     assert any(line.strip().startswith(f"fedge {name}") for line in examples)
 

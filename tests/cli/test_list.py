@@ -10,7 +10,7 @@ import pytest
 from mutations import watched
 
 
-def test_says_of_each_run_how_far_it_is(fedge, write_run, tmp_path):
+def test_prints_the_progress_of_each_run(fedge, write_run, tmp_path):
     write_run(tmp_path / "b", accuracies=[0.5], complete=False, seed=7)
     write_run(tmp_path / "a", accuracies=[0.25, 0.875], name="other", algorithm={"name": "scaffold"})
     lines = fedge("list", tmp_path).stdout.splitlines()
@@ -159,7 +159,7 @@ def test_wrong_options_are_explained(fedge, sweep, options, told):
     assert told in result.stderr
 
 
-def test_nothing_matches(fedge, sweep):
+def test_a_filter_without_matches(fedge, sweep):
     result = fedge("list", sweep, "--search", "nothing")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.startswith("warning: none of the 7 runs in ")
@@ -179,15 +179,15 @@ def test_a_pipe_in_place_of_records_is_not_read(fedge, sweep):
     for options in ([], ["--values", "at", "--round", "1"]):
         with watched():
             (row,) = listed(fedge, sweep, "--where", "status=damaged", *options)
-        assert row["problem"].startswith("rounds.jsonl is a symbolic link or no regular file")
+        assert row["problem"].startswith("rounds.jsonl: expected a regular file, got a link")
 
 
-def test_a_configuration_that_is_too_large_is_told(fedge, sweep):
+def test_a_configuration_that_is_too_large_is_reported(fedge, sweep):
     file = sweep / "stopped" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"text": "x" * 2_000_000}))
     (row,) = listed(fedge, sweep, "--search", "stopped")
     assert row["status"] == "damaged"
-    assert row["problem"].startswith("config.json has 2,000,")
+    assert row["problem"].startswith("config.json: expected at most 1,048,576 bytes, got 2,000,")
 
 
 def test_a_column_that_is_given_twice(fedge, sweep):
@@ -203,7 +203,7 @@ def test_nothing_is_stored(fedge, sweep, monkeypatch):
     assert sorted(sweep.rglob("*")) == before
 
 
-def test_a_run_that_another_host_holds(fedge, sweep):
+def test_a_run_in_use_by_another_host(fedge, sweep):
     (sweep / "stopped" / "lock").write_text("12345 678 far-away 0b5e\n")
     (row,) = listed(fedge, sweep, "--search", "stopped")
     assert row["status"] == "elsewhere"

@@ -31,11 +31,8 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_has_an_example(fedge, command):
-    said = fedge(*command.split(), "--help").output
-    examples = said.partition("Examples:")[2].partition("╭")[0].split("\n")
-    assert any(line.strip().startswith(f"fedge {command}") for line in examples)
-    assert "--format" in said
+def test_every_command_has_json_output(fedge, command):
+    assert "--format" in fedge(*command.split(), "--help").output
 
 
 def test_commands_of_the_certificates_page_work(fedge, folder):

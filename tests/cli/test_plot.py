@@ -144,7 +144,7 @@ def test_a_page_of_the_grid_has_a_slider(fedge, edges, tmp_path):
 
 
 @pytest.mark.parametrize(("rounds", "stepped", "sliders"), [([1], True, 1), ([1, 2], True, 0), ([1], False, 0)])
-def test_a_slider_is_for_one_place_on_a_page(edges, rounds, stepped, sliders):
+def test_a_slider_needs_one_grid_in_an_html_file(edges, rounds, stepped, sliders):
     chart = draw(ChartRequest("grid", rounds=rounds, stepped=stepped), find_runs(edges)).to_dict()
     assert len(chart.get("params", [])) == sliders
 

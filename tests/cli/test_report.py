@@ -29,7 +29,7 @@ def test_each_form(fedge, runs, tmp_path, suffix, starts):
         assert f"from {runs}" in text.replace("\\_", "_")
 
 
-def test_what_was_left_out_is_in_the_report(fedge, runs, tmp_path):
+def test_the_report_lists_runs_left_out(fedge, runs, tmp_path):
     (runs / "fedavg" / "summary.json").write_text("{")
     result = fedge("report", runs, "-o", tmp_path / "report.md")
     assert "summary.json is damaged" in result.stderr

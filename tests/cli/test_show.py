@@ -105,7 +105,7 @@ def test_damaged_run_is_left_out_of_a_folder_but_not_when_named(fedge, write_run
     assert "rounds.jsonl is damaged" in result.stderr
 
 
-def test_nothing_to_show(fedge, tmp_path):
+def test_a_folder_without_runs(fedge, tmp_path):
     result = fedge("show", tmp_path)
     assert result.exit_code == 6
     assert result.stderr == f"error: no runs in {tmp_path}; start one with `fedge run FILE`\n"

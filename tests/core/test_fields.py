@@ -86,7 +86,7 @@ def test_derived_names_keep_the_unit() -> None:
     assert describe("seconds").units == describe("sim_wait_s").units == SECONDS
 
 
-def test_text_is_what_has_the_role_of_a_label() -> None:
+def test_fields_with_the_role_of_a_label_are_text() -> None:
     declared = [field.name for field in (*FIELDS, *SUMMARY_FIELDS)]
     names = [f"{prefix}{name}" for prefix in ("", "best_", "mean_", "median_best_") for name in declared]
     names += ["bytes", "bytes_to_target", "best_", "unknown", "round_to_target"]

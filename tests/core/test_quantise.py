@@ -81,7 +81,7 @@ def test_exponential_of_at_most_one_magnitude_is_exact(values):
     assert np.array_equal(there_and_back(ExpQ(), values), values)
 
 
-def test_exponential_takes_tiny_magnitudes_for_zero():
+def test_exponential_treats_tiny_magnitudes_as_zero():
     codes, bounds = ExpQ().quantise(np.array([1e-45, -1e-39, 2.0], np.float32), RNG)
     assert codes.tolist() == [0, 0, 129]
     assert bounds.tolist() == [2, 2]

@@ -86,7 +86,7 @@ def records(raw: dict[str, Any], tmp_path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHM_TABLES, ids=lambda algorithm: " ".join(map(str, algorithm.values())))
-def test_equals_what_a_run_records(algorithm: dict[str, Any], experiment: Any, tmp_path: Path) -> None:
+def test_forecast_equals_the_records_of_a_run(algorithm: dict[str, Any], experiment: Any, tmp_path: Path) -> None:
     assert_equal(experiment(algorithm), tmp_path)
 
 
@@ -114,7 +114,9 @@ def test_no_algorithm_is_forgotten() -> None:
     ],
     ids=lambda tables: " ".join(map(str, tables.values())),
 )
-def test_equals_what_a_run_records_with_other_settings(tables: dict[str, Any], experiment: Any, tmp_path: Path) -> None:
+def test_forecast_equals_the_records_of_a_run_with_other_settings(
+    tables: dict[str, Any], experiment: Any, tmp_path: Path
+) -> None:
     raw = experiment({"name": "fedavg_adam", "local_steps": 5}, "normed", **tables)
     assert_equal(raw, tmp_path)
 
@@ -272,7 +274,7 @@ def test_all_rounds_follow_the_schedule() -> None:
     ],
     ids=str,
 )
-def test_notes_on_what_depends_on_training(tables: dict[str, Any], said: str | None) -> None:
+def test_notes_state_costs_that_depend_on_training(tables: dict[str, Any], said: str | None) -> None:
     raw = {"data": {"name": "digits", "clients": 10}, "model": "logistic", "algorithm": "fedavg"} | tables
     notes = list(forecast(raw).notes())
     assert len(notes) == (0 if said is None else 1)

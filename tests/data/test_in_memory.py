@@ -126,7 +126,7 @@ def test_x_test_without_y_test() -> None:
         Arrays(X, Y, test_fraction=1.5)
 
 
-def test_other_objects_are_no_data() -> None:
+def test_other_objects_are_not_data() -> None:
     assert [in_memory(each) for each in (3, "digits", {"name": "digits"}, None)] == [None] * 4
 
 

@@ -36,7 +36,7 @@ def steps() -> list[Any]:
 
 
 @pytest.mark.parametrize(("path", "name"), steps())
-def test_a_step_of_a_round_is_where_the_page_says(path: str, name: str) -> None:
+def test_steps_of_a_round_are_in_the_functions_named_on_the_page(path: str, name: str) -> None:
     assert re.search(rf"^ *(?:def|class) {name}\b", (ROOT / path).read_text(), re.MULTILINE)
 
 
@@ -54,7 +54,7 @@ def test_files_on_the_page_exist() -> None:
     assert missing == []
 
 
-def test_unions_on_the_page_are_where_it_says() -> None:
+def test_unions_on_the_page_are_in_the_modules_named() -> None:
     text = section("Where new things go")
     found = re.findall(r"in `(\w+)`, `([\w/]+\.py)`", text)
     assert ("AlgorithmOptions", "algorithms/__init__.py") in found

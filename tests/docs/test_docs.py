@@ -95,7 +95,7 @@ def test_catalogue_lists_engines() -> None:
     assert set(rows(CATALOGUE.read_text("utf-8"), "engine")) == set(get_args(get_type_hints(EngineOptions)["name"]))
 
 
-def test_decisions_have_one_form() -> None:
+def test_decisions_have_the_same_sections() -> None:
     for page in (DOCS / "decisions").glob("*.md"):
         if page.name != "index.md":
             assert re.findall(r"^## (.+)$", prose(page), re.MULTILINE) == ["Context", "Decision", "Consequence"], page
@@ -136,7 +136,7 @@ def test_every_field_of_a_run_directory_is_described(folder: Path) -> None:
     assert files <= listed
 
 
-def test_what_config_json_has_beside_the_settings() -> None:
+def test_the_other_entries_of_config_json_are_documented() -> None:
     text = section(DOCS / "run-directory.md", "config.json")
     settings = plain(parse({"data": "digits", "model": "logistic", "algorithm": "fedavg"}))
     stored = msgspec.json.decode(encode_config(settings, RunMark()))

@@ -38,7 +38,7 @@ def test_every_option_has_a_meaning():
     assert [row for row in rows if not row.split(" | ")[1].strip()] == []
 
 
-def test_text_of_docstrings_is_no_markup_except_code():
+def test_text_of_docstrings_has_no_markup_except_code():
     assert script.prose("K*(W) or eta*(W), `a*b*`; --set a.b=v, `--set`") == (
         r"K\*(W) or eta\*(W), `a*b*`; `--set` a.b=v, `--set`"
     )

@@ -126,7 +126,7 @@ def test_several_cells_learn(algorithm: str, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- merging
 
 
-def test_what_a_merge_costs_and_when_it_is_measured(tmp_path: Path) -> None:
+def test_the_cost_of_a_merge_and_the_rounds_that_measure_it(tmp_path: Path) -> None:
     """After every third round, and in the last round for a hypothetical merge."""
     found = run(changed(CELLS, edge={"backhaul_mbps": 1.0}), tmp_path)
     rounds = found.rounds
@@ -337,7 +337,7 @@ def test_cells_cannot_change(fedge: Fedge, tmp_path: Path, runs: Path) -> None:
         assert ended.err == "error: edge.cells: cannot change when a run is resumed; start a new run instead\n"
 
 
-def test_there_is_no_edge_file_unless_asked_for(tmp_path: Path) -> None:
+def test_there_is_no_edge_file_without_edge_record(tmp_path: Path) -> None:
     found = run(changed(CELLS, rounds=1, edge={"record": False}), tmp_path)
     assert not (found.path / "edge.jsonl").exists()
     assert found.edge == []

@@ -272,7 +272,7 @@ def test_when_cells_merge_and_when_they_wait() -> None:
     assert [by_merge.waits(round) for round in range(1, 4)] == [False, False, True]
 
 
-def test_a_merge_goes_to_the_centre_and_back() -> None:
+def test_a_merge_includes_both_directions_of_the_backhaul() -> None:
     assert CellClock(backhaul_mbps=8.0).backhaul_s(MB) == pytest.approx(2.0)  # a second each way, all at once
     assert CellClock().backhaul_s(MB) == 0.0
 

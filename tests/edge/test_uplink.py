@@ -94,7 +94,7 @@ def test_equals_a_time_step_simulation(clients: list[Client]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(ANY)
-def test_the_last_one_finishes_as_early_as_in_any_order(clients: list[Client]) -> None:
+def test_the_last_upload_finishes_as_early_as_in_any_order(clients: list[Client]) -> None:
     ready, transmission, cells = arrays(clients)
     finish = finish_times(ready, transmission, cells)
     for cell in set(cells.tolist()):

@@ -181,7 +181,7 @@ def test_only_enabled_measurements_are_recorded(switch: str, kinds: set[str]) ->
     assert {line["kind"] for line in traced(Federation(FedAvg().build, mixed()), only(switch))} == kinds
 
 
-def test_a_trace_of_nothing_is_refused() -> None:
+def test_a_trace_without_measurements_is_refused() -> None:
     off = dict.fromkeys(("user_accuracy", "gradients", "activations", "cosine_distance"), False)
     with pytest.raises(ConfigError, match="trace: nothing is traced; set one of the switches to true"):
         read(off, TraceOptions, "trace")

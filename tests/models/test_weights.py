@@ -19,7 +19,7 @@ def test_a_model_must_define_its_network() -> None:
         Vague().build((1,), 1)
 
 
-def test_every_model_takes_weights() -> None:
+def test_every_model_accepts_weights() -> None:
     assert all("weights" in kind.__struct_fields__ for kind in MODELS)
 
 
@@ -30,7 +30,7 @@ def test_weights_are_those_of_the_file(tmp_path: Path) -> None:
     assert module(torch.tensor([[10.0, 100.0]])).tolist() == [[213]]
 
 
-def test_a_whole_model_comes_back_with_its_statistics(tmp_path: Path) -> None:
+def test_a_saved_model_is_restored_with_its_statistics(tmp_path: Path) -> None:
     before = Mtfl2nn().build((4,), 3)
     before(torch.rand(8, 4))  # moves the running statistics
     save_file(before.state_dict(), tmp_path / "w.safetensors")
@@ -48,7 +48,7 @@ def test_tensors_missing_in_the_file_stay_random(tmp_path: Path) -> None:
     assert given[1].bias.tolist() == [3]
 
 
-def test_a_users_model_takes_them_too(tmp_path: Path) -> None:
+def test_a_users_model_accepts_weights_too(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from torch import nn\ndef build(s, n): return nn.Linear(*s, n)\n")
     save_file({"weight": torch.tensor([[5.0]]), "bias": torch.tensor([0.0])}, tmp_path / "w.safetensors")
     kind = choose(f"{tmp_path}/mine.py:build", MODELS, "model.name")

@@ -69,7 +69,7 @@ def test_a_slow_upload_yields_if_others_wait() -> None:
     assert grants.release(1, 21.0) == [SendGrant(0)]
 
 
-def test_slow_upload_continues_while_nobody_waits() -> None:
+def test_slow_upload_continues_while_no_client_waits() -> None:
     grants = Grants(10, 10, min_rate=100.0)
     grants.request(0, 5000, 0.0)
     assert grants.tick(100.0) == []
@@ -109,7 +109,7 @@ def test_no_more_uploads_are_held_than_clients_wait() -> None:
     assert grants.granted == {1, 2}
 
 
-def test_without_a_minimum_rate_nobody_yields() -> None:
+def test_without_a_minimum_rate_no_upload_is_held() -> None:
     grants = Grants(10, 10, min_rate=0.0)
     grants.request(0, 10, 0.0)
     grants.request(1, 10, 0.0)

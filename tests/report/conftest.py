@@ -1,4 +1,4 @@
-"""Runs made up in memory, with the attributes of a run directory."""
+"""Fake runs in memory, with the attributes of a run directory."""
 
 from __future__ import annotations
 

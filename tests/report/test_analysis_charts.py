@@ -38,7 +38,7 @@ def grid(make_run):
 
 
 def rows_of(chart):
-    """The data of a layered chart, those of its layers included."""
+    """Return the data of a layered chart, including that of its layers."""
     spec = chart.to_dict(validate=False)
     found = list(spec["datasets"].values()) if "datasets" in spec else []
     parts = [spec, *spec.get("layer", [])]
@@ -95,7 +95,7 @@ def test_parallel_coordinates_have_no_axis_for_what_the_algorithm_determines(mak
     rates = [algorithm | {"learning_rate": rate} for algorithm in shared for rate in (0.1, 0.2)]
     assert axes_of(parallel(runs(*rates))) == ["algorithm", "learning rate η", "accuracy (%)"]
     assert axes_of(parallel(runs(*rates), keys=["algorithm.prox"])) == ["proximal term μ", "accuracy (%)"]
-    # with one group for each algorithm all settings would follow from it
+    # with one group per algorithm, all settings would follow from the algorithm
     assert "proximal term μ" in axes_of(parallel(runs(*shared)))
 
 
@@ -107,12 +107,12 @@ def test_titles_of_parallel_coordinates_are_wrapped_to_the_space_between_axes(ma
     assert all(text_width(line, 9) < (336 - 84) / 4 for line in lines)
 
 
-def test_the_place_of_a_value() -> None:
+def test_scaled_values_are_between_0_and_1() -> None:
     assert [scaled(value, 2, 6) for value in (2, 3, 6)] == [0, 0.25, 1]
     assert scaled(5, 5, 5) == 0.5
 
 
-def test_paired_differences_are_of_the_same_seeds(grid, tmp_path) -> None:
+def test_paired_differences_compare_equal_seeds(grid, tmp_path) -> None:
     """Every seed of a group is 10, 20, 30% above the baseline, so that the differences have no spread."""
     chart = paired_differences(group_runs(grid))
     rows = next(rows for rows in rows_of(chart) if rows and "verdict" in rows[0])
@@ -132,8 +132,8 @@ def test_paired_differences_from_a_chosen_baseline(grid) -> None:
         paired_differences(groups, "accuracy", "nothing")
 
 
-def test_paired_differences_have_one_number_of_decimals_and_percentage_points(make_run, tmp_path) -> None:
-    """The differences 0, 4, -0.5 and 12.5 points, in the order in which the legend has the verdicts."""
+def test_paired_differences_share_decimals_and_use_percentage_points(make_run, tmp_path) -> None:
+    """The differences 0, 4, -0.5 and 12.5 points, in the order of the verdicts in the legend."""
     gains = {0.1: 0.0, 0.2: 0.0, 0.3: 0.04, 0.4: -0.005, 0.5: 0.125}
     chart = paired_differences(
         group_runs(
@@ -160,7 +160,7 @@ def test_long_labels_of_differences_are_wrapped(make_run, tmp_path) -> None:
     assert "\\n" not in drawn
 
 
-def test_importance_adds_up_to_all_variance(grid) -> None:
+def test_importance_shares_add_up_to_the_total_variance(grid) -> None:
     """Rate: means 0.66 and 0.86, SS = 8 * 0.01 = 0.08; steps: SS = 8 * 0.0025 = 0.02; seeds: 8 * 0.0001 = 0.0008."""
     rows = next(rows for rows in rows_of(importance_bars(grid)) if rows and "share" in rows[0])
     shares = {row["label"]: row["share"] for row in rows}
@@ -180,7 +180,7 @@ def test_a_breakdown_stacks_the_parts(make_run) -> None:
     assert "backhaul" not in {row["part"] for row in rows}
 
 
-def test_a_breakdown_of_many_rounds_shows_means_and_says_so(make_run) -> None:
+def test_a_breakdown_of_many_rounds_shows_means_with_a_note(make_run) -> None:
     chart = breakdown(make_run(rounds=records(2 * MAX_BARS)))
     (rows,) = rows_of(chart)
     assert len(rows) == 2 * MAX_BARS  # two parts of each bar
@@ -188,7 +188,7 @@ def test_a_breakdown_of_many_rounds_shows_means_and_says_so(make_run) -> None:
     assert "mean over 2 rounds a bar" in text_of(chart)
 
 
-def test_a_breakdown_is_of_one_run_and_one_cost(make_run) -> None:
+def test_a_breakdown_refuses_several_runs_and_other_fields(make_run) -> None:
     run = make_run(rounds=records(1))
     with pytest.raises(ConfigError, match="expected one of bytes"):
         breakdown(run, "accuracy")
@@ -198,7 +198,7 @@ def test_a_breakdown_is_of_one_run_and_one_cost(make_run) -> None:
         draw(ChartRequest("breakdown"), [run, run])
 
 
-def test_axes_state_which_seconds_they_have(make_run) -> None:
+def test_axis_titles_name_the_clock_of_seconds(make_run) -> None:
     rounds = [{"round": 1, "accuracy": 0.5, "sim_seconds": 2.0}]
     measured = make_run("net", rounds=rounds, clock="measured")
     simulated = make_run("sim", rounds=rounds, clock="simulated")

@@ -38,7 +38,7 @@ def rows(chart):
     return chart.to_dict()["data"]["values"]
 
 
-def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
+def test_bars_are_sorted_and_marked_not_reached(groups, make_run) -> None:
     never = make_run("never", target=TARGET, summary={"rounds_to_target": None})
     without = make_run("without", summary={"rounds_to_target": None})
     found = rows(bars([*groups, RunGroup("never", [never]), RunGroup("without", [without])]))
@@ -49,13 +49,13 @@ def test_bars_are_sorted_and_say_what_was_not_reached(groups, make_run) -> None:
     assert found[1]["text"] == "7.00"
 
 
-def test_of_an_accuracy_the_highest_bar_comes_first(groups) -> None:
+def test_bars_of_an_accuracy_start_with_the_highest(groups) -> None:
     found = rows(bars(groups, "accuracy"))
     assert [round(row["mean"]) for row in found] == [70, 70, 60, 60]
 
 
 @pytest.mark.parametrize("field", ["messages", "dropped", "mean_sim_up_s", "mean_sim_wait_s"])
-def test_of_a_cost_the_lowest_bar_comes_first(make_run, field) -> None:
+def test_bars_of_a_cost_start_with_the_lowest(make_run, field) -> None:
     def group(label, value):
         record = {"round": 1, "messages": value, "dropped": value, "sim_up_s": value, "sim_wait_s": value}
         return RunGroup(label, [make_run(rounds=[record], summary={"messages": value})])
@@ -64,7 +64,7 @@ def test_of_a_cost_the_lowest_bar_comes_first(make_run, field) -> None:
     assert [row["label"] for row in found] == ["c", "a", "b"]
 
 
-def test_a_result_without_a_better_direction_has_no_front(make_run) -> None:
+def test_pareto_refuses_a_result_without_a_better_direction(make_run) -> None:
     groups = [RunGroup("a", [make_run(summary={"accuracy": 0.5, "f1": 0.5})])]
     with pytest.raises(ConfigError, match="f1 has none"):
         pareto(groups, "f1", "accuracy")
@@ -75,7 +75,7 @@ def test_a_result_without_a_better_direction_has_no_front(make_run) -> None:
 @pytest.mark.parametrize(
     ("field", "says"), [("accuracy", "darker is better"), ("messages", "darker is better"), ("f1", "darker is higher")]
 )
-def test_heat_map_says_what_dark_means(make_run, field, says) -> None:
+def test_heat_map_notes_the_meaning_of_dark(make_run, field, says) -> None:
     values = {(1, 5): 0.1, (1, 9): 0.2, (2, 5): 0.3, (2, 9): 0.4}
     groups = group_runs(
         make_run("x", summary={field: value}, algorithm={"rate": rate, "steps": steps})
@@ -95,7 +95,7 @@ def test_pareto_marks_the_front(groups) -> None:
     assert found[front[0]]["y"] == pytest.approx(70)
 
 
-def test_pareto_says_how_many_reached_nothing(groups, make_run) -> None:
+def test_pareto_notes_groups_that_missed_the_target(groups, make_run) -> None:
     never = make_run("never", target=TARGET, summary={"rounds_to_target": None, "accuracy": 0.1})
     chart = pareto([*groups, RunGroup("never", [never])], "rounds_to_target", "accuracy").to_dict()
     assert "1 not shown: target not reached" in " ".join(chart["title"]["text"])
@@ -123,7 +123,7 @@ def test_heat_map_needs_two_settings(groups) -> None:
         heatmap([group for group in groups if group.runs[0].config["algorithm"]["steps"] == 5])
 
 
-def test_regrouped_runs_are_called_mixed(groups) -> None:
+def test_regrouped_runs_are_marked_as_mixed(groups) -> None:
     merged = regroup(groups, ["algorithm.rate"])
     assert [(group.label, len(group.runs), group.mixed) for group in merged] == [
         ("rate = 1", 4, True),
@@ -134,7 +134,7 @@ def test_regrouped_runs_are_called_mixed(groups) -> None:
         regroup(groups, ["algorithm.rat"])
 
 
-def test_runs_of_one_group_may_be_told_apart_by_their_seed(groups) -> None:
+def test_runs_of_one_group_can_be_regrouped_by_seed(groups) -> None:
     merged = regroup(groups, ["seed"])
     assert [group.label for group in merged] == ["seed = 0", "seed = 1"]
     for seed, group in enumerate(merged):
@@ -152,23 +152,23 @@ def test_bars_over_different_settings_have_no_interval(groups) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf", "html"])
-def test_every_kind_of_file(groups, tmp_path: Path, suffix) -> None:
+def test_charts_are_saved_in_every_file_format(groups, tmp_path: Path, suffix) -> None:
     starts = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF", "html": b"<!DOCTYPE html>"}
     save(heatmap(groups), tmp_path / f"chart.{suffix}")
     data = (tmp_path / f"chart.{suffix}").read_bytes()
     assert data.lstrip().startswith(starts[suffix])
     if suffix == "html":
-        assert b"<script src=" not in data  # what draws it is in the file
+        assert b"<script src=" not in data  # the file includes the drawing code
 
 
-def test_the_other_kinds_can_be_drawn(groups, tmp_path: Path) -> None:
+def test_bars_and_pareto_render_to_svg(groups, tmp_path: Path) -> None:
     for name, chart in {"bars": bars(groups), "pareto": pareto(groups, "flops_to_target", "accuracy")}.items():
         save(chart, tmp_path / f"{name}.svg")
         assert "to target" in (tmp_path / f"{name}.svg").read_text()
 
 
 def test_texts_at_the_ends_of_bars_fit(groups) -> None:
-    """The axis ends where the text beside the longest bars ends: 336 pixels less the labels."""
+    """The axis ends at the end of the text beside the longest bars: 336 pixels minus the labels."""
     spec = bars(groups).to_dict()
     domain = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
     room = 336 - 22 - text_width("rate = 2, steps = 9")
@@ -185,7 +185,7 @@ def test_long_labels_of_bars_have_two_lines(make_run) -> None:
     assert spec["layer"][0]["encoding"]["y"]["axis"]["labelExpr"] == "split(datum.label, '  ')"
 
 
-def test_of_many_groups_the_legend_of_a_pareto_chart_names_the_front(make_run) -> None:
+def test_the_legend_of_a_pareto_chart_of_many_groups_names_the_front(make_run) -> None:
     values = {i: (i, 0.9 - 0.01 * i if i != 5 else 0.95) for i in range(1, 13)}
     groups = [
         RunGroup(f"g{i}", [make_run(summary={"rounds_to_target": x, "accuracy": y}, target=TARGET)])

@@ -22,7 +22,7 @@ def made(count: int = 1, rows: int = 1, cols: int = 2, **fields: Any) -> list[Ed
 
 
 def drawn(chart: Any, mark: str) -> list[dict[str, float]]:
-    """What a mark of each kind was drawn from, as the picture says to those who cannot see it."""
+    """Return the data of each kind of mark, from the descriptions for screen readers in the SVG."""
     picture = vl_convert.vegalite_to_svg(chart.to_dict())
     labels = re.findall(rf'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="{mark}"', picture)
     return [dict(part.split(": ") for part in label.split("; ")) for label in labels]
@@ -51,10 +51,10 @@ def test_clients_are_numbers_in_row_major_order() -> None:
     assert "1.2k" in said
     assert "#5" in said
     assert "round 1" in said
-    assert caption(chart.to_dict()) == "number and shade: clients in the cell"  # no classes, no bars
+    assert caption(chart.to_dict()) == "number and shade: clients in the cell"  # without classes there are no bars
 
 
-def test_bars_are_shares_of_a_cell_on_one_scale() -> None:
+def test_bars_show_shares_of_a_cell_on_a_common_scale() -> None:
     # The first cell has 1/4 and 3/4, the second 2/4 and 2/4: 3/4 is the highest, and fills 0.57 of a cell.
     chart = grid(made(occupancy=[1, 1], classes=[[1, 3], [2, 2]]))
     bars = [bar for bar in drawn(chart, "rect mark") if "top" in bar]
@@ -73,7 +73,7 @@ def test_an_empty_cell_has_no_bars() -> None:
     assert [bar for bar in drawn(chart, "rect mark") if "top" in bar] == []
 
 
-def test_several_rounds_side_by_side_have_one_scale() -> None:
+def test_rounds_side_by_side_share_a_scale() -> None:
     rounds = [*made(2, occupancy=[1, 5]), *msgspec.convert([edge_line(3, 1, 2, merged=True)], list[EdgeRound])]
     chart = grid(rounds, [2, 3])
     panels = chart.to_dict()["concat"]
@@ -81,7 +81,7 @@ def test_several_rounds_side_by_side_have_one_scale() -> None:
     assert {"round 2", "round 3, then cells merged"} <= set(text_of(chart))
 
 
-def test_one_cell_is_not_numbered_and_has_nothing_to_merge() -> None:
+def test_a_single_cell_has_no_number_and_no_merge_note() -> None:
     said = text_of(grid(made(cols=1, occupancy=[3], merged=True)))
     assert said == ["3", "round 1", "number and shade: clients in the cell"]
 
@@ -96,7 +96,7 @@ def test_the_slider_starts_where_asked_and_shows_one_round() -> None:
     assert "round 5" in text_of(stepped_grid(rounds))
 
 
-def test_of_many_rounds_every_kth_is_kept_including_the_requested_one() -> None:
+def test_many_rounds_are_reduced_to_every_kth_and_the_requested_one() -> None:
     chart = stepped_grid(made(2 * MOST_STEPS + 1), 2).to_dict()
     (slider,) = chart["params"]
     # One in three, and the second is among them: 2, 5, 8, ..., 401.
@@ -115,7 +115,7 @@ def test_classes_are_shown_by_their_names() -> None:
 
 
 def test_classes_without_names_are_shown_by_their_numbers() -> None:
-    """Also where the names are of another number of classes, as in files that others wrote."""
+    """Also if the number of names differs from that of the classes, as in foreign files."""
     rounds = made(occupancy=[1, 1], classes=[[1, 3], [2, 2]])
     for names in (DataNames(), DataNames(("cat",)), DataNames(("cat", "dog", "bird"))):
         chart = grid(rounds, names=names)
@@ -123,7 +123,7 @@ def test_classes_without_names_are_shown_by_their_numbers() -> None:
         assert "bars: its training samples by class (0 to 1)," in caption(chart.to_dict())
 
 
-def test_of_many_classes_the_title_names_the_ends() -> None:
+def test_a_title_of_many_classes_names_the_first_and_the_last() -> None:
     names = DataNames(tuple(f"class of things {i}" for i in range(50)))
     title = caption(grid(made(occupancy=[1, 1], classes=[[1] * 50] * 2), names=names).to_dict())
     assert "bars: its training samples by class (class of things 0 to class of things 49)," in title

@@ -1,4 +1,4 @@
-"""How data is divided over clients, as a picture."""
+"""The chart of the distribution of data over clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_classes_and_clients_have_their_names() -> None:
     assert heat["encoding"]["y"]["scale"]["domain"] == ["cat", "dog"]
 
 
-def test_without_classes_the_histogram_is_alone_with_bars_of_equal_width() -> None:
+def test_data_without_classes_has_only_a_histogram_with_bars_of_equal_width() -> None:
     # 41 different sizes make bars of three, the last of which ends beyond the largest.
     bars = class_distribution({0: None}, list(range(10, 51)), 1).to_dict()["data"]["values"]
     assert {bar["to"] - bar["from"] for bar in bars} == {3}

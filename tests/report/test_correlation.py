@@ -16,11 +16,11 @@ def test_pearson_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("xs", "ys"), [([], []), ([1], [2]), ([1, 1], [1, 2]), ([1, 2], [3, 3])])
-def test_what_does_not_vary_has_no_correlation(xs, ys) -> None:
+def test_a_constant_has_no_correlation(xs, ys) -> None:
     assert pearson(xs, ys) is None
 
 
-def test_series_of_two_lengths_are_refused() -> None:
+def test_series_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="2 and 1"):
         pearson([1, 2], [1])
 
@@ -49,7 +49,7 @@ def runs_of(make_run, *points):
     ]
 
 
-def test_numbers_and_switches_correlate_and_the_number_of_runs_is_said(make_run) -> None:
+def test_numbers_and_booleans_correlate_with_the_number_of_runs(make_run) -> None:
     runs = runs_of(make_run, ("a", 1, 0.1, 10), ("a", 2, 0.3, None), ("a", 3, 0.2, 30))
     found = {(one.setting, one.outcome): one for one in correlate(runs, ["accuracy", "rounds_to_target"])}
     assert found["algorithm.learning_rate", "accuracy"].coefficient == pytest.approx(0.5)
@@ -62,7 +62,7 @@ def test_numbers_and_switches_correlate_and_the_number_of_runs_is_said(make_run)
     assert len(found) == 4
 
 
-def test_names_are_groups(make_run) -> None:
+def test_non_numeric_settings_are_compared_by_group_means(make_run) -> None:
     runs = runs_of(make_run, ("a", 1, 0.1, 10), ("b", 1, 0.3, None), ("a", 1, 0.2, 30))
     found = {(one.value, one.outcome): one.result for one in levels(runs, ["accuracy", "rounds_to_target"])}
     assert found["a", "accuracy"].estimate.mean == pytest.approx(0.15)
@@ -71,7 +71,7 @@ def test_names_are_groups(make_run) -> None:
     assert not [one for one in correlate(runs, ["accuracy"]) if one.setting == "algorithm.name"]
 
 
-def test_a_setting_that_goes_with_another_is_said_once(make_run) -> None:
+def test_of_settings_that_vary_together_only_the_first_is_kept(make_run) -> None:
     runs = [
         make_run(seed=i, summary={"accuracy": 0.5}, algorithm={"name": name, "weighting": weighting})
         for i, (name, weighting) in enumerate([("a", "x"), ("b", "y"), ("a", "x")])
@@ -79,7 +79,7 @@ def test_a_setting_that_goes_with_another_is_said_once(make_run) -> None:
     assert {one.setting for one in levels(runs, ["accuracy"])} == {"algorithm.name"}
 
 
-def test_a_level_has_an_interval_only_where_seeds_alone_differ(make_run) -> None:
+def test_a_level_has_an_interval_only_if_its_runs_differ_in_the_seed_alone(make_run) -> None:
     runs = [
         make_run(seed=seed, summary={"accuracy": accuracy}, algorithm={"name": name, "rate": rate})
         for name, rate, seed, accuracy in (("a", 1, 1, 0.2), ("a", 1, 2, 0.4), ("b", 1, 1, 0.5), ("b", 2, 1, 0.7))

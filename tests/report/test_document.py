@@ -1,4 +1,4 @@
-"""What a report says, in all three forms, and that its commands give the same runs."""
+"""The content of a report in its three formats; its commands give the same runs."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def test_commands_give_the_same_configuration(folder: Path) -> None:
         assert plain(parse(change(common, assignments(sets)))) == run.config
 
 
-def test_what_differs_is_not_in_common(folder: Path) -> None:
+def test_common_settings_exclude_those_that_differ(folder: Path) -> None:
     runs, _ = collect([folder])
     assert changes(runs)[0] == {
         "seed": 1,
@@ -141,7 +141,7 @@ def test_page_is_one_file_with_its_charts(folder: Path) -> None:
     assert text.count("<script>") == 1
 
 
-def test_user_accuracy_is_drawn_where_it_was_measured(folder: Path) -> None:
+def test_user_accuracy_is_drawn_if_it_was_measured(folder: Path) -> None:
     def titles() -> list[str]:
         runs, problems = collect([folder])
         parts = [part for section in describe_runs(runs, problems).sections for part in section.parts]
@@ -174,7 +174,7 @@ def test_natural_order_and_reasons(folder: Path) -> None:
     assert ["is damaged" in problems[0], "has format 9" in problems[1]] == [True, True]
 
 
-def test_nothing_but_damage_says_why(folder: Path) -> None:
+def test_a_folder_of_damaged_runs_names_the_reasons(folder: Path) -> None:
     only = folder / "run-0" / "seed-1"
     (only / "summary.json").write_text("{")
     with pytest.raises(RunError, match=r"no runs in .*\n.*summary\.json is damaged"):
@@ -233,7 +233,7 @@ def test_a_chart_that_cannot_be_drawn_gives_its_reason(mixed: Path) -> None:
     assert text.count("<svg") == text.count("<figure>") - 1
 
 
-def test_a_report_tells_when_from_what_and_by_which_version_it_was_made(folder: Path) -> None:
+def test_a_report_states_its_date_source_and_version(folder: Path) -> None:
     runs, problems = collect([folder])
     made = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
     source = describe_source([Path("runs"), Path("<more>")], made)
@@ -277,6 +277,6 @@ def test_a_report_has_the_chosen_baseline_and_the_importance_of_settings(folder:
 @pytest.mark.parametrize(
     "title", ["*a* and **b**", "_a_ and __b__", "snake_case, 2*3", "a &lt; b &#42; c & d", "`a` [b](c)"]
 )
-def test_a_title_is_shown_in_markdown_as_it_is(title: str, folder: Path) -> None:
+def test_a_title_is_escaped_in_markdown(title: str, folder: Path) -> None:
     shown = MarkdownIt("commonmark").render(markdown(describe_runs(*collect([folder]), title)))
     assert shown.startswith(f"<h1>{escape(title)}</h1>\n")

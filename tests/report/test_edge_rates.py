@@ -31,9 +31,9 @@ def test_the_rates_are_written_out(settings: dict[str, Any], rates: str) -> None
 
 
 @pytest.mark.parametrize("value", [[1.0, "x"], ["x"], [], None, "fast", {"name": "uniform", "low": "x"}])
-def test_a_damaged_run_has_a_footnote_all_the_same(value: Any) -> None:
+def test_a_run_with_damaged_records_still_has_a_footnote(value: Any) -> None:
     assert (edge_note({"edge": FIXED | {"up_mbps": value}}) or "").endswith(f"s a step, {WRITTEN}")
 
 
-def test_settings_that_do_not_tell() -> None:
+def test_settings_without_rates_have_no_footnote() -> None:
     assert edge_note({}) is None

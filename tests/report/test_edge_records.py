@@ -1,4 +1,4 @@
-"""What a run recorded of its edge."""
+"""Reading the edge records of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedge.runs.data_names import DataNames
 from fedge.runs.read import Run
 
 
-def test_lines_of_a_run_directory_without_the_one_being_written(tmp_path) -> None:
+def test_complete_lines_are_read_and_a_partial_one_is_skipped(tmp_path) -> None:
     first, second = (msgspec.json.encode(edge_line(number, workers=[(7, 0, 1, 2, 0, 3)])) for number in (1, 2))
     (tmp_path / "edge.jsonl").write_bytes(first + b"\n" + second + b"\n" + first[:40])
     rounds = read_edge(Run(tmp_path))
@@ -23,17 +23,17 @@ def test_lines_of_a_run_directory_without_the_one_being_written(tmp_path) -> Non
     assert (rounds[1].clients, rounds[1].finish_s, rounds[1].classes) == ([7], [6.0], None)
 
 
-def test_a_run_that_was_not_asked_has_none(tmp_path) -> None:
+def test_a_run_without_edge_record_has_no_edge_records(tmp_path) -> None:
     assert read_edge(Run(tmp_path)) == []
 
 
-def test_a_broken_line_is_said(tmp_path) -> None:
+def test_a_damaged_line_is_reported(tmp_path) -> None:
     (tmp_path / "edge.jsonl").write_bytes(b'{"round": 1, "ro\n{"round": 2}\n')
     with pytest.raises(RunError, match=r"edge\.jsonl is damaged: expected a JSON object"):
         read_edge(Run(tmp_path))
 
 
-def test_lines_of_something_else_are_said() -> None:
+def test_lines_of_another_format_are_reported() -> None:
     with pytest.raises(RunError, match=r"^away/edge\.jsonl is damaged: .*`rows`"):
         read_edge(SimpleNamespace(path=Path("away"), edge=[{"round": 1}]))
 
@@ -49,13 +49,13 @@ def test_lines_of_something_else_are_said() -> None:
         ({"cell": [3]}, "cell: expected numbers from 0 to 0"),
     ],
 )
-def test_lists_that_do_not_fit_together_are_said(changes, expected) -> None:
+def test_lists_of_inconsistent_lengths_are_reported(changes, expected) -> None:
     line = edge_line(1, workers=[(7, 0, 1, 2, 0, 3)]) | changes
     with pytest.raises(RunError, match=expected):
         read_edge(SimpleNamespace(path=Path("away"), edge=[line]))
 
 
-def test_the_only_run_that_recorded() -> None:
+def test_the_only_run_with_edge_records_is_chosen() -> None:
     names = DataNames(("cat", "dog"))
     silent, recorded = SimpleNamespace(edge=[]), SimpleNamespace(edge=[edge_line(4)], names=names)
     rounds, found = read_one([silent, recorded])

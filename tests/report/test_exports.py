@@ -1,4 +1,4 @@
-"""Exports, read back by the tools they are for where these are installed."""
+"""Exports, read back by their tools if these are installed."""
 
 import csv
 import json
@@ -33,7 +33,7 @@ def runs(tmp_path: Path) -> list[Run]:
     return found
 
 
-def test_result_file_of_the_hierarchical_document(runs, tmp_path: Path) -> None:
+def test_result_file_of_serena_2020(runs, tmp_path: Path) -> None:
     SINKS["hfl-json"](runs, tmp_path / "out" / "first.json")
     found = json.loads((tmp_path / "out" / "first.json").read_text())
     assert found["results"] == {
@@ -49,11 +49,11 @@ def test_result_file_of_the_hierarchical_document(runs, tmp_path: Path) -> None:
     assert found["config"]["fedge"]["algorithm"]["name"] == "fedavg"
 
 
-def test_a_folder_has_a_file_for_each_setting(runs, tmp_path: Path) -> None:
+def test_a_folder_has_a_file_for_each_group(runs, tmp_path: Path) -> None:
     runs[1].config["algorithm"]["learning_rate"] = 1
     SINKS["hfl-json"](runs, tmp_path / "out")
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["first-0.json", "first-1.json"]
-    with pytest.raises(ConfigError, match="holds one setting, got 2"):
+    with pytest.raises(ConfigError, match="holds one group of runs, got 2"):
         SINKS["hfl-json"](runs, tmp_path / "out.json")
 
 
@@ -178,7 +178,7 @@ NAMES = [
     ".hidden",
     "...",
 ]
-"""Names of folders; some of them differ only in what no tool accepts."""
+"""Names of folders; some differ only in characters that no tool accepts."""
 HOSTILE_KEYS = [
     "",
     ".",
@@ -231,20 +231,20 @@ def test_accepted_names_are_distinct() -> None:
     assert accepted("fedavg+rate-0.1 é", 120) == "fedavg+rate-0.1 é"
 
 
-def test_tensorboard_takes_hostile_names_and_numbers(hostile, tmp_path: Path) -> None:
+def test_tensorboard_accepts_hostile_names_and_numbers(hostile, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="needs the extra `tensorboard`")
     SINKS["tensorboard"](hostile, tmp_path / "events")
     assert len(list((tmp_path / "events").iterdir())) == len(NAMES)
 
 
 @pytest.mark.full
-def test_mlflow_takes_hostile_names_and_numbers(hostile, tmp_path: Path, monkeypatch) -> None:
+def test_mlflow_accepts_hostile_names_and_numbers(hostile, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     tracking = pytest.importorskip("mlflow.tracking", reason="needs the extra `mlflow`")
     SINKS["mlflow"](hostile, tmp_path / "runs.db")
     client = tracking.MlflowClient(f"sqlite:///{tmp_path / 'runs.db'}")
     experiments = [one for one in client.search_experiments() if one.name != "Default"]
-    assert len(experiments) == 8  # one for each title, as none is taken for another
+    assert len(experiments) == 8  # one for each title: none is mistaken for another
     found = client.search_runs([one.experiment_id for one in experiments])
     assert len({run.info.run_name for run in found}) == len(NAMES)
     for run in found:
@@ -254,7 +254,7 @@ def test_mlflow_takes_hostile_names_and_numbers(hostile, tmp_path: Path, monkeyp
 
 
 @pytest.mark.full
-def test_wandb_takes_hostile_names_and_numbers(hostile, tmp_path: Path) -> None:
+def test_wandb_accepts_hostile_names_and_numbers(hostile, tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="needs the extra `wandb`")
     SINKS["wandb"](hostile, tmp_path / "offline")
     assert len(list((tmp_path / "offline").glob("wandb/offline-run-*/*.wandb"))) == len(NAMES)

@@ -1,4 +1,4 @@
-"""All runs as a table, read fast, in whatever state they are."""
+"""All runs as one table, in any state of the runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_row_for_each_run(runs: Path) -> None:
     assert "rounds_to_target" not in found.columns
 
 
-def test_a_row_for_each_run_has_when_the_mean_reached_the_target(tmp_path: Path) -> None:
+def test_a_row_for_each_run_has_the_rounds_to_target_of_the_mean(tmp_path: Path) -> None:
     target = {"metric": "accuracy", "value": 0.9, "stop": False}
     for seed, (values, first) in enumerate([((0.5, 0.95, 0.95), 2), ((0.1, 0.8, 0.9), 3)]):
         path = tmp_path / f"seed-{seed}"
@@ -73,7 +73,7 @@ def test_a_row_for_each_run_has_when_the_mean_reached_the_target(tmp_path: Path)
     assert list(found["rounds_to_target_of_mean"]) == [3, 3]  # means 0.3, 0.875, 0.925
 
 
-def test_polars_where_there_is_no_pandas(runs: Path, monkeypatch) -> None:
+def test_polars_is_used_if_pandas_is_not_installed(runs: Path, monkeypatch) -> None:
     polars = pytest.importorskip("polars")
     monkeypatch.setattr(table, "find_spec", lambda name: None if name == "pandas" else name)
     found = fedge.load(runs)
@@ -88,7 +88,7 @@ def test_neither_installed(runs: Path, monkeypatch) -> None:
         fedge.load(runs)
 
 
-def test_what_cannot_be_read_is_left_out_and_said(runs: Path) -> None:
+def test_unreadable_runs_are_left_out_with_a_warning(runs: Path) -> None:
     write_run(runs / "newer", [], format=7)
     write_run(runs / "foreign", [], format=None)
     (runs / "half").mkdir()
@@ -109,7 +109,7 @@ def test_no_runs(tmp_path: Path) -> None:
         fedge.load(tmp_path / "absent")
 
 
-def test_no_such_table(runs: Path) -> None:
+def test_an_unknown_table_is_refused(runs: Path) -> None:
     with pytest.raises(ConfigError, match="got 'clients'"):
         fedge.load(runs, what="clients")
 
@@ -131,7 +131,7 @@ ODD_RECORDS = st.lists(st.dictionaries(st.sampled_from(NAMES), ODD), max_size=4)
 
 @settings(max_examples=60)
 @given(st.lists(st.one_of(RECORDS, ODD_RECORDS), min_size=1, max_size=4))
-def test_columns_hold_what_the_records_hold(tmp_path_factory, written) -> None:
+def test_columns_equal_the_records(tmp_path_factory, written) -> None:
     folder = tmp_path_factory.mktemp("runs")
     written = [[{"round": i + 1} | record for i, record in enumerate(records)] for records in written]
     runs = [Run(write_run(folder / str(i), records)) for i, records in enumerate(written)]
@@ -145,15 +145,15 @@ def test_columns_hold_what_the_records_hold(tmp_path_factory, written) -> None:
             assert (value is None or value != value) if missing else value == row[name]
 
 
-def test_twenty_fields_lie_where_they_should(tmp_path: Path) -> None:
-    """From sixteen fields on the head of a MessagePack row is longer."""
+def test_twenty_fields_are_decoded_at_their_offsets(tmp_path: Path) -> None:
+    """With sixteen or more fields, the head of a MessagePack row is longer."""
     rows = [{"round": row + 1} | {f"field_{i}": i + row / 4 for i in range(20)} for row in range(3)]
     found = read_rounds([Run(write_run(tmp_path / "a", rows))])
     for i in range(20):
         assert found.columns[f"field_{i}"].tolist() == [i, i + 0.25, i + 0.5]
 
 
-def test_the_type_is_that_of_the_records_not_of_their_values(tmp_path: Path) -> None:
+def test_a_column_has_the_type_of_the_records_not_of_their_values(tmp_path: Path) -> None:
     rows = [{"round": 1, "count": 1, "seconds": 1.0}, {"round": 2, "count": 2, "seconds": 2.0}]
     found = read_rounds([Run(write_run(tmp_path / name, rows)) for name in "ab"])
     assert found.columns["count"].dtype == np.int64
@@ -196,7 +196,7 @@ def test_a_record_without_a_round_far_from_the_end_is_left_out(tmp_path: Path, w
     assert [Path(run).name for run in dict.fromkeys(found["run"])] == ["first", "third"]
 
 
-def test_a_look_at_a_run_reads_only_its_end(tmp_path: Path) -> None:
+def test_checking_a_run_reads_only_its_end(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", LONG)
     text = (path / "rounds.jsonl").read_text()
     (path / "rounds.jsonl").write_text("{broken}\n" + text)

@@ -9,13 +9,13 @@ from fedge.runs.files import REGISTRY
 from fedge.runs.read import Run, find_runs
 
 
-def test_seeds_of_one_configuration_are_a_group(make_run) -> None:
+def test_runs_that_differ_in_the_seed_are_one_group(make_run) -> None:
     a1, b1, a2 = make_run("a", 1), make_run("b", 1), make_run("a", 2)
     groups = group_runs([a1, b1, a2])
     assert [(group.label, list(group.runs)) for group in groups] == [("a", [a1, a2]), ("b", [b1])]
 
 
-def test_groups_of_one_name_are_told_apart_by_what_differs(make_run) -> None:
+def test_groups_of_one_name_are_labelled_by_differing_settings(make_run) -> None:
     runs = [
         make_run("x", rounds_limit=5, algorithm={"name": "fedavg", "learning_rate": 0.1}),
         make_run("x", rounds_limit=5, algorithm={"name": "fedavg", "learning_rate": 0.2}),
@@ -36,7 +36,7 @@ def test_groups_of_one_name_are_told_apart_by_what_differs(make_run) -> None:
     assert group_runs(runs[:3])[0].parts == {"algorithm.name": "FedAvg", "algorithm.learning_rate": "η = 0.1"}
 
 
-def test_a_label_has_only_settings_needed_to_tell_groups_apart(make_run) -> None:
+def test_a_label_has_only_settings_that_distinguish_groups(make_run) -> None:
     runs = [
         make_run("x", algorithm={"name": "fedavg"}, engine={"name": "loop"}),
         make_run("x", algorithm={"name": "scaffold"}, engine={"name": "block"}),
@@ -49,7 +49,7 @@ def test_groups_are_in_numeric_order(make_run) -> None:
     assert [group.label for group in group_runs(runs)] == ["K = 2", "K = 10", "K = 100", "K not set"]
 
 
-def test_settings_without_effect_do_not_tell_apart(make_run) -> None:
+def test_settings_without_effect_do_not_split_groups(make_run) -> None:
     def run(seed: int, workers: int, rows: int):
         engine = {"name": "pool", "workers": workers, "rows": rows}
         return make_run("x", seed, engine=engine, without_effect=["engine.workers"])
@@ -63,7 +63,7 @@ def test_settings_without_effect_do_not_tell_apart(make_run) -> None:
     assert varied(runs) == {"engine.rows": [8, 8, 16]}
 
 
-def test_runs_from_before_the_declarations_are_told_apart_by_all_settings(make_run) -> None:
+def test_runs_without_declarations_are_grouped_by_all_settings(make_run) -> None:
     runs = [
         make_run("x", engine={"workers": 1}),
         make_run("x", 2, engine={"workers": 2}),
@@ -72,8 +72,8 @@ def test_runs_from_before_the_declarations_are_told_apart_by_all_settings(make_r
     assert [list(group.runs) for group in group_runs(runs)] == [[runs[0], runs[2]], [runs[1]]]
 
 
-def test_grouping_looks_at_every_run_a_fixed_number_of_times(make_run) -> None:
-    """Settings are read when groups are made and when they are labelled, however many there are."""
+def test_grouping_reads_every_run_a_constant_number_of_times(make_run) -> None:
+    """Settings are read once to make groups and once to label them, however many there are."""
 
     class Counted(dict[str, int]):
         num_reads = 0
@@ -91,7 +91,7 @@ def test_grouping_looks_at_every_run_a_fixed_number_of_times(make_run) -> None:
     assert reads[0] == reads[1] > 0
 
 
-def test_a_missing_section_tells_apart_too(make_run) -> None:
+def test_a_missing_section_splits_groups(make_run) -> None:
     runs = [make_run("x", codec=None), make_run("x", codec={"up": ["uniq"]})]
     assert [group.label for group in group_runs(runs)] == ["up not set", "up = uniq"]
     runs = [make_run("x", codec=None), make_run("x", codec={})]
@@ -99,13 +99,13 @@ def test_a_missing_section_tells_apart_too(make_run) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_repeated_seed_counts_once_and_finished(make_run, order: tuple[int, int]) -> None:
+def test_a_repeated_seed_counts_once_as_its_finished_run(make_run, order: tuple[int, int]) -> None:
     runs = [make_run(summary={"rounds": 3}), make_run(summary=None)]
     (group,) = group_runs([runs[i] for i in order])
     assert list(group.runs) == [runs[0]]
 
 
-def test_of_two_finished_repeats_the_last_counts(make_run) -> None:
+def test_of_two_finished_runs_of_a_seed_the_last_is_used(make_run) -> None:
     first, last = make_run(summary={"rounds": 3}), make_run(summary={"rounds": 4})
     (group,) = group_runs([first, last])
     assert list(group.runs) == [last]
@@ -120,7 +120,7 @@ def test_target_is_read_in_the_unit_of_its_metric(make_run) -> None:
     assert group_runs([make_run()])[0].target is None
 
 
-def test_runs_on_disk_have_what_a_report_needs(tmp_path: Path) -> None:
+def test_runs_on_disk_implement_run_view(tmp_path: Path) -> None:
     for seed in (1, 2):
         run = tmp_path / f"seed-{seed}"
         run.mkdir()
@@ -132,7 +132,7 @@ def test_runs_on_disk_have_what_a_report_needs(tmp_path: Path) -> None:
     assert [run.summary for run in group.runs] == [None, None]
 
 
-def test_real_and_simulated_runs_are_no_repeats(tmp_path: Path) -> None:
+def test_measured_and_simulated_runs_are_separate_groups(tmp_path: Path) -> None:
     """Of one experiment file and one seed."""
     for name in ("simulated", "real"):
         with RunDirectory.create(tmp_path / name, {"name": "x", "seed": 1, "rounds": 1}, {}) as directory:
@@ -145,7 +145,7 @@ def test_real_and_simulated_runs_are_no_repeats(tmp_path: Path) -> None:
     ]
 
 
-def test_names_that_sweeps_make_of_settings_are_no_names(make_run) -> None:
+def test_names_that_sweeps_derive_from_settings_are_ignored(make_run) -> None:
     runs = [
         make_run(f"{name}+local_steps-{steps}", algorithm={"name": name, "local_steps": steps})
         for name in ("fedavg", "scaffold")

@@ -61,7 +61,7 @@ def test_an_unbalanced_grid_is_adjusted(make_runs) -> None:
     assert (found.interactions, found.seeds) == (pytest.approx(0, abs=1e-12), pytest.approx(0, abs=1e-12))
 
 
-def test_without_repeated_seeds_they_are_among_the_interactions(make_runs) -> None:
+def test_without_repeated_seeds_their_variance_is_among_the_interactions(make_runs) -> None:
     values = {key(1, a=a, b=b): 2 * a + 3 * b + a * b for a in (0, 1) for b in (0, 1)}
     found = measure_importance(make_runs(values), "accuracy")
     # 0, 2, 3, 6: main effects 2.5 and 3.5, SS 6.25 and 12.25; the interaction is 0.25 in each of four cells
@@ -70,7 +70,7 @@ def test_without_repeated_seeds_they_are_among_the_interactions(make_runs) -> No
     assert [one.share for one in found.settings] == pytest.approx([12.25 / 18.75, 6.25 / 18.75])
 
 
-def test_an_optimum_in_the_middle_counts(make_runs) -> None:
+def test_an_optimum_in_the_middle_is_important(make_runs) -> None:
     """A rank correlation would be 0."""
     values = {key(seed, rate=rate): -((rate - 2) ** 2) for rate in (1, 2, 3) for seed in (1, 2)}
     (only,) = measure_importance(make_runs(values), "accuracy").settings
@@ -100,7 +100,7 @@ def test_settings_that_follow_the_algorithm_have_no_share(make_runs) -> None:
     }
 
 
-def test_an_option_of_one_algorithm_counts_beside_the_algorithm(make_runs) -> None:
+def test_an_option_of_one_algorithm_has_its_own_share(make_runs) -> None:
     """FedAvg 0, 0; FedProx with two values of mu: 3, 5. Algorithm: 4 * 4 = 16; mu within FedProx: 2."""
     values = {key(seed, name="fedavg", prox=None): 0.0 for seed in (1, 2)}
     values |= {key(1, name="fedprox", prox=0.1): 3.0, key(1, name="fedprox", prox=1.0): 5.0}
@@ -121,7 +121,7 @@ def test_too_few_runs_are_refused(make_runs) -> None:
         measure_importance(make_runs({key(s, a=a): 0.1 for s in (1, 2) for a in (0, 1)}), "accuracy")
 
 
-def test_runs_without_the_result_do_not_count(make_runs, make_run) -> None:
+def test_runs_without_the_result_are_ignored(make_runs, make_run) -> None:
     runs = make_runs({key(seed, a=a): a + 0.1 * seed for seed in (1, 2) for a in (0, 1)})
     unfinished = make_run("x", 3, summary=None, algorithm={"a": 1})
     assert measure_importance([*runs, unfinished], "accuracy").runs == 4

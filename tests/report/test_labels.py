@@ -13,7 +13,7 @@ def test_every_algorithm_has_a_display_name() -> None:
     assert tags - {None} <= set(ALGORITHMS)
 
 
-def test_values_have_the_digits_that_tell_them_apart() -> None:
+def test_values_have_the_digits_that_distinguish_them() -> None:
     labels = DisplayNames()
     assert labels.values("algorithm.learning_rate", [0.1, 1e-05, 0.0125]) == ["0.1", "1e-05", "0.0125"]
     assert labels.values("algorithm.learning_rate", [0.123456789, 0.5]) == ["0.123", "0.5"]

@@ -1,4 +1,4 @@
-"""How long rounds take."""
+"""The chart of round times."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def corners(panel: dict[str, Any], label: str) -> list[list[float]]:
     return [[row["x"] for row in found], [row["share"] for row in found]]
 
 
-def test_all_rounds_of_all_runs_make_one_curve() -> None:
-    # Two cells: clients finish after 2 and 4 s in the first, nobody worked in the second; then after 4 and 8 s.
+def test_a_curve_combines_all_rounds_of_all_runs() -> None:
+    # Two cells: clients finish after 2 and 4 s in the first, no client worked in the second; then after 4 and 8 s.
     first = edge_line(1, 1, 2, [(0, 0, 0, 2, 0, 0), (1, 0, 0, 4, 0, 0)])
     second = edge_line(1, 1, 2, [(0, 0, 0, 4, 0, 0), (1, 1, 0, 8, 0, 0)])
     found = latency([group("a", [first], [second])]).to_dict()
@@ -46,7 +46,7 @@ def test_runs_without_a_record_are_left_out_with_a_note() -> None:
     )
 
 
-def test_no_run_has_a_record() -> None:
+def test_runs_without_any_edge_record_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no run has edge\.jsonl.*edge\.record=true"):
         latency([group("a", [])])
 
@@ -70,4 +70,4 @@ def test_a_deadline_that_all_share_is_a_line_among_the_clients() -> None:
     assert rules(4.0, 4.0) == [0, 2]
     assert rules(4.0, 3.0) == [0, 0]
     assert rules(None) == [0, 0]
-    assert rules(6.0) == [0, 0]  # nobody came near it
+    assert rules(6.0) == [0, 0]  # no client came near it

@@ -95,7 +95,7 @@ def many(make_run) -> list[RunGroup]:
 
 
 @pytest.mark.parametrize(("width", "pixels"), [("single", 336), ("double", 687)])
-def test_more_curves_than_eight_are_small_multiples_if_asked_for(many, tmp_path, width, pixels) -> None:
+def test_more_than_eight_requested_curves_become_small_multiples(many, tmp_path, width, pixels) -> None:
     chart = curves(many, options=ChartOptions(top=18, width=width))
     spec = chart.to_dict()
     assert spec["facet"]["sort"] == ["η = 0.02", "η = 0.1", "η = 0.5"]
@@ -108,7 +108,7 @@ def test_more_curves_than_eight_are_small_multiples_if_asked_for(many, tmp_path,
     assert 0.9 * pixels < drawn <= pixels
 
 
-def test_settings_that_make_no_grid_have_a_panel_each(make_groups) -> None:
+def test_settings_without_a_grid_have_a_panel_each(make_groups) -> None:
     spec = curves(make_groups(*[1] * 9), options=ChartOptions(top=9)).to_dict()
     assert spec["facet"]["sort"] == [f"group {i}" for i in range(9)]
     assert spec["spec"]["layer"][1]["encoding"]["stroke"] == {"value": COLOURS[0]}
@@ -127,7 +127,7 @@ def test_charts_are_as_wide_as_the_columns_of_a_paper(make_groups, tmp_path, wid
     assert float(box[1]) == pytest.approx(points, abs=1)
 
 
-def test_seeds_are_thin_lines_of_the_colour_of_their_mean(make_groups) -> None:
+def test_seeds_are_thin_lines_in_the_colour_of_their_mean(make_groups) -> None:
     spec = curves(make_groups(2, 1, target=None), options=ChartOptions(seeds=True)).to_dict()
     marks = [(layer["mark"]["type"], layer["mark"].get("strokeWidth")) for layer in spec["layer"]]
     assert marks == [("area", None), ("line", 0.5), ("line", None)]
@@ -169,7 +169,7 @@ def test_few_seeds_are_drawn_in_place_of_a_band(make_groups, counts, drawn: list
     options.words.check()
 
 
-def test_the_upload_of_an_overview_is_logarithmic_if_one_is_far_larger(make_run) -> None:
+def test_the_upload_axis_is_logarithmic_if_one_upload_is_far_larger(make_run) -> None:
     def overview(*uploads: int):
         rounds = [[{"round": r, "accuracy": 0.1 * r, "bytes_up": upload} for r in (1, 2)] for upload in uploads]
         groups = [RunGroup(f"group {i}", [make_run(rounds=own)]) for i, own in enumerate(rounds)]
@@ -178,7 +178,7 @@ def test_the_upload_of_an_overview_is_logarithmic_if_one_is_far_larger(make_run)
 
     assert overview(10, 100) == [None, None]
     assert overview(10, 101) == [None, "log"]
-    assert overview(0, 101) == [None, None]  # nothing has no logarithm
+    assert overview(0, 101) == [None, None]  # 0 has no logarithm
 
 
 def test_logarithmic_axes(make_groups, make_run) -> None:
@@ -255,7 +255,7 @@ def test_svg_has_axes_legend_and_target(make_groups, tmp_path: Path) -> None:
     assert "target" in "".join(ElementTree.parse(file).getroot().itertext())
 
 
-def test_side_by_side_has_one_legend_and_one_title(make_groups, tmp_path: Path) -> None:
+def test_charts_side_by_side_share_a_legend_and_a_title(make_groups, tmp_path: Path) -> None:
     groups = make_groups(2, 2)
     save(side_by_side([curves(groups), curves(groups, x="bytes_up")]), tmp_path / "both.svg")
     found = texts(tmp_path / "both.svg")
@@ -264,7 +264,7 @@ def test_side_by_side_has_one_legend_and_one_title(make_groups, tmp_path: Path) 
     assert found.count("accuracy (%)") == 2
 
 
-def test_side_by_side_leaves_its_charts_as_they_were(make_groups) -> None:
+def test_side_by_side_does_not_modify_its_charts(make_groups) -> None:
     chart = curves(make_groups(2))
     before = chart.to_dict()
     side_by_side([chart, chart])
@@ -308,7 +308,7 @@ def test_a_label_that_cannot_be_drawn_is_an_error(make_groups, tmp_path: Path, s
         save(curves([group]), tmp_path / f"chart{suffix}")
 
 
-def test_huge_labels_are_cut_and_stay_different(make_groups) -> None:
+def test_huge_labels_are_cut_and_remain_distinct(make_groups) -> None:
     runs = make_groups(1)[0].runs
     groups = [RunGroup(f"{'x' * 100_000}{end}", runs) for end in ("a", "b", "")]
     text = make_printable(curves(groups)).to_json()
@@ -316,13 +316,13 @@ def test_huge_labels_are_cut_and_stay_different(make_groups) -> None:
     assert len(set(re.findall("x{1000}… [0-9a-f]{8}", text))) == 3
 
 
-def test_no_runs_no_chart() -> None:
+def test_a_chart_without_runs_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one run"):
         curves([])
 
 
 @pytest.mark.parametrize("module", ["altair", "vl_convert"])
-def test_without_the_extra_the_error_tells_what_to_install(make_groups, tmp_path, monkeypatch, module: str) -> None:
+def test_without_the_extra_the_error_states_what_to_install(make_groups, tmp_path, monkeypatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(FedgeError, match=r"pip install 'fedge\[view\]'"):
         save(curves(make_groups(1)), tmp_path / "chart.svg")

@@ -27,7 +27,7 @@ def seeds(make_run: Any, *curves: list[float | None], target: Any = TARGET, metr
     return group
 
 
-def test_the_mean_crosses_elsewhere_than_the_seeds_do(make_run) -> None:
+def test_the_mean_reaches_the_target_in_another_round_than_the_seeds(make_run) -> None:
     group = seeds(make_run, FAST, SLOW)
     assert rounds_of_mean(group) == MEAN
     (row,) = compare([group])
@@ -35,29 +35,29 @@ def test_the_mean_crosses_elsewhere_than_the_seeds_do(make_run) -> None:
     assert (row.rounds_to_target.mean, row.rounds_to_target_of_mean) == (3, MEAN)
 
 
-def test_it_may_cross_earlier_too(make_run) -> None:
+def test_the_mean_may_reach_the_target_earlier(make_run) -> None:
     # 0.7, 0.91, ...: two rounds before the mean of 1 and 5
     assert rounds_of_mean(seeds(make_run, [0.9, 0.99, 0.99, 0.99, 0.99], [0.5, 0.83, 0.85, 0.89, 0.9])) == 2
 
 
-def test_of_a_loss_the_lower_is_better(make_run) -> None:
+def test_a_loss_target_is_an_upper_bound(make_run) -> None:
     target = {"metric": "loss", "value": 1.0, "stop": False}
     assert rounds_of_mean(seeds(make_run, [2.0, 0.5, 0.5], [2.0, 1.75, 1.25], target=target, metric="loss")) == 3
 
 
-def test_only_rounds_that_all_seeds_measured_count(make_run) -> None:
+def test_only_rounds_measured_by_all_seeds_count(make_run) -> None:
     assert rounds_of_mean(seeds(make_run, [0.9, 0.9, 0.9], [None, None, 0.9])) == 3
     assert rounds_of_mean(seeds(make_run, [0.5, 0.95], SLOW)) is None  # stopped by its target
 
 
-def test_not_reached_not_asked_and_not_comparable(make_run) -> None:
+def test_none_if_not_reached_without_target_or_mixed(make_run) -> None:
     assert rounds_of_mean(seeds(make_run, [0.1, 0.2], [0.9, 0.9])) is None
     assert rounds_of_mean(seeds(make_run, FAST, SLOW, target=None)) is None
     assert rounds_of_mean(RunGroup("both", seeds(make_run, FAST, SLOW).runs, mixed=True)) is None
     assert rounds_of_mean(seeds(make_run, FAST)) == 2  # a single seed is its own mean
 
 
-def test_both_are_in_tables_and_exports(make_run) -> None:
+def test_both_rounds_to_target_are_in_tables_and_exports(make_run) -> None:
     group = seeds(make_run, FAST, SLOW)
     shown = grid(compare([group]))
     at = shown.head.index("rounds\nto 90%")
@@ -70,13 +70,13 @@ def test_both_are_in_tables_and_exports(make_run) -> None:
     assert (results["rounds_to_target"], results["rounds_to_target_of_mean"]) == (3, MEAN)
 
 
-def test_seeds_may_miss_where_the_mean_does_not(make_run) -> None:
+def test_the_mean_may_reach_a_target_that_a_seed_misses(make_run) -> None:
     (row,) = grid(compare([seeds(make_run, [0.99, 0.99], [0.1, 0.89])])).rows
     assert row[-1].split("\n") == ["1", "1/2 reached", "mean: 2"]
     (row,) = grid(compare([seeds(make_run, [0.1, 0.2], [0.1, 0.89])])).rows
     assert row[-1].split("\n") == ["not reached", "mean: –"]
 
 
-def test_a_single_seed_has_one_number(make_run) -> None:
+def test_a_single_seed_has_one_round_to_target(make_run) -> None:
     (row,) = grid(compare([seeds(make_run, FAST)])).rows
     assert row[-1] == "2"

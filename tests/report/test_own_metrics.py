@@ -31,7 +31,9 @@ def make_measured(make_run: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def test_a_table_has_a_column_for_it(make_measured: Callable[..., Any], make_run: Callable[..., Any]) -> None:
+def test_a_table_has_a_column_for_an_own_metric(
+    make_measured: Callable[..., Any], make_run: Callable[..., Any]
+) -> None:
     other = make_run("other", 1, [{"round": 1, "accuracy": 0.5}], {"accuracy": 0.5})
     rows = compare(group_runs([make_measured("mine", 1, 0.5, 0.25), other]))
     found = grid(rows)
@@ -48,14 +50,14 @@ def test_a_target_is_written_in_its_unit(make_measured: Callable[..., Any]) -> N
     assert records(compare([group]))[0]["target"] == {"metric": "error", "value": 0.2}
 
 
-def test_lower_is_better_where_the_run_says_so(make_measured: Callable[..., Any]) -> None:
+def test_lower_is_better_if_the_run_declares_it(make_measured: Callable[..., Any]) -> None:
     first, second = group_runs([make_measured(name, seed, value + seed / 1000)
                                 for name, value in (("good", 0.1), ("bad", 0.5)) for seed in (1, 2, 3)])  # fmt: skip
     assert pair(first, second, "error").verdict == "better"
     assert [row["label"] for row in bars([second, first], "error").to_dict()["data"]["values"]] == ["good", "bad"]
 
 
-def test_a_band_ends_where_the_range_does(make_measured: Callable[..., Any]) -> None:
+def test_a_band_is_clipped_to_the_declared_range(make_measured: Callable[..., Any]) -> None:
     groups = group_runs([make_measured("mine", seed, value) for seed, value in enumerate((0.0, 0.5, 1.0))])
     chart = curves(groups, "round", "error", ChartOptions(band=True)).to_dict()
     ((row),) = chart["data"]["values"]
@@ -63,7 +65,7 @@ def test_a_band_ends_where_the_range_does(make_measured: Callable[..., Any]) -> 
     assert "error (%)" in str(chart)
 
 
-def test_runs_that_disagree_have_no_common_declaration(make_measured: Callable[..., Any]) -> None:
+def test_runs_with_conflicting_declarations_have_none_in_common(make_measured: Callable[..., Any]) -> None:
     other = MetricDeclaration("error", "higher")
     runs = [make_measured("a", 1, 0.5), make_measured("b", 1, 0.5, declaration=other)]
     assert own_fields(runs) == {}
@@ -71,6 +73,6 @@ def test_runs_that_disagree_have_no_common_declaration(make_measured: Callable[.
     assert describe_in(group_runs(runs[:1]), "best_error").better == "lower"
 
 
-def test_no_run_can_declare_a_field_of_every_run(make_measured: Callable[..., Any]) -> None:
+def test_a_run_cannot_redeclare_a_built_in_field(make_measured: Callable[..., Any]) -> None:
     lie = MetricDeclaration("accuracy", "lower")
     assert describe_in(group_runs([make_measured("a", 1, 0.5, declaration=lie)]), "accuracy").better == "higher"

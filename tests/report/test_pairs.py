@@ -33,7 +33,7 @@ def test_the_difference_is_taken_seed_by_seed(group) -> None:
         ("f1", "higher"),
     ],
 )
-def test_more_is_better_or_worse_as_the_outcome_says(group, field, verdict) -> None:
+def test_the_direction_of_the_outcome_decides_the_verdict(group, field, verdict) -> None:
     # differences 0.2, 0.2, 0.21: the interval is 0.2033 ± 0.0143
     first, second = group("a", {1: 0.4, 2: 0.5, 3: 0.61}, field), group("b", {1: 0.2, 2: 0.3, 3: 0.4}, field)
     assert pair(first, second, field).verdict == verdict
@@ -46,13 +46,13 @@ def test_seeds_of_one_side_alone_do_not_count(group) -> None:
     assert pair_all([group("a", {1: 0.3}), group("b", {2: 0.3})], "accuracy") == []
 
 
-def test_one_pair_shows_nothing(group) -> None:
+def test_a_single_pair_has_no_verdict(group) -> None:
     found = pair(group("a", {1: 0.9}), group("b", {1: 0.1}), "accuracy")
     assert (found.difference.mean, found.difference.low) == (pytest.approx(0.8), None)
     assert found.verdict == "no difference shown"
 
 
-def test_where_a_target_was_not_reached_wins_decide(group) -> None:
+def test_missed_targets_are_judged_by_wins(group) -> None:
     field = "rounds_to_target"
     first = group("a", dict.fromkeys(range(6), 10), field)
     second = group("b", {0: 12, 1: None, 2: 14, 3: 16, 4: None, 5: 11}, field)
@@ -63,7 +63,7 @@ def test_where_a_target_was_not_reached_wins_decide(group) -> None:
     assert pair(second, first, field).verdict == "worse"
 
 
-def test_reached_by_none_is_a_tie(group) -> None:
+def test_a_target_that_neither_reached_is_a_tie(group) -> None:
     none = {1: None, 2: None}
     found = pair(group("a", none, "flops_to_target"), group("b", none, "flops_to_target"), "flops_to_target")
     assert (found.difference, found.wins, found.losses) == (None, 0, 0)
@@ -77,7 +77,7 @@ def test_sign_test_by_hand() -> None:
     assert sign_test(3, 3) == 1
 
 
-def test_what_was_not_measured_does_not_lose(group) -> None:
+def test_an_outcome_that_was_not_measured_is_not_a_loss(group) -> None:
     measured, other = group("a", dict.fromkeys(range(6), 0.5)), group("b", dict.fromkeys(range(6), 0.5), "loss")
     found = pair(measured, other, "accuracy")
     assert (found.pairs, found.wins, found.verdict) == (0, 0, "no difference shown")
@@ -128,7 +128,7 @@ def test_a_baseline_may_be_a_number_or_an_experiment(grid, make_run) -> None:
     assert list(differences(named, None)) == [("a", "b"), ("c", "b")]
 
 
-def test_a_baseline_that_is_not_there_is_an_error(grid) -> None:
+def test_an_unknown_baseline_is_an_error(grid) -> None:
     with pytest.raises(ConfigError, match="no group of runs is 'fedsgd'"):
         find_baseline(grid, "fedsgd")
     with pytest.raises(ConfigError, match=r"did you mean 'algorithm\.learning_rate'"):

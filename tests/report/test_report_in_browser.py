@@ -1,4 +1,4 @@
-"""The page of a report in a real Chromium: nothing is cut on a phone or on paper, and tables sort."""
+"""The page of a report in a real Chromium: nothing is cut off on a phone or in print, and tables sort."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_page_never_scrolls_sideways(open_report: Any, width: int) -> None:
     assert page.evaluate(clipped) == 0  # text is wider in another font
 
 
-def test_paper_cuts_no_table_and_has_two_figures_beside_each_other(open_report: Any) -> None:
+def test_print_cuts_no_table_and_has_two_figures_side_by_side(open_report: Any) -> None:
     page = open_report(PAPER, media="print")
     page.evaluate("document.querySelectorAll('td + td').forEach((td) => { td.innerText = '17.75 (16/18 reached)'; })")
     assert page.evaluate(CUT) == []
@@ -65,7 +65,7 @@ def test_paper_cuts_no_table_and_has_two_figures_beside_each_other(open_report: 
     assert tops[0] == tops[1] < tops[2]
 
 
-def test_paper_is_white_for_readers_who_prefer_the_dark(open_report: Any) -> None:
+def test_print_is_white_in_dark_mode(open_report: Any) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
     assert open_report(PAPER, "dark").evaluate(colour) == "rgb(23, 25, 28)"
     page = open_report(PAPER, "dark", "print")
@@ -74,7 +74,7 @@ def test_paper_is_white_for_readers_who_prefer_the_dark(open_report: Any) -> Non
     assert page.evaluate(axis) == "rgb(34, 34, 34)"
 
 
-def test_a_click_sorts_a_table_by_number_and_another_click_turns_it(open_report: Any) -> None:
+def test_a_click_sorts_a_table_by_number_and_another_click_reverses_it(open_report: Any) -> None:
     page = open_report(1280)
     head = page.locator("table.sortable").first.locator("th").nth(2)
     rows = "[...document.querySelector('table.sortable').tBodies[0].rows]"

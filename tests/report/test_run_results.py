@@ -4,7 +4,7 @@ from fedge.core.errors import ConfigError
 from fedge.report.run_results import check_outcome, outcome
 
 
-def test_what_a_run_came_to(make_run) -> None:
+def test_outcomes_of_a_run(make_run) -> None:
     summary = {"accuracy": 0.5, "bytes_up_to_target": 3, "bytes_down_to_target": 4, "rounds_to_target": None}
     rounds = [{"round": 1, "sim_seconds": 1.0}, {"round": 2, "sim_seconds": 9.0}, {"round": 3, "sim_seconds": 2.0}]
     run = make_run(rounds=rounds, summary=summary | {"ended_by": "rounds"})
@@ -20,7 +20,7 @@ def test_what_a_run_came_to(make_run) -> None:
 def test_an_unknown_outcome_names_the_nearest(make_run) -> None:
     runs = [make_run(summary={"accuracy": 0.5, "rounds_to_target": None})]
     check_outcome(runs, "accuracy")
-    check_outcome(runs, "rounds_to_target")  # reached by none, which is a result
+    check_outcome(runs, "rounds_to_target")  # reached by no run, which is a result
     with pytest.raises(ConfigError, match="did you mean 'accuracy'"):
         check_outcome(runs, "acuracy")
 
@@ -36,4 +36,4 @@ def test_a_field_of_the_records_is_a_sum_or_the_last_value(make_run) -> None:
     assert found == {"dropped": 3, "void": 1, "train_loss": 2.0, "user_accuracy_clean": 0.5, "f1": 0.25}
     assert outcome(run, "bytes") == 24  # 5 + 7, 1 + 3, 3 + 5
     assert outcome(run, "mean_bytes") == 8  # 24 in three rounds
-    assert outcome(run, "loss") is None  # the summary says that it is not a number
+    assert outcome(run, "loss") is None  # not a number in the summary

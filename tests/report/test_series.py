@@ -22,7 +22,7 @@ def test_a_line_has_points_only_where_something_was_measured(make_run) -> None:
     assert (line.count, line.band) == (1, "none")
 
 
-def test_a_value_that_was_not_finite_is_no_point(make_run) -> None:
+def test_a_value_that_is_not_finite_is_skipped(make_run) -> None:
     records = [{"round": 1, "loss": 2.0}, {"round": 2, "loss": None}]
     assert trace(RunGroup("a", [make_run(rounds=records)]), "round", "loss").x.tolist() == [1]
 
@@ -44,12 +44,12 @@ def test_three_seeds_have_the_interval_as_band(make_run) -> None:
     assert (line.count, line.band) == (3, "interval")
 
 
-def test_costs_are_summed_over_rounds_that_were_not_evaluated_too(make_run) -> None:
+def test_costs_include_rounds_without_evaluation(make_run) -> None:
     run = make_run(rounds=rounds([None, 0.2, None, 0.4], bytes_up=[10, 20, 30, 40]))
     assert trace(RunGroup("a", [run]), "bytes_up", "accuracy").x.tolist() == [30, 100]
 
 
-def test_seeds_at_different_costs_meet_where_all_of_them_have_been(make_run) -> None:
+def test_seeds_with_different_costs_are_averaged_in_their_common_range(make_run) -> None:
     one = make_run(rounds=rounds([0.0, 0.4], flops=[10, 40]))  # at 10 and 50
     two = make_run(rounds=rounds([0.2, 0.6], flops=[20, 40]))  # at 20 and 60
     line = trace(RunGroup("a", [one, two]), "flops", "accuracy")
@@ -58,13 +58,13 @@ def test_seeds_at_different_costs_meet_where_all_of_them_have_been(make_run) -> 
     assert line.mean.tolist() == pytest.approx([(0.1 + 0.2) / 2, (0.4 + 0.5) / 2])
 
 
-def test_of_rounds_that_cost_nothing_the_last_counts(make_run) -> None:
+def test_of_rounds_without_cost_the_last_is_used(make_run) -> None:
     run = make_run(rounds=rounds([0.1, 0.2, 0.3], bytes_up=[5, 0, 5]))
     line = trace(RunGroup("a", [run]), "bytes_up", "accuracy")
     assert (line.x.tolist(), line.mean.tolist()) == ([5, 10], [0.2, 0.3])
 
 
-def test_a_run_that_has_not_ended_does_not_cut_the_others_short(make_run) -> None:
+def test_an_unfinished_run_does_not_shorten_the_others(make_run) -> None:
     done = make_run(rounds=rounds([0.1, 0.2, 0.3]), summary={"rounds": 3})
     going = make_run(rounds=rounds([0.5]))
     line = trace(RunGroup("a", [done, going]), "round", "accuracy")
@@ -99,12 +99,12 @@ def test_curves_are_averaged_before_they_are_thinned(make_run) -> None:
         ("sim_seconds", "accuracy", r"a has no sim_seconds in round 1.*\[edge\] clock"),
     ],
 )
-def test_what_was_not_recorded_is_said(make_run, x: str, y: str, says: str) -> None:
+def test_a_field_that_was_not_recorded_is_reported(make_run, x: str, y: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         trace(RunGroup("a", [make_run(rounds=rounds([0.1]))]), x, y)
 
 
-def test_seeds_that_share_no_range_are_said(make_run) -> None:
+def test_seeds_without_a_common_range_are_reported(make_run) -> None:
     early, late = make_run(rounds=rounds([0.1, 0.2])), make_run(rounds=rounds([None, None, 0.3]))
     with pytest.raises(ConfigError, match="begins at 3, another ends at 2"):
         trace(RunGroup("a", [early, late]), "round", "accuracy")

@@ -39,7 +39,7 @@ def test_student_tends_to_the_normal_distribution() -> None:
 
 
 @pytest.mark.parametrize(("freedom", "level"), [(0, 0.95), (1, 0.0), (1, 1.0)])
-def test_student_refuses_what_has_no_quantile(freedom: int, level: float) -> None:
+def test_student_refuses_invalid_arguments(freedom: int, level: float) -> None:
     with pytest.raises(ValueError, match="freedom >= 1 and 0 < level < 1"):
         student(freedom, level)
 
@@ -65,14 +65,14 @@ def test_one_value_has_no_interval() -> None:
     assert found.half is None
 
 
-def test_no_value_has_no_mean() -> None:
+def test_no_values_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one value"):
         interval([])
 
 
 @settings(max_examples=50)
 @given(st.floats(-1e6, 1e6), st.integers(2, 9))
-def test_equal_seeds_leave_no_doubt(value: float, count: int) -> None:
+def test_equal_seeds_have_an_interval_of_zero_width(value: float, count: int) -> None:
     assert interval([value] * count) == Estimate(value, value, value, count)
 
 
@@ -84,13 +84,13 @@ def test_more_confidence_is_a_wider_interval(values: list[float], level: float) 
     assert wide.low <= narrow.low <= narrow.mean <= narrow.high <= wide.high
 
 
-def test_to_target_counts_those_that_failed_but_does_not_average_them() -> None:
+def test_to_target_counts_missed_targets_without_averaging_them() -> None:
     found = to_target([10.0, None, 14.0])
     assert (found.reached, found.count) == (2, 3)
     assert found.estimate == Estimate(12.0, 10.0, 14.0, 2, "range")
 
 
-def test_to_target_that_nobody_reached() -> None:
+def test_to_target_without_any_seed_that_reached_it() -> None:
     found = to_target([None, None])
     assert (found.estimate, found.reached, found.count) == (None, 0, 2)
 

@@ -73,7 +73,7 @@ def test_seeds_that_missed_the_target_are_counted_not_averaged(make_run) -> None
     assert "costs to target: of the seeds that reached it" in text
 
 
-def test_a_target_that_nobody_reached(make_run) -> None:
+def test_a_target_that_no_seed_reached(make_run) -> None:
     rows = compare(group_runs([make_run("a", 1, final(0.4), MISSED, TARGET)]))
     assert (rows[0].reached, rows[0].rounds_to_target, rows[0].bytes_to_target) == (0, None, None)
     text = shown(rows)
@@ -90,7 +90,7 @@ def test_a_cost_that_was_not_measured_is_not_a_missed_target(make_run) -> None:
     assert line.split() == ["a", "1", "90", "10", "4", "5", "–"]
 
 
-def test_unfinished_runs_are_counted_apart(make_run) -> None:
+def test_unfinished_runs_are_counted_separately(make_run) -> None:
     runs = [make_run("a", 1, final(0.9), reached(10), TARGET), make_run("a", 2, final(0.1), None, TARGET)]
     rows = compare(group_runs(runs))
     assert (rows[0].seeds, rows[0].unfinished) == (1, 1)
@@ -184,7 +184,7 @@ def test_a_full_table_fits_eighty_columns(make_run) -> None:
     assert sparse.split()[-4:] == ["30.0±2.5", "1.61±0.14", "1.40±0.12", "0.50±0.04"]
 
 
-def test_a_folded_name_keeps_a_setting_and_its_value_in_one_line(make_run) -> None:
+def test_a_wrapped_name_keeps_a_setting_and_its_value_on_one_line(make_run) -> None:
     runs = [
         make_run("x", summary={"accuracy": 0.5}, algorithm={"name": name, "learning_rate": 0.02, "local_steps": steps})
         for name in ("fedavg", "scaffold")
@@ -197,7 +197,7 @@ def test_a_folded_name_keeps_a_setting_and_its_value_in_one_line(make_run) -> No
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-def test_a_full_table_of_two_seeds_is_cut_nowhere(make_run, width: int) -> None:
+def test_a_full_table_of_two_seeds_is_not_truncated(make_run, width: int) -> None:
     """Columns that do not fit stand in another table below."""
     runs = []
     for name, scale in (("FedAvg", 1.0), ("CE-FedAvg, sparse", 0.2)):
@@ -239,7 +239,7 @@ def test_a_full_table_of_two_seeds_is_cut_nowhere(make_run, width: int) -> None:
         (0.0, None, "0"),
     ],
 )
-def test_numbers_are_written_as_far_as_they_are_known(mean: float, half: float | None, text: str) -> None:
+def test_numbers_have_the_digits_that_the_interval_supports(mean: float, half: float | None, text: str) -> None:
     low, high = (None, None) if half is None else (mean - half, mean + half)
     assert write(Estimate(mean, low, high, 1 if half is None else 3), ONE) == text
 

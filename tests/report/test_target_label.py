@@ -24,7 +24,7 @@ def test_the_label_is_where_no_curve_crosses_it(means, place) -> None:
     assert place_label([line(*means)], 0.8, "target 80%", 270, (False, False)) == LabelPlace(*place)
 
 
-def test_without_a_clear_place_the_furthest_is_taken() -> None:
+def test_without_a_clear_place_the_farthest_is_chosen() -> None:
     lines = [line(*[mean] * 20) for mean in (0.0, 0.79, 0.82, 1.0)]
     assert place_label(lines, 0.8, "target 80%", 270, (False, False)) == LabelPlace(LEFT, BELOW)
 

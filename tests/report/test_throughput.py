@@ -63,7 +63,7 @@ def events_end(events: list[dict[str, Any]]) -> float:
     return datetime.fromisoformat(events[-1]["time"]).timestamp() - START
 
 
-def test_what_was_cut_off_begins_with_a_whole_round() -> None:
+def test_a_truncated_log_starts_with_its_first_complete_round() -> None:
     later = [event(9, "fetch"), event(10, "work"), event(11, "upload"), event(12, "receive", bytes=5)]
     events = [*TASK[3:], event(6, "offer", bytes=40), *later]
     whole, cut = measure_throughput(events), measure_throughput(events, cut=True)
@@ -81,16 +81,16 @@ def test_what_was_cut_off_begins_with_a_whole_round() -> None:
         [],
         TASK[:2],
         [{"event": "damaged"}, {"time": "soon", "event": "offer"}, {"time": 7, "client": "a", "event": "fetch"}],
-        [event(1, "work"), event(2, "receive", bytes=10)],  # when they began is not known
+        [event(1, "work"), event(2, "receive", bytes=10)],  # their start is unknown
         [event(1, "offer", bytes=10), event(1, "work")],
-        [event(0, "upload"), event(1, "receive", bytes=10) | {"time": "9999-12-31T23:59:59Z"}],  # no clock shows more
+        [event(0, "upload"), event(1, "receive", bytes=10) | {"time": "9999-12-31T23:59:59Z"}],  # the latest time
     ],
 )
-def test_nothing_that_can_be_shown(events: list[dict[str, Any]]) -> None:
+def test_events_without_transfers_have_no_throughput(events: list[dict[str, Any]]) -> None:
     assert measure_throughput(events) is None
 
 
-def test_odd_sizes_count_as_nothing() -> None:
+def test_invalid_sizes_count_as_0() -> None:
     for size in (None, "many", -5, True):
         found = measure_throughput([event(0, "upload"), event(1, "receive", bytes=size)])
         assert found is not None

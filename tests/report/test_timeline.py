@@ -51,7 +51,7 @@ def deadline_marks(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [layer["data"]["values"][0] for layer in found["layer"] if "deadline" in layer["data"]["values"][0]]
 
 
-def test_phases_follow_each_other_and_what_took_no_time_is_not_drawn() -> None:
+def test_phases_follow_each_other_without_empty_ones() -> None:
     bars = values(chart([(9, 0, 1, 2, 0, 4)]), 0)
     assert [(bar["phase"], bar["start"], bar["end"]) for bar in bars] == [
         ("download", 0, 1),
@@ -80,7 +80,7 @@ def test_late_clients_have_their_time_and_bars_far_beyond_the_deadline_are_cut()
 
 
 @pytest.mark.parametrize("deadline_s", [2.0, 4.0, 8.0])
-def test_the_label_of_a_deadline_does_not_widen_the_picture(tmp_path, deadline_s: float) -> None:
+def test_the_label_of_a_deadline_does_not_widen_the_chart(tmp_path, deadline_s: float) -> None:
     drawn = timeline(made([(0, 0, 1, 2, 0, 1)], deadline_s=deadline_s))
     save(drawn, tmp_path / "timeline.svg")
     text = (tmp_path / "timeline.svg").read_text()
@@ -88,7 +88,7 @@ def test_the_label_of_a_deadline_does_not_widen_the_picture(tmp_path, deadline_s
     assert float(re.search(r'width="([0-9.]+)"', text)[1]) <= CANVAS["single"]
 
 
-def test_a_deadline_after_all_clients_is_drawn_if_near_and_else_noted() -> None:
+def test_a_deadline_after_all_clients_is_drawn_if_near_otherwise_noted() -> None:
     near = chart([(0, 0, 1, 2, 0, 1)], deadline_s=8.0)
     assert domain(near) == [0, 8]
     assert deadline_marks(near)
@@ -98,14 +98,14 @@ def test_a_deadline_after_all_clients_is_drawn_if_near_and_else_noted() -> None:
     assert caption(far).endswith("the deadline, 9 s, is beyond the axis")
 
 
-def test_long_rounds_are_read_in_hours() -> None:
+def test_long_rounds_are_shown_in_hours() -> None:
     found = chart([(0, 0, 0, 7200, 1, 0)], deadline_s=5400.0)
     assert domain(found) == pytest.approx([0, 7201 / 3600])
     assert values(found, 1)[0]["late"] == "late: 2 h"
     assert "wait: for the uplink; all of it is drawn before the upload" in caption(found)
 
 
-def test_of_many_clients_some_are_shown_with_a_note() -> None:
+def test_a_sample_of_many_clients_is_shown_with_a_note() -> None:
     found = chart([(client, 0, 0, client + 1, 0, 0) for client in range(2 * MOST_CLIENTS)], deadline_s=110.0)
     assert [name["client"] for name in values(found, 1)] == list(range(0, 2 * MOST_CLIENTS, 2))
     assert caption(found) == "round 3: 120 clients, 10 late; 60 shown, evenly spaced"

@@ -31,7 +31,7 @@ def corners(chart: Any, label: str) -> list[tuple[float, float]]:
     ]
 
 
-def test_clients_of_all_seeds_make_one_curve(make_run) -> None:
+def test_a_curve_combines_the_clients_of_all_seeds(make_run) -> None:
     one = make_run("a", 1, clients=clients(0.5, 0.25, None))
     other = make_run("a", 2, clients=[*clients(0.5, 0.75), {"client": 9, "rounds": 0}])
     chart = users(group_runs([one, other]))
@@ -40,7 +40,7 @@ def test_clients_of_all_seeds_make_one_curve(make_run) -> None:
     assert " ".join(chart.to_dict()["title"]["text"]) == "share with at most that accuracy; 2 clients in each of 2 runs"
 
 
-def test_groups_without_it_are_left_out_with_a_note(make_run) -> None:
+def test_groups_without_user_accuracy_are_left_out_with_a_note(make_run) -> None:
     measured = RunGroup("a", [make_run("a", clients=clients(0.5))])
     chart = users([measured, RunGroup("b", [make_run("b", clients=[{"client": 0}])])])
     assert corners(chart, "b") == []
@@ -50,7 +50,7 @@ def test_groups_without_it_are_left_out_with_a_note(make_run) -> None:
     )
 
 
-def test_no_run_has_it(make_run) -> None:
+def test_runs_without_user_accuracy_are_refused(make_run) -> None:
     run = make_run("a", clients=[{"client": 0, "rounds": 3}])
     assert user_accuracies(run) == []
     with pytest.raises(ConfigError, match=r"no run has the user_accuracy .*evaluate\.user_accuracy = true"):
@@ -66,7 +66,7 @@ def test_lines_differ_in_colour_and_dash(make_run) -> None:
         assert len({str(look) for look in scale["range"]}) == 3
 
 
-def test_it_can_be_drawn(make_run, tmp_path: Path) -> None:
+def test_the_chart_renders_to_svg(make_run, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="needs the extra `view`")
     save(users([RunGroup("a", [make_run("a", clients=clients(0.1, 0.9))])]), tmp_path / "users.svg")
     drawn = (tmp_path / "users.svg").read_text()
@@ -76,7 +76,7 @@ def test_it_can_be_drawn(make_run, tmp_path: Path) -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 20).map(lambda part: part / 20), min_size=1, max_size=60))
-def test_a_share_is_that_of_the_clients_not_above(values: list[float]) -> None:
+def test_a_share_is_that_of_clients_up_to_a_value(values: list[float]) -> None:
     first, *steps = cumulate(values)
     assert first == (min(values), 0)
     assert [value for value, _ in steps] == sorted(set(values))
@@ -84,7 +84,7 @@ def test_a_share_is_that_of_the_clients_not_above(values: list[float]) -> None:
         assert share == sum(other <= value for other in values) / len(values)
 
 
-def test_many_clients_cost_no_more_than_the_paper_shows() -> None:
+def test_curves_of_many_clients_have_a_limited_number_of_points() -> None:
     steps = list(cumulate([i / 100_000 for i in range(100_000)]))[1:]
     assert len(steps) == MOST_STEPS
     assert steps[-1] == (0.99999, 1)

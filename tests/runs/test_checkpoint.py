@@ -172,7 +172,7 @@ def test_memory_to_write_and_to_read(tmp_path: Path) -> None:
     assert 100 < read < 112 + 8
 
 
-def test_a_missing_file_is_no_checkpoint(tmp_path: Path) -> None:
+def test_a_missing_file_returns_no_checkpoint(tmp_path: Path) -> None:
     assert load(tmp_path / "file") is None
 
 

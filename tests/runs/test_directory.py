@@ -99,7 +99,7 @@ def test_every_run_has_a_permanent_id(tmp_path: Path) -> None:
     assert Run(tmp_path / "a").id == ids[0]
 
 
-def test_a_run_from_before_ids_gets_one_when_it_is_restored(tmp_path: Path) -> None:
+def test_an_older_run_without_an_id_gets_one_when_it_is_restored(tmp_path: Path) -> None:
     saved_run(tmp_path).close()
     old = msgspec.json.encode({**CONFIG, "format": 1})
     (tmp_path / "config.json").write_bytes(old)
@@ -206,7 +206,7 @@ def test_restored_run_is_not_complete(tmp_path: Path) -> None:
     assert Run(tmp_path).status == "unfinished"
 
 
-def test_nothing_is_named_before_it_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_durable_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     fsync, replace = os.fsync, os.replace
 

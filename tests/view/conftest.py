@@ -1,4 +1,4 @@
-"""A page on made-up runs, asked without a network."""
+"""A page on fake runs, requested without a network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from view.view_server import ViewServer
 
 
 class CompiledOnce(BytecodeCache):
-    """Templates compiled by an earlier test."""
+    """Templates, compiled once for all tests."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, bytes] = {}

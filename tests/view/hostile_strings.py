@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 CANARY = "window.__pwned=1"
-"""What each script would do if it ran."""
+"""The effect of each script, by which a test detects that it ran."""
 
 _ELEMENTS = [
     f"<script>{CANARY}</script>",
@@ -238,4 +238,4 @@ FILE_NAMES = [
     b"'\"`", b" ", b"-rf", b"{{7*7}}", b"\xe2\x80\xaegnp", b"\t", b"~", b"*", b"?", b"\\", b"javascript:alert(1)", b"#",
     b"&lt;b&gt;", b"\x7f", b"a" * 255,
 ]  # fmt: skip
-"""Names of folders that a file system takes."""
+"""Names of folders that file systems accept."""

@@ -1,4 +1,4 @@
-"""Processes without some modules; imports nothing of ours, since that would import what is hidden."""
+"""Processes without some modules; imports nothing from fedge, because that would import the hidden modules."""
 
 import sys
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from importlib import metadata
 
 
 class _Hiding:
-    """A finder that finds some modules to be missing."""
+    """A finder that reports some modules as missing."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -17,7 +17,7 @@ class _Hiding:
 
 
 def hide(names: Sequence[str]) -> None:
-    """Make this process one in which modules are not installed."""
+    """Make some modules appear not installed in this process."""
     for loaded in [loaded for loaded in sys.modules if loaded.partition(".")[0] in names]:
         del sys.modules[loaded]
     sys.meta_path.insert(0, _Hiding(names))

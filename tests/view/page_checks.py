@@ -1,4 +1,4 @@
-"""What every page must be, whatever the runs on it say: the elements of the templates and nothing else."""
+"""A check that a page has only elements of the templates, whatever texts its runs contain."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def known_elements() -> frozenset[tuple[str, str]]:
 
 
 def check_page(text: str, root: str = "") -> None:
-    """Raise an AssertionError if something that a run says became a part of the page itself."""
+    """Raise an AssertionError if text of a run became markup of the page."""
     odd = UNPRINTABLE.search(text)
     assert odd is None, f"{odd[0]!r} in {text[max(0, odd.start() - 80) : odd.end() + 20]!r}"
     for tag, attributes in _Elements(text).found:

@@ -1,4 +1,4 @@
-"""Answers that every address shares: files of the page, errors, news by polling, notes, downloads."""
+"""Behaviour common to all URLs: files of the page, errors, news by polling, notes, downloads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_drawing_library(page: TestClient, monkeypatch: pytest.MonkeyPatch) 
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
-def test_errors_explain_themselves(page: TestClient) -> None:
+def test_errors_state_their_reason(page: TestClient) -> None:
     for path, status, told in (
         ("/nothing", 404, "there is no such page; go back to Runs"),
         ("/run/0123", 404, "no run with the key &#39;0123&#39; in this folder"),
@@ -67,7 +67,7 @@ def test_errors_explain_themselves(page: TestClient) -> None:
         assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
 
 
-def test_an_unexpected_error_tells_its_kind_and_no_path(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_names_its_type_and_no_path(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("/secret/path")
 

@@ -1,4 +1,4 @@
-"""The table of runs while runs train: rows of changed runs alone, or the whole table where more than them changes."""
+"""The table of runs while runs train: only rows of changed runs, or the whole table if more changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def append(run: Path, **record: Any) -> None:
         file.write(json.dumps(record) + "\n")
 
 
-def test_rows_of_changed_runs_are_sent_alone(runs: Path, open_page: OpenPage) -> None:
+def test_only_rows_of_changed_runs_are_sent(runs: Path, open_page: OpenPage) -> None:
     page = open_page(runs)
     order, key = order_of(page), key_of(page, "begun/seed-1")
     append(runs / "begun/seed-1", round=5, accuracy=0.4321)
@@ -71,7 +71,7 @@ def test_rows_of_groups(runs: Path, open_page: OpenPage, query: str) -> None:
         ("where=accuracy<0.5", 0.99),  # it disappears
     ],
 )
-def test_the_whole_table_is_sent_where_rows_move_appear_or_disappear(
+def test_the_whole_table_is_sent_if_rows_move_appear_or_disappear(
     runs: Path, open_page: OpenPage, query: str, accuracy: float
 ) -> None:
     make_run(runs / "best" / "seed-1", 1, 10, 0.5)

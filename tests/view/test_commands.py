@@ -1,4 +1,4 @@
-"""The commands that the page prints: on a terminal they print the table that the page shows."""
+"""The commands on the page: on a terminal they print the table that the page shows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Commands(HTMLParser):
 
 
 def call(command: str, *options: str) -> str:
-    """Return what a printed command prints, read as a shell would read it."""
+    """Return the output of a command from the page, parsed like in a shell."""
     name, *words = shlex.split(command)
     assert name == "fedge"
     runner = CliRunner(env={"NO_COLOR": "1"})

@@ -1,4 +1,4 @@
-"""What a comparison chooses by itself, what it leaves out, and which charts it offers."""
+"""Default choices of a comparison, the runs that it leaves out, and its charts."""
 
 from __future__ import annotations
 

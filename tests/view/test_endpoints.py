@@ -1,4 +1,4 @@
-"""What pages and endpoints return of known runs."""
+"""Answers of pages and endpoints for known runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_a_repeated_seed_counts_once(runs: Path, open_page: Callable[..., TestCl
     assert (found["values"]["accuracy"]["n"], found["count"]) == (3, 4)
 
 
-def test_simulated_and_measured_seconds_share_no_mean(runs: Path, open_page: Callable[..., TestClient]) -> None:
+def test_simulated_and_measured_seconds_are_not_averaged_together(
+    runs: Path, open_page: Callable[..., TestClient]
+) -> None:
     (make_run(runs / "rate-0.3" / "seed-4", 4, 10, 0.3) / "registry.sqlite").write_bytes(b"")
     for group in ("settings", "data.name"):
         found = rows(open_page(runs), f"group={group}&where=algorithm.learning_rate=0.3")
@@ -73,7 +75,9 @@ def test_simulated_and_measured_seconds_share_no_mean(runs: Path, open_page: Cal
         assert {"measured" in row["group"] for row in found} == {True, False}
 
 
-def test_runs_without_the_key_are_others(runs: Path, open_page: Callable[..., TestClient]) -> None:
+def test_runs_without_the_grouping_setting_are_grouped_as_others(
+    runs: Path, open_page: Callable[..., TestClient]
+) -> None:
     make_run(runs / "plain" / "seed-1", edge={"clock": None})
     found = rows(open_page(runs), "group=edge.clock")
     assert [(row["group"], row["count"]) for row in found] == [("fixed", 7), ("Others", 1), ("Damaged", 1)]
@@ -194,7 +198,7 @@ def test_one_run(page: TestClient, runs: Path) -> None:
     assert sum(part["share"] for part in whole["parts"]) == pytest.approx(1)
 
 
-def test_a_run_on_another_host_is_not_to_be_resumed(page: TestClient, runs: Path) -> None:
+def test_a_run_on_another_host_has_no_resume_command(page: TestClient, runs: Path) -> None:
     (runs / "begun/seed-1/lock").write_text("12345 678 far-away 0b5e\n")
     found = page.get(f"/api/run/{key_of(page, 'q=begun')}").json()
     assert (found["status"], found["host"], found["resume"]) == ("elsewhere", "far-away", None)

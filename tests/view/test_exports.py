@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 
 class Addresses(HTMLParser):
-    """Everything that a browser would load or follow."""
+    """The URLs that a browser would load or follow."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ EVENTS: list[dict[str, Any]] = [
 
 
 def networked(folder: Path) -> None:
-    """Turn a made-up run into one of a server that has ended."""
+    """Turn a fake run into the run of a server that has ended."""
     lines = [json.dumps({"time": f"2026-11-18T04:00:0{i}.000Z", **event}) for i, event in enumerate(EVENTS)]
     (folder / "events.jsonl").write_text("\n".join([*lines, '{"half']))
     (folder / "registry.sqlite").write_bytes(b"")

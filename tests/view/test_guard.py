@@ -1,4 +1,4 @@
-"""Requests that other sites, other users and other names of this machine could send."""
+"""Requests from other sites, other users and other host names."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ ADDRESSES = ["/", "/compare", "/api/runs", "/api/live", "/api/news", "/export/ru
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
-def test_nothing_is_told_without_the_token(runs: Path, open_page: OpenPage, path: str) -> None:
+def test_every_page_needs_the_token(runs: Path, open_page: OpenPage, path: str) -> None:
     answer = open_page(runs, trusted=False).get(path)
     assert answer.status_code == 401
     assert "fedge view" in answer.text
@@ -57,7 +57,7 @@ def test_a_token_leads_to_the_same_address_and_never_to_another_site(
     assert (answer.status_code, answer.headers["location"]) == (303, there)
 
 
-def test_a_token_counts_in_its_place_alone(runs: Path, open_page: OpenPage) -> None:
+def test_a_token_is_accepted_only_as_parameter_or_bearer(runs: Path, open_page: OpenPage) -> None:
     rules = AccessRules()
     client = open_page(runs, rules, trusted=False)
     for query in (f"q={rules.token}", f"token=x&token={rules.token}", f"Token={rules.token}"):
@@ -101,7 +101,7 @@ def test_a_name_that_others_control_is_refused(page: TestClient, host: str) -> N
 
 
 @pytest.mark.parametrize("host", ["localhost:9", "127.0.0.1:8765", "[::1]:8765", "192.168.0.7", "lab.example"])
-def test_names_that_nobody_else_controls(runs: Path, open_page: OpenPage, host: str) -> None:
+def test_names_that_no_foreign_dns_controls_are_accepted(runs: Path, open_page: OpenPage, host: str) -> None:
     client = open_page(runs, AccessRules(frozenset({"lab.example"})))
     assert client.get("/api/runs", headers={"Host": host}).status_code == 200
 
@@ -127,7 +127,7 @@ def test_headers_of_every_answer(page: TestClient) -> None:
         assert HEADERS.items() <= dict(refused.headers).items()
 
 
-def test_what_browsers_may_keep(page: TestClient) -> None:
+def test_cache_headers(page: TestClient) -> None:
     """Pages hold results and are never stored; files with their version in the address are stored for a year."""
     text = page.get("/").text
     assert page.get("/").headers["cache-control"] == page.get("/api/runs").headers["cache-control"] == "no-store"
@@ -173,7 +173,7 @@ def test_no_path_leads_outside(page: TestClient, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/fedge/", "/"])
 def test_below_a_root_path(runs: Path, open_page: OpenPage, path: str) -> None:
-    """Proxies pass the prefix on, or remove it."""
+    """Proxies keep the prefix or remove it."""
     rules = AccessRules(root_path="/fedge")
     answer = open_page(runs, rules).get(path)
     assert answer.status_code == 200
@@ -195,7 +195,7 @@ def test_an_origin_is_that_of_the_page(runs: Path, open_page: OpenPage) -> None:
         assert answer.status_code == status, origin
 
 
-def test_odd_cookies_of_other_servers_do_no_harm(runs: Path, open_page: OpenPage) -> None:
+def test_malformed_cookies_of_other_servers_are_ignored(runs: Path, open_page: OpenPage) -> None:
     rules = AccessRules()
     client = open_page(runs, rules, trusted=False)
     cookie = f'a={{"x": 1, [2]}}; b c@=1; fedge-view={rules.token}; =; ;'
@@ -214,7 +214,7 @@ def test_only_the_whole_prefix_is_removed(runs: Path, open_page: OpenPage, path:
 
 
 def test_the_cookie_of_a_page_below_a_root_path(runs: Path, open_page: OpenPage) -> None:
-    """Other applications on the proxy's host do not get it."""
+    """Browsers do not send it to other applications on the proxy's host."""
     rules = AccessRules(root_path="/fedge", cookie="fedge-view-8765")
     client = open_page(runs, rules, trusted=False)
     for path in ("/fedge/compare", "/compare"):

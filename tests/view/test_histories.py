@@ -60,7 +60,7 @@ def test_the_curve_best_and_last_of_a_run(runs: Path, reopen: Open) -> None:
     assert (found.metric, found.spark, found.best, found.last) == ("accuracy", [0.1, 0.1235, 0.5, 0.25], 0.5, 0.25)
 
 
-def test_of_a_loss_the_lowest_is_best(runs: Path, reopen: Open) -> None:
+def test_the_best_of_a_loss_is_the_lowest(runs: Path, reopen: Open) -> None:
     write(runs / "begun/seed-1", [3.0, 1.0, 2.0], "loss")
     history, entries = reopen()
     list(history.refresh(entries.values()))

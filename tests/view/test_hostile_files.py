@@ -1,4 +1,4 @@
-"""Run directories with files that no Fedge wrote: every page answers, and says what is wrong."""
+"""Run directories with invalid files: every page answers and states the problem."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_runs_that_change_while_they_are_watched(tmp_path: Path) -> None:
             make_full_run(run, number)
 
 
-def test_the_watcher_survives_what_it_does_not_expect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watcher_survives_unexpected_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path / "runs" / "a")
     index = RunIndex(tmp_path / "runs")
     news = News()
@@ -228,7 +228,7 @@ def test_special_files(
 
 
 def test_memory_is_bounded(tmp_path: Path, open_page: OpenPage) -> None:
-    """A log of 60 MB of events is read from its end; what is remembered of a run does not grow with its records."""
+    """An event log of 60 MB is read from its end; the memory for a run does not grow with its records."""
     run = make_full_run(tmp_path / "runs" / "long", 3)
     line = json.dumps({"event": "reject", "reason": "x" * 1_000}) + "\n"
     (run / "events.jsonl").write_text(line * 60_000)

@@ -1,4 +1,4 @@
-"""A colleague's folder at its worst: wrong clocks, huge texts, copies, permissions. Every other run is still shown."""
+"""Folders with wrong clocks, huge texts, copies or missing permissions; every other run is still shown."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_settings_and_results_of_ten_megabytes(
     file.write_text(json.dumps(before | {"text": "x" * 10_000_000}))
     page = open_page(runs)
     (row,) = page.get("/api/runs?where=path=rate-0.1/seed-1").json()["rows"]
-    assert row["problem"].startswith(f"{name} has 10,000,")
-    assert row["problem"].endswith("bytes, and the page reads at most 1,048,576; shorten its texts")
+    assert row["problem"].startswith(f"{name}: expected at most 1,048,576 bytes, got 10,000,")
+    assert row["problem"].endswith("; shorten its texts")
     for path in ("/", "/compare", f"/run/{row['key']}"):
         answer = page.get(path)
         assert answer.status_code == 200
@@ -105,7 +105,7 @@ def test_a_list_in_place_of_an_algorithm(tmp_path: Path, open_page: OpenPage) ->
 
 
 def test_labels_of_a_hundred_thousand_characters(tmp_path: Path, open_page: OpenPage) -> None:
-    """The time to draw a text grows with its square, so it is cut; texts that differ at their end stay two curves."""
+    """The time to draw a text grows quadratically, so it is cut; texts that differ at their end stay two curves."""
     for end in ("a", "b"):
         make_run(tmp_path / "runs" / end, 1, 3, model={"name": "x" * 100_000 + end})
     answer = open_page(tmp_path / "runs").get("/api/chart/curves")
@@ -180,7 +180,7 @@ def answer(view: ViewServer, path: str) -> Any:
     return json.loads(got.read()) if "/api/" in path else got.read().decode()
 
 
-def test_what_a_user_may_not_read(start_view: Callable[..., ViewServer], runs: Path) -> None:
+def test_files_without_read_permission(start_view: Callable[..., ViewServer], runs: Path) -> None:
     files = {f"file{i}": (runs / "rate-0.1" / f"seed-{i}" / name, 0) for i, name in enumerate(
         ("config.json", "rounds.jsonl", "summary.json"), 1
     )}  # fmt: skip

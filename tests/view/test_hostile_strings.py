@@ -1,4 +1,4 @@
-"""Two hundred hostile texts wherever a run, a note or an address can hold one: they are shown, and do nothing."""
+"""Two hundred hostile texts in every place of a run, a note or a URL: they are shown without effect."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from view.page_checks import check_page
 
 OpenPage = Callable[..., TestClient]
 EVERYWHERE = STRINGS[::7]
-"""A sample for places that are read one request at a time."""
+"""A sample, for places that need a request per text."""
 
 
-def test_there_are_two_hundred() -> None:
+def test_there_are_two_hundred_hostile_strings() -> None:
     assert len(set(STRINGS)) >= 200
 
 
@@ -148,7 +148,7 @@ def test_parameters_of_addresses(page: TestClient, path: str) -> None:
 
 
 def check_answer(answer: Any) -> None:
-    """A page without anything foreign in it, or JSON; an error explains itself."""
+    """Check that a page has no foreign markup, or that it is JSON; an error has a message."""
     kind = answer.headers["content-type"]
     if kind.startswith("text/html"):
         check_page(answer.text)

@@ -97,7 +97,7 @@ def test_no_run_has_finished(runs: Path) -> None:
     assert (found["spark"], found["spark_of"]["problem"]) == (None, "none finished")
 
 
-def test_it_follows_when_all_runs_are_read(runs: Path) -> None:
+def test_a_mean_appears_once_all_runs_are_read(runs: Path) -> None:
     """A mean over those that happen to be read would be another one."""
     index = RunIndex(runs)
     entries = [entry for entry in index.scan().values() if "rate-0.3" in entry.path]

@@ -1,4 +1,4 @@
-"""Tags and notes in their file: nothing is lost, nothing else is written."""
+"""Tags and notes in their file: none is lost, and no other file is written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_file_that_another_process_wrote_is_read_again(folder: Path) -> None:
     "content", [b"nonsense", b'{"a": {"tags": 1}}', b'{"a": {"other": 1}}', b"\xff\xfe", b'{"a":' * 5_000, b"[]"]
 )
 def test_a_damaged_file_is_not_overwritten(folder: Path, cache: Path, content: bytes) -> None:
-    """The notes of others may be repaired in it; what is written meanwhile is stored in the cache."""
+    """The damaged file may still be repaired, so new notes are stored in the cache."""
     (folder / NOTES).write_bytes(content)
     notes = Notes(folder)
     assert notes.read() == {}
@@ -80,7 +80,7 @@ def test_folders_with_notes_in_the_cache_do_not_share_them(folder: Path, tmp_pat
     assert [Notes(each).read()["a"].note for each in (folder, others)] == ["runs", "others"]
 
 
-def test_a_note_in_the_cache_counts_before_that_in_the_folder(folder: Path) -> None:
+def test_a_note_in_the_cache_takes_precedence_over_the_folder(folder: Path) -> None:
     (folder / NOTES).mkdir()
     Notes(folder).write("a", RunNote(note="cache"))
     (folder / NOTES).rmdir()
@@ -97,7 +97,7 @@ def body(**fields: object) -> bytes:
     return json.dumps(fields).encode()
 
 
-def test_what_a_person_types_is_made_tidy() -> None:
+def test_typed_tags_and_notes_are_normalised() -> None:
     tidy = read_note(body(tags=[" b ", "a", "b", "  "], note=" line\nnext\x1b[2J \n"))
     assert tidy == RunNote(("b", "a"), "line\nnext\\u001b[2J")
     assert read_note(body(tags=["\u202ea"])).tags == ("\\u202ea",)
@@ -115,7 +115,7 @@ def test_the_ends_of_ranges() -> None:
         body(other=1), b"", b"[]", b'{"note": "\xff"}', b'{"tags":' + b"[" * 5_000,
     ],
 )  # fmt: skip
-def test_what_is_no_note(data: bytes) -> None:
+def test_invalid_notes_are_refused(data: bytes) -> None:
     with pytest.raises(ConfigError, match=r'^expected \{"tags": \["\.\.\."\], "note": "\.\.\."\}, got another body'):
         read_note(data)
 

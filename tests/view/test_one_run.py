@@ -1,4 +1,4 @@
-"""The page of one run: its costs, log and results; runs that are remembered; charts by address."""
+"""The page of one run: its costs, log and results; the cache of runs; charts by URL."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_log_of_a_run(tmp_path: Path) -> None:
     assert found["notes"] == [
         "started today",
         "resumed 3 times",
-        "the code was changed after round 7, which was accepted",
+        "a change of the code after round 7 was accepted",
         "complete",
     ]
     assert (len(found["rounds"]), found["num_rounds"]) == (100, 151)
@@ -126,7 +126,7 @@ def test_the_log_of_a_run_that_has_begun(tmp_path: Path, generation: int, notes:
     assert read_log(tmp_path / "a", {}) == read_log(tmp_path / "a", {"cursor": None, "config": None})
 
 
-def test_runs_are_remembered_until_they_change_or_memory_is_short(runs: Path) -> None:
+def test_runs_are_cached_until_they_change_or_the_cache_is_full(runs: Path) -> None:
     index = RunIndex(runs)
     entries = {entry.path: entry for entry in index.scan().values()}
     one, two, three = (entries[f"rate-0.1/seed-{seed}"] for seed in (1, 2, 3))
@@ -191,7 +191,7 @@ def test_the_command_of_a_chart() -> None:
     assert "--baseline 'x y'" in query("pairs", "baseline=x+y").command(paths)
 
 
-def test_cells_that_a_spreadsheet_would_compute() -> None:
+def test_cells_that_a_spreadsheet_would_evaluate_are_escaped() -> None:
     rows = [
         {"=a": "=1+1", "b": "+1", "c": "-1", "d": "@x", "e": -1, "f": None, "g": "\tx", "h": "a=1"},
         {"i": {"j": [1]}},

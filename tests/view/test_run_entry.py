@@ -1,4 +1,4 @@
-"""What is read of one run directory for the table."""
+"""Reading one run directory for the table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_complete_run(tmp_path: Path) -> None:
     assert status_of(entry, tmp_path) == "complete"
 
 
-def test_runs_are_alike_if_they_differ_in_the_seed_alone(tmp_path: Path) -> None:
+def test_runs_that_differ_in_the_seed_alone_have_equal_digests(tmp_path: Path) -> None:
     one, two = (read(make_run(tmp_path / f"s{seed}", seed)).alike for seed in (1, 2))
     assert one == two != ""
     assert read(make_run(tmp_path / "other", 1, rate=0.2)).alike != one
@@ -103,7 +103,7 @@ def test_the_last_value_of_each_field(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["config.json", "rounds.jsonl", "summary.json"])
-def test_the_reason_of_damage_does_not_tell_where_the_folder_lies(tmp_path: Path, file: str) -> None:
+def test_the_reason_of_damage_does_not_reveal_the_folder(tmp_path: Path, file: str) -> None:
     run = make_run(tmp_path / "a")
     (run / file).write_text("nonsense\n")
     entry = read(run)
@@ -115,7 +115,7 @@ def test_the_reason_of_damage_does_not_tell_where_the_folder_lies(tmp_path: Path
 def test_files_that_are_not_regular_are_named_and_not_read(tmp_path: Path) -> None:
     entry = read(make_run(tmp_path / "a"), frozenset({"rounds.jsonl", "lock"}))
     assert entry.odd == ("lock", "rounds.jsonl")
-    assert (entry.problem or "").startswith("lock is a symbolic link or no regular file")
+    assert (entry.problem or "").startswith("lock: expected a regular file, got a link")
     assert (entry.settings, entry.summary) == ({}, None)
 
 

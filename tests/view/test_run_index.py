@@ -34,7 +34,7 @@ def paths(index: RunIndex) -> list[str]:
     return [entry.path for entry in index.scan().values()]
 
 
-def test_every_run_is_found_and_damage_is_told(runs: Path) -> None:
+def test_every_run_is_found_and_damage_is_reported(runs: Path) -> None:
     found = {entry.path: entry for entry in RunIndex(runs).scan().values()}
     assert sorted(found) == sorted(
         [f"rate-{rate}/seed-{seed}" for rate in (0.1, 0.3) for seed in (1, 2, 3)] + ["begun/seed-1", "broken/seed-1"]
@@ -62,7 +62,7 @@ def test_only_changed_runs_are_read_again(runs: Path, reads: list[str]) -> None:
     assert (change.added, change.removed) == ([], [])
 
 
-def test_a_file_replaced_by_one_of_equal_size_and_time_is_noticed(runs: Path, reads: list[str]) -> None:
+def test_a_replaced_file_of_equal_size_and_time_is_detected(runs: Path, reads: list[str]) -> None:
     index = RunIndex(runs)
     index.scan()
     reads.clear()
@@ -88,7 +88,7 @@ def test_new_and_removed_runs(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\x00" + bytes(200)])
-def test_a_damaged_index_is_made_again(runs: Path, tmp_path: Path, content: bytes, reads: list[str]) -> None:
+def test_a_damaged_index_is_rebuilt(runs: Path, tmp_path: Path, content: bytes, reads: list[str]) -> None:
     file = tmp_path / "index.sqlite"
     expected = paths(RunIndex(runs, file))
     file.write_bytes(content)
@@ -98,7 +98,7 @@ def test_a_damaged_index_is_made_again(runs: Path, tmp_path: Path, content: byte
     assert reads == []
 
 
-def test_an_index_of_another_layout_is_made_again(
+def test_an_index_of_another_layout_is_rebuilt(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[str]
 ) -> None:
     file = tmp_path / "index.sqlite"
@@ -136,7 +136,7 @@ def test_a_vanished_folder_has_no_runs(tmp_path: Path) -> None:
     assert RunIndex(tmp_path / "nowhere").scan() == {}
 
 
-def test_repeats_are_a_folder_of_runs_and_no_run(tmp_path: Path) -> None:
+def test_repeats_are_a_folder_of_runs_not_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "repeated"
     config = json.loads((make_run(folder / "seed-1", 1) / "config.json").read_text())
     make_run(folder / "seed-2", 2)
@@ -152,7 +152,7 @@ def test_runs_below_a_damaged_one_are_found(runs: Path) -> None:
     assert found["rate-0.1/seed-1"] is None
 
 
-def test_a_run_below_a_sound_one_is_a_part_of_it(runs: Path) -> None:
+def test_a_run_inside_a_readable_run_is_not_listed(runs: Path) -> None:
     make_run(runs / "begun/seed-1/inner")
     assert "begun/seed-1/inner" not in paths(RunIndex(runs))
 
@@ -174,7 +174,7 @@ def test_folders_in_folders(tmp_path: Path, depth: int, found: int) -> None:
     assert len(RunIndex(tmp_path / "runs").scan()) == found
 
 
-def test_a_look_that_finds_nothing_new_stores_nothing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_without_changes_stores_nothing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = RunIndex(runs)
     before = index.scan()
     monkeypatch.setattr(index, "connect", lambda: pytest.fail("the index was opened"))

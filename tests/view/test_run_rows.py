@@ -1,4 +1,4 @@
-"""The table of runs: what is offered, which value a cell has, and how rows are sorted and grouped."""
+"""The table of runs: choices, values of cells, sorting and grouping."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cells(page: dict[str, Any], name: str) -> dict[str, Any]:
     return {row["path"]: row["values"][name]["value"] for row in page["rows"]}
 
 
-def test_what_is_offered(tmp_path: Path) -> None:
+def test_choices_of_filters_and_columns(tmp_path: Path) -> None:
     for seed in (1, 2):
         make_run(tmp_path / f"s{seed}", seed, data={"name": "digits", **({"own": seed} if seed == 2 else {})})
     made = Workspace(tmp_path)
@@ -57,7 +57,7 @@ def test_at_most_fifty_values_of_a_setting_are_offered(tmp_path: Path) -> None:
     assert len(made.table.choices().settings["seed"]) == 50
 
 
-def test_what_is_offered_changes_with_the_runs_alone(space: Workspace, runs: Path) -> None:
+def test_choices_change_only_with_the_runs(space: Workspace, runs: Path) -> None:
     before = space.table.choices()
     with (runs / "begun/seed-1/rounds.jsonl").open("a") as file:
         file.write(json.dumps(make_records(1, 5)[-1]) + "\n")

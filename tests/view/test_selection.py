@@ -1,4 +1,4 @@
-"""Conditions, parameters of addresses, and the value of a setting or a result of a run."""
+"""Conditions, parameters of URLs, and the value of a setting or a result of a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fedge.view.selection import Condition, RunSelection, value_of
         (" x  >= 2 ", [2], [1]),
     ],
 )
-def test_what_a_condition_holds_for(text: str, holding: list[Any], failing: list[Any]) -> None:
+def test_values_that_meet_a_condition(text: str, holding: list[Any], failing: list[Any]) -> None:
     condition = Condition.parse(text)
     assert condition.name == "x"
     assert [value for value in holding if not condition.test()(value)] == []
@@ -45,7 +45,7 @@ def test_what_a_condition_holds_for(text: str, holding: list[Any], failing: list
 
 
 @pytest.mark.parametrize("text", ["x", "", "=1", " ", "<2"])
-def test_what_is_no_condition(text: str) -> None:
+def test_invalid_conditions_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^where: expected a name"):
         Condition.parse(text)
 
@@ -133,7 +133,7 @@ ENTRY = RunEntry(
     ],
 )  # fmt: skip
 def test_the_value_of_a_name(name: str, which: Any, value: Any) -> None:
-    """A result counts before a setting of its name; what a round cost is no total."""
+    """A result takes precedence over a setting of the same name; the cost of one round is not a total."""
     assert value_of(ENTRY, name, which) == value
 
 

@@ -1,4 +1,4 @@
-"""`fedge view` as a person starts and ends it: addresses that cannot be had, parts that are not installed, signals."""
+"""Starting and stopping `fedge view`: unavailable addresses, missing packages, signals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRONG_HOST = "expected a name or address of this machine; choose 127.0.0.1 or 0.
 
 @pytest.fixture
 def own_host() -> str:
-    """An address of this machine that nobody else uses: its ports are free, whatever else runs."""
+    """A loopback address that no other program uses, so that all its ports are free."""
     number = os.getpid()
     return f"127.{1 + number // 65_536 % 254}.{number // 256 % 256}.{1 + number % 256 % 254}"
 
@@ -158,7 +158,7 @@ NO_CHARTS = "charts need vl_convert, which is not installed; pip install 'fedge[
 
 
 def test_only_the_library_of_charts_is_missing(start_view: StartView, runs: Path) -> None:
-    """Tables need no charts; each chart tells what to install."""
+    """Tables need no charts; each chart states what to install."""
     view = start_view(runs, **hidden("vl_convert"))
     assert "rate-0.1/seed-1" in view.get("/").read().decode()
     for path in ("/static/vega.js", "/export/chart/curves.svg?q=rate"):
@@ -187,7 +187,7 @@ def test_open_starts_a_browser_at_the_printed_address(start_view: StartView, run
     assert opened.read_text().strip() == view.printed
 
 
-def test_no_browser_is_started_unless_asked_for(start_view: StartView, runs: Path, tmp_path: Path) -> None:
+def test_no_browser_is_started_without_open(start_view: StartView, runs: Path, tmp_path: Path) -> None:
     opened = tmp_path / "opened"
     view = start_view(runs, environment={"BROWSER": f"touch {opened} %s"})
     assert view.get("/api/runs").status == 200  # which comes after the browser
@@ -196,7 +196,9 @@ def test_no_browser_is_started_unless_asked_for(start_view: StartView, runs: Pat
 
 @pytest.mark.parametrize(("number", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
 @pytest.mark.parametrize("streaming", [False, True], ids=["idle", "with an open stream"])
-def test_signals_end_it(start_view: StartView, runs: Path, number: str, code: int, word: str, streaming: bool) -> None:
+def test_signals_end_the_server(
+    start_view: StartView, runs: Path, number: str, code: int, word: str, streaming: bool
+) -> None:
     view = start_view(runs)
     assert view.get("/api/runs").status == 200
     if streaming:
@@ -229,8 +231,8 @@ def test_the_printed_address(host: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("host", "own"), [("127.0.0.1", False), ("localhost", False), ("::1", False), ("0.0.0.0", True), ("lab", True)]
 )
-def test_names_under_which_the_page_is_known(monkeypatch: pytest.MonkeyPatch, host: str, own: bool) -> None:
-    """Beyond loopback the machine's own names are known too; on loopback, DNS may give them to others."""
+def test_host_names_that_the_page_accepts(monkeypatch: pytest.MonkeyPatch, host: str, own: bool) -> None:
+    """Beyond loopback, the machine's own names are accepted too; on loopback, DNS may assign them to other machines."""
     monkeypatch.setattr(socket, "gethostname", lambda: "Node7")
     monkeypatch.setattr(socket, "getfqdn", lambda: "node7.example")
     rules = serve.rules_of(host, 8765, ["Proxy.example"], "/fedge")

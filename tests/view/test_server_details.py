@@ -1,4 +1,4 @@
-"""What the page of a server says, from `status.json` and `events.jsonl`."""
+"""The content of a server's page, from `status.json` and `events.jsonl`."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ def test_no_status_yet(tmp_path: Path) -> None:
     ("age_s", "told_s", "alive"),
     [(0.5, 0.5, True), (9.5, 9.5, True), (10.5, 10.5, False), (5000, 5000, False), (-9, 0, True), (-11, None, False)],
 )
-def test_a_server_lives_while_it_writes(tmp_path: Path, age_s: float, told_s: float | None, alive: bool) -> None:
-    """A status from the future is that of a wrong clock: it would look alive for years."""
+def test_a_server_is_alive_while_it_writes_its_status(
+    tmp_path: Path, age_s: float, told_s: float | None, alive: bool
+) -> None:
+    """A status from the future has a wrong clock: the server would appear alive for years."""
     write_status(tmp_path, time=at(age_s))
     found = describe_server(tmp_path, NOW_S)
     assert (found["age_s"], found["alive"]) == (told_s if told_s is None else pytest.approx(told_s), alive)
@@ -86,11 +88,13 @@ def test_a_status_of_two_megabytes(tmp_path: Path, open_page: Callable[..., Test
     write_status(run, round=1, waiting_for="x" * 2_000_000)
     page = open_page(tmp_path / "runs")
     answer = page.get(f"/server/{key_of(page, 'a')}")
-    assert "status.json has 2,000," in answer.text
+    assert "status.json: expected at most 1,048,576 bytes, got 2,000," in answer.text
     assert len(answer.content) < 200_000
 
 
-def test_a_damaged_status_is_told_and_the_rest_is_shown(tmp_path: Path, open_page: Callable[..., TestClient]) -> None:
+def test_a_damaged_status_is_reported_and_the_rest_is_shown(
+    tmp_path: Path, open_page: Callable[..., TestClient]
+) -> None:
     run = make_run(tmp_path / "runs" / "a", finished=False)
     networked(run)
     write_status(run, round="two")
@@ -125,7 +129,7 @@ def test_rejections_older_than_the_last_events_are_found(tmp_path: Path) -> None
     assert len(found["rejections"]) == 2
 
 
-def test_what_a_client_did_last(tmp_path: Path) -> None:
+def test_the_last_event_of_a_client(tmp_path: Path) -> None:
     write_events(
         tmp_path,
         {"event": "join", "client": 10, "name": "ten"},

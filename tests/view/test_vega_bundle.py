@@ -1,4 +1,4 @@
-"""The JavaScript that draws charts: made once for each version of vl-convert, by another process."""
+"""The JavaScript that draws charts: built once for each version of vl-convert, by another process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedge.view.vega_bundle import VegaBundle
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would make a bundle, which takes seconds."""
+    """Records the commands that would build a bundle, which takes seconds."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> CompletedProcess[bytes]:
@@ -27,7 +27,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def test_it_is_made_once_and_stored_for_the_user_alone(made: list[list[str]], cache: Path) -> None:
+def test_the_bundle_is_built_once_and_stored_with_private_permissions(made: list[list[str]], cache: Path) -> None:
     bundle = VegaBundle()
     assert bundle.read() == bundle.read() == VegaBundle().read() == b"made 1"
     assert len(made) == 1
@@ -37,7 +37,7 @@ def test_it_is_made_once_and_stored_for_the_user_alone(made: list[list[str]], ca
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_another_version_makes_its_own(made: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_has_its_own_bundle(made: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     first = VegaBundle()
     name = first.file_name
     assert first.read() == b"made 1"
@@ -47,7 +47,7 @@ def test_another_version_makes_its_own(made: list[list[str]], monkeypatch: pytes
     assert second.read() == b"made 2"
 
 
-def test_an_empty_file_in_the_cache_is_made_again(made: list[list[str]], tmp_path: Path) -> None:
+def test_an_empty_file_in_the_cache_is_rebuilt(made: list[list[str]], tmp_path: Path) -> None:
     bundle = VegaBundle(tmp_path)
     (tmp_path / bundle.file_name).write_bytes(b"")
     assert bundle.read() == (tmp_path / bundle.file_name).read_bytes() == b"made 1"
@@ -68,6 +68,6 @@ def test_a_failure_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_process_makes_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_process_builds_the_bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(vega_bundle, "_MAKE", "import sys; print('code', sys.argv[1][:11], end='')")
     assert VegaBundle(tmp_path).read() == b"code window.vega"

@@ -1,4 +1,4 @@
-"""News of runs while somebody watches: only what is new, and again from the start after a resume."""
+"""News of runs while there are readers: only new records, or all of them after a resume."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def records(news: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
     return [data for kind, data in news if kind == "records"]
 
 
-def test_nothing_new(watcher: Watcher) -> None:
+def test_no_news_without_changes(watcher: Watcher) -> None:
     assert watcher.look() == []
 
 
@@ -44,7 +44,7 @@ def test_only_new_records_travel(watcher: Watcher, runs: Path) -> None:
     run = runs / "begun/seed-1"
     append(run, 5)
     (first,) = records(watcher.look())
-    assert (first["from"], first["records"]) == (None, [])  # a page asks for what it lacks
+    assert (first["from"], first["records"]) == (None, [])  # a page requests what it lacks
     append(run, 6, 7)
     (second,) = records(watcher.look())
     assert second["from"] == first["to"]
@@ -52,7 +52,7 @@ def test_only_new_records_travel(watcher: Watcher, runs: Path) -> None:
     assert not second["restarted"]
 
 
-def test_what_changed_between_the_page_and_the_first_look(runs: Path) -> None:
+def test_changes_between_the_page_and_the_first_scan(runs: Path) -> None:
     index = RunIndex(runs)
     index.scan()  # a page is made
     append(runs / "begun/seed-1", 5)
@@ -74,7 +74,7 @@ def test_a_log_cut_by_a_resume_is_read_again(watcher: Watcher, runs: Path) -> No
     assert [record["round"] for record in found["records"]] == [1, 2, 3]
 
 
-def test_runs_that_come_and_go(watcher: Watcher, runs: Path) -> None:
+def test_added_and_removed_runs(watcher: Watcher, runs: Path) -> None:
     make_run(runs / "new" / "seed-1")
     (kind, data), *_ = watcher.look()
     assert kind == "runs"
@@ -121,7 +121,7 @@ def test_news_of_a_server(watcher: Watcher, runs: Path) -> None:
     assert found["events"] == [{"event": "join", "name": "b"}]
 
 
-def test_a_server_whose_run_completes_between_two_looks(watcher: Watcher, runs: Path) -> None:
+def test_a_server_whose_run_completes_between_two_scans(watcher: Watcher, runs: Path) -> None:
     run = runs / "begun/seed-1"
     (run / "registry.sqlite").write_bytes(b"")
     append(run, 5)
@@ -171,7 +171,7 @@ def test_events_of_a_run_without_a_server_are_not_read(watcher: Watcher, runs: P
     assert watcher.look() == []
 
 
-def test_nothing_is_looked_for_while_nobody_reads(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_scanned_without_readers(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_EVERY_S", 0.0)
     looks = 0
 
@@ -216,7 +216,7 @@ def test_nothing_is_looked_for_while_nobody_reads(watcher: Watcher, monkeypatch:
     asyncio.run(scene())
 
 
-def test_a_slow_look_is_followed_by_a_long_pause(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_scan_is_followed_by_a_long_pause(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a large folder the watcher takes at most a sixth of the time."""
     now, pauses = 0.0, list[float]()
 
@@ -315,7 +315,7 @@ def test_streams_and_polls_have_the_same_news() -> None:
     asyncio.run(scene())
 
 
-def test_what_is_no_longer_kept_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_events_are_not_silently_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         news = News()
         for _ in range(2_500):

@@ -1,4 +1,4 @@
-"""What all handlers of requests share: how fresh it is, and what it refuses."""
+"""The state shared by request handlers: when it is refreshed, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedge.view.workspace import Workspace
 
 
 class Clock:
-    """A clock that a scan of the index moves on."""
+    """A clock that advances with each scan of the index."""
 
     def __init__(self, made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.takes_s, self.scans = 100.0, 0.0, 0
@@ -50,7 +50,7 @@ def test_a_large_folder_is_scanned_less_often(runs: Path, monkeypatch: pytest.Mo
     assert clock.scans == 4
 
 
-def test_a_run_that_is_not_there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_run(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "_FRESH_S", 0.0)
     monkeypatch.setattr(workspace, "_SHARE", 0)
     made = Workspace(runs)
@@ -80,7 +80,7 @@ def test_too_many_runs_are_refused_and_not_sampled(tmp_path: Path, monkeypatch: 
     assert len(made.compared(everything)[0]) == 4
     monkeypatch.setattr(workspace, "MOST_COMPARED", 3)
     with pytest.raises(
-        ConfigError, match=r"^expected at most 3 runs to compare, got 4; .* none are left out silently$"
+        ConfigError, match=r"^expected at most 3 runs to compare, got 4; select fewer with the search or a filter$"
     ):
         made.compared(everything)
     assert len(made.compared(RunSelection.parse(QueryParams("where=seed<3")))[0]) == 3

@@ -1,4 +1,4 @@
-"""A running `fedge view`, as a test meets it."""
+"""A running `fedge view`, for tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ViewServer:
         return {"Authorization": f"Bearer {self.token}"}
 
     def get(self, path: str) -> http.client.HTTPResponse:
-        """Return the answer, of which nothing but the headers is read yet."""
+        """Return the answer with its headers read, but not its body."""
         return self._ask("GET", path)
 
     def post(self, path: str, body: Any) -> http.client.HTTPResponse:

@@ -1,4 +1,4 @@
-"""Shared parts of averaging protocols: clients continue from their own models and communicate now and then."""
+"""Shared parts of averaging protocols: clients continue from their own models and communicate occasionally."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def meet(
 def growing(unknown: Tree) -> Callable[[Tree, int, int], Tree]:
     """Return `grow` for a state with per-client entries: new clients get the given values.
 
-    A state may still have a single entry for all clients, with these same values; it then stays as it is.
+    A state may still have a single entry for all clients, with these same values; it then stays unchanged.
     """
 
     def grow(state: Tree, num_before: int, num_after: int) -> Tree:

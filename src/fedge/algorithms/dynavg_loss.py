@@ -20,7 +20,7 @@ from fedge.core.slots import Slot
 class DynAvgLoss(AveragingOptions, tag="dynavg_loss"):
     """Dynamic averaging based on loss (Reddy 2020, algorithm 4): client k communicates in E_k of the R epochs left.
 
-    A client's loss counts once it communicates; a client that never has does so at once.
+    A client's loss is known once it has communicated; a client that has not does so in its next round.
     """
 
     epochs: Annotated[int, Meta(ge=1, description="E: rounds per period; all clients communicate in the last one")] = (

@@ -202,10 +202,10 @@ def plot(
 ) -> altair.TopLevelMixin:
     """Return a chart of runs, or of the runs at paths; `save` writes it to a file. Notebooks display the result.
 
-    `kind` is one of the kinds of the command `fedge plot`: curves of `y` over `x`, bars, pareto, heatmap, users, grid,
-    timeline, latency or throughput. Runs that differ only in the seed are drawn as one; so are runs with equal values
-    of the settings `by`, such as "algorithm.name". The layout is that of the command: `width`, `title`, `labels` as a
-    dictionary, `log`, `legend`, `seeds` and `top`.
+    `kind` is one of the kinds of the command `fedge plot`, such as curves of `y` over `x`, bars, pareto or heatmap.
+    Runs that differ only in the seed are drawn as one; so are runs with equal values of the settings `by`, such as
+    "algorithm.name". `layout` has the options of the command: `width`, `title`, `labels` as a dictionary, `log`,
+    `legend`, `seeds`, `top` and `band`.
     """
     keys = [by] if isinstance(by, str) else list(by)
     request = ChartRequest(kind, x, y, keys, options=ChartOptions(**layout))

@@ -91,7 +91,7 @@ def table(entries: Sequence[Mapping[str, Any]]) -> Table:
 def page(entry: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield one full entry, formatted for a terminal."""
     yield Text(entry["name"], style="bold")
-    yield Group(Text(entry["description"]))  # folded at words, which text alone is not
+    yield Group(Text(entry["description"]))  # wraps at words, unlike plain text
     if "num_params" in entry:
         yield Text(f"{_count(entry)} trainable parameters for inputs {_shape(entry)} and {NUM_OUTPUTS} outputs")
     if "options" not in entry:

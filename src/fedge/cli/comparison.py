@@ -24,7 +24,7 @@ from fedge.runs import Run, find_runs
 
 
 class Analyses(NamedTuple):
-    """What is printed beside the results, as the options of `fedge show` have it."""
+    """The analyses to print after the results: the options of `fedge show`."""
 
     baseline: str | None = None
     outcome: str | None = None
@@ -33,7 +33,7 @@ class Analyses(NamedTuple):
 
 
 def say_comparison(runs: Sequence[Run], format: Literal["text", "json"], wanted: Analyses | None = None) -> None:
-    """Print a row for each group of runs that differ in the seed alone, and the analyses that are wanted of them."""
+    """Print a row for each group of runs that differ in the seed alone, and the requested analyses."""
     groups = group_runs(runs)
     rows = compare(groups)
     judged = next((name for name in RESULTS if any(row.result(name) for row in rows)), None)
@@ -59,14 +59,14 @@ def _analysis_tables(groups: Sequence[RunGroup], judged: str | None, wanted: Ana
     if wanted.baseline:
         yield paired_table(groups, judged, wanted.baseline)
     found = _importance(runs, judged)
-    if found and len(found["settings"]) > 1:  # of a single setting there is nothing to rank
+    if found and len(found["settings"]) > 1:  # importance ranks settings, so it needs at least two
         yield importance_table(runs, judged)
     if wanted.correlations:
         yield from relation_tables(runs, [judged], own_fields(runs))
 
 
 def _analysis_data(groups: Sequence[RunGroup], judged: str | None, wanted: Analyses) -> Iterator[tuple[str, Any]]:
-    """Yield the same as plain data."""
+    """Yield the analyses as plain data."""
     runs = [run for group in groups for run in group.runs]
     if wanted.baseline:
         against = find_baseline(groups, wanted.baseline)
@@ -101,6 +101,6 @@ def say_trained(paths: Sequence[Path], format: Literal["text", "json"], quiet: b
 
 
 def save_chart(runs: Sequence[Run], path: Path, y: str) -> None:
-    """Save the metric y over rounds beside the same over upload."""
+    """Save a chart of the metric y over rounds, beside y over upload."""
     groups, note = best_groups(group_begun(runs), "round", y)
     save(rounds_and_upload(groups, y, note), path)

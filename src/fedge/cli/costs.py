@@ -148,7 +148,7 @@ def _alternatives(found: Sequence[Alternative]) -> Table:
     }
     columns = [titled(describe(name).title, unit).replace(" ", "\n", 1) for name, unit in units.items()]
     shown = _table("", "algorithm", *_VECTORS.values(), *columns, "ratio")
-    shown.padding = (0, 0)  # fits 80 columns, with long names folded
+    shown.padding = (0, 0)  # fits 80 columns, with long names wrapped
     names = shown.columns[1]
     names.justify, names.no_wrap, names.overflow = "left", False, "fold"
     for alternative in found:

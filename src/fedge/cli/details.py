@@ -31,7 +31,7 @@ _FIELDS = (
     "seconds",
     "void",
 )
-_AFTER = _FIELDS.index("train_loss")  # where a run's own metrics stand
+_AFTER = _FIELDS.index("train_loss")  # position of a run's own metrics
 
 
 def details(run: Run) -> Iterator[RenderableType]:
@@ -63,7 +63,7 @@ def _summary(summary: Mapping[str, Any], own: OwnFields) -> Table:
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Records of rounds as a table, whose headings are folded at words where the terminal is too narrow for them."""
+    """Records of rounds as a table; its headings wrap at words if the terminal is narrow."""
 
     records: Sequence[Mapping[str, Any]]
     own: OwnFields

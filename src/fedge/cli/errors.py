@@ -17,7 +17,7 @@ EXIT_CODES = {
     0: "success",
     1: "any other error",
     2: "the command line or the configuration is wrong",
-    3: "a data file is missing, corrupt, or cannot be split as asked",
+    3: "a data file is missing or corrupt, or data cannot be partitioned",
     4: "the model cannot be built, or does not fit the data or the algorithm",
     5: "training diverged: a loss or an update is not finite",
     6: "the run directory is missing, not a run, of a newer format, or in use",

@@ -40,9 +40,13 @@ def list_runs(
     ] = None,
     values: Annotated[
         Literal["last", "best", "at"],
-        typer.Option("--values", metavar="last|best|at", help="Which value of a metric; at: that of --round."),
+        typer.Option(
+            "--values",
+            metavar="last|best|at",
+            help="Which value of a metric to show: the last, the best, or at the round in --round.",
+        ),
     ] = "last",
-    round: Annotated[int | None, typer.Option("--round", metavar="N", help="The round of --values at.")] = None,
+    round: Annotated[int | None, typer.Option("--round", metavar="N", help="The round for --values at.")] = None,
     sort: Annotated[
         str | None,
         typer.Option("--sort", metavar="NAME", help="A setting or a result; with a dash in front, descending."),
@@ -50,7 +54,9 @@ def list_runs(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            "--column", metavar="NAME", help="A setting or a result in place of accuracy and seed. May be repeated."
+            "--column",
+            metavar="NAME",
+            help="A setting or a result to show in place of accuracy and seed. May be repeated.",
         ),
     ] = None,
     format: Format = "text",
@@ -62,8 +68,8 @@ def list_runs(
     resume` continues it) or damaged.
 
     The options choose, sort and group runs like the results page of `fedge
-    view`, which prints the command for what it shows. Groups have the mean over
-    seeds with its confidence interval, and of how many runs it is.
+    view`, which prints the command for what it shows. A group is shown with the
+    mean over seeds, its confidence interval and its number of runs.
 
     Examples:
 

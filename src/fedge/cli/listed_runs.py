@@ -1,4 +1,4 @@
-"""Runs in a list: chosen, sorted and grouped by the code of the results page, as text and as JSON."""
+"""A list of runs as text and as JSON: selected, sorted and grouped by the code of the results page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def entry(run: Run) -> dict[str, Any]:
 
 
 class ListedRuns(NamedTuple):
-    """The rows that were asked for, of a folder of `num_runs` runs; `texts` has the chosen columns as text."""
+    """The selected rows of a folder with `num_runs` runs; `texts` has the chosen columns as text."""
 
     rows: Sequence[Mapping[str, Any]]
     num_runs: int
@@ -66,9 +66,8 @@ class ListedRuns(NamedTuple):
 
 
 def list_selected(folder: Path, one: Mapping[str, str], many: Mapping[str, Sequence[str]]) -> ListedRuns:
-    """Return the runs that query parameters of the results page choose, those with one value and those with many.
-
-    Nothing is stored, and files that are links are read, as by other commands. Raises RunError or ConfigError.
+    """Return the runs selected by query parameters of the results page: `one` with a single value each, `many` with
+    several. Stores nothing and, like other commands, reads files that are links. Raises RunError or ConfigError.
     """
     from fedge.view.histories import Histories
     from fedge.view.notes import Notes
@@ -98,7 +97,7 @@ def list_selected(folder: Path, one: Mapping[str, str], many: Mapping[str, Seque
 def _run(row: Mapping[str, Any], known: RunEntry, path: Path, chosen: bool) -> dict[str, Any]:
     """Return `entry` of a run; it is read again only if it is damaged or its last records have no accuracy.
 
-    What is no file is not read at all: a pipe may never end.
+    Only regular files are read, because a pipe may never end.
     """
     found: dict[str, Any] = {"path": printable(str(path)), "status": row["status"], "problem": None}
     if known.problem is None and known.last.get("accuracy") is not None:

@@ -17,7 +17,7 @@ from fedge.report.clean_text import Clean
 from fedge.runs.files import encode_pretty
 
 _UNBOUNDED = 10_000
-"""Columns of a file or a pipe: tables are folded only to fit a terminal."""
+"""Width in columns for files and pipes: tables wrap only to fit a terminal."""
 
 
 def say(*parts: RenderableType) -> None:
@@ -38,7 +38,7 @@ def say_json(value: object) -> None:
 
 
 def say_as_is(text: str) -> None:
-    """Print formatted text to stdout, without folding."""
+    """Print formatted text to stdout, without wrapping."""
     with _writing():
         typer.echo(printable(text, "\n\t"), nl=False)
 

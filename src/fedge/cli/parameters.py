@@ -72,7 +72,7 @@ Baseline = Annotated[
     typer.Option(
         "--baseline",
         metavar="NAME|KEY=VALUE",
-        help="Compare the others with this one seed by seed: a name in the table, an algorithm, or a setting such as "
-        "algorithm.local_steps=1.",
+        help="Compare the others with this baseline, seed by seed: a name in the table, an algorithm, or a "
+        "setting such as algorithm.local_steps=1.",
     ),
 ]

@@ -14,7 +14,7 @@ from fedge.core.chart_kinds import MAX_CURVES, ChartKind, ChartWidth, LegendPlac
 def plot(
     paths: RunPaths,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the chart goes: .svg, .png, .pdf or .html.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File for the chart: .svg, .png, .pdf or .html.")
     ],
     kind: Annotated[
         ChartKind,
@@ -30,7 +30,7 @@ def plot(
         typer.Option(
             "--x",
             metavar="FIELD",
-            help="For curves: round, or a cost summed so far, such as bytes_up or sim_seconds. "
+            help="For curves: round, or a cost accumulated over rounds, such as bytes_up or sim_seconds. "
             "For a Pareto chart: a result.",
         ),
     ] = None,
@@ -57,7 +57,7 @@ def plot(
         typer.Option(
             "--baseline",
             metavar="NAME",
-            help="For pairs: the group, experiment or algorithm that others are compared with, or KEY=VALUE.",
+            help="For pairs: the group, experiment or algorithm to compare others with, or KEY=VALUE.",
         ),
     ] = None,
     rounds: Annotated[
@@ -65,7 +65,7 @@ def plot(
         typer.Option(
             "--round",
             metavar="N",
-            help="For a grid or a timeline: the round (the last). For a grid it may be repeated.",
+            help="For a grid or a timeline: the round; default: the last. For a grid it may be repeated.",
         ),
     ] = None,
     top: Annotated[
@@ -79,11 +79,15 @@ def plot(
     ] = MAX_CURVES,
     seeds: Annotated[bool, typer.Option("--seeds", help="Draw each seed as a thin line inside the band.")] = False,
     no_band: Annotated[
-        bool, typer.Option("--no-band", help="Draw no band around the mean; with --seeds, the thin lines alone.")
+        bool, typer.Option("--no-band", help="Draw no band around the mean; with --seeds, draw only the thin lines.")
     ] = False,
     width: Annotated[
         ChartWidth,
-        typer.Option("--width", metavar="single|double", help="The width of a paper's column, 3.5 in, or 7.16 in."),
+        typer.Option(
+            "--width",
+            metavar="single|double",
+            help="single: one column of a paper, 3.5 in; double: both columns, 7.16 in.",
+        ),
     ] = "single",
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="A title above the chart.")] = None,
     labels: Annotated[
@@ -103,17 +107,16 @@ def plot(
 ) -> None:
     """Draw runs as a chart for print; needs fedge\\[view].
 
-    `curves` shows a metric over rounds or over a cost summed so far, with a
-    band over seeds. `bars` shows a result, such as the cost to the target, or
-    "not reached". `pareto` shows two results and the groups of runs that no
-    other beats in both. `parallel` shows a line for each group through its
-    settings and results. `pairs` shows differences from a baseline, seed by
-    seed. `importance` shows how much of a result's variance each setting
-    explains. `heatmap` shows a result over two varied settings. `users` shows
-    the distribution of user accuracy over clients at the end of runs.
-    `breakdown` shows the parts of one run's bytes or edge time over rounds.
-    `throughput` shows bytes per second of a `fedge server` run in its last hour
-    of events.
+    `curves` shows a metric over rounds or over an accumulated cost, with a band
+    over seeds. `bars` shows a result, such as the cost to the target, or "not
+    reached". `pareto` shows two results and the groups of runs that no other
+    beats in both. `parallel` shows a line for each group through its settings
+    and results. `pairs` shows differences from a baseline, seed by seed.
+    `importance` shows how much of a result's variance each setting explains.
+    `heatmap` shows a result over two varied settings. `users` shows the
+    distribution of user accuracy over clients at the end of runs. `breakdown`
+    shows the parts of one run's bytes or edge time over rounds. `throughput`
+    shows bytes per second of a `fedge server` run in its last hour of events.
 
     Three charts need runs with `edge.record = true`. `grid` shows one run's
     cells, with the clients and classes in each; a .html page has a slider over

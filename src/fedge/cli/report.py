@@ -23,8 +23,9 @@ def report(
 ) -> None:
     """Write a report on runs: results, charts, analysis, settings, commands.
 
-    A page is one file that works offline, with its charts in it; it needs
-    fedge\\[view]. Markdown has everything but the charts, LaTeX the tables.
+    A page is one file that includes its charts and works offline; it needs
+    fedge\\[view]. Markdown has everything except the charts, LaTeX only the
+    tables.
 
     Examples:
 

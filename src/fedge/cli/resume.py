@@ -71,7 +71,7 @@ def _serve(
             "original files, or start a new run"
         )
     config = changed_config(path, changes)
-    if not path.name:  # "." and the like
+    if not path.name:  # a path such as "."
         path = path.resolve()
     if path.name != config.name:
         raise RunError(f"{path} holds the run {config.name!r}; rename the directory to {config.name!r}")

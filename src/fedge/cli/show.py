@@ -29,30 +29,35 @@ def show(
         typer.Option(
             "--outcome",
             metavar="RESULT",
-            help="The result of --baseline, of importance and of --correlations, such as rounds_to_target; "
-            "else the first in the table.",
+            help="The result that --baseline, importance and --correlations analyse, such as rounds_to_target; "
+            "default: the first in the table.",
             autocompletion=complete_metric,
         ),
     ] = None,
     settings: Annotated[
         Literal["differ", "all"] | None,
-        typer.Option("--settings", metavar="differ|all", help="Also the settings that differ between groups, or all."),
+        typer.Option(
+            "--settings",
+            metavar="differ|all",
+            help="Also print the settings that differ between groups, or all settings.",
+        ),
     ] = None,
     correlations: Annotated[
         bool,
         typer.Option(
-            "--correlations", help="Also how settings correlate with the result, and its mean by their values."
+            "--correlations",
+            help="Also print how settings correlate with the result, and its mean for each of their values.",
         ),
     ] = False,
     format: Format = "text",
 ) -> None:
     """Show a run's results, or compare several runs.
 
-    A single run is shown with its summary and its last rounds. Several runs,
-    or those of a folder, are compared: runs that differ in the seed alone make
-    one row, with the mean over seeds and its confidence interval. Where two or
-    more settings vary, a second table shows how much of the variance of one
-    result each of them explains: of --outcome, or else of the first result.
+    A single run is shown with its summary and its last rounds. Several runs, or
+    those of a folder, are compared: runs that differ in the seed alone make one
+    row, with the mean over seeds and its confidence interval. If two or more
+    settings vary, a second table shows the share of a result's variance that
+    each of them explains: of --outcome, by default of the first result.
 
     Examples:
 
@@ -93,7 +98,7 @@ def show(
 def _readable(paths: Sequence[Path], needs_rounds: bool) -> list[Run]:
     """Return the runs at and below these paths. A damaged one is left out with a warning, or raises if it was named.
 
-    All records are read where they are needed: in charts, and for the round in which a mean reaches a target.
+    All records are read only if needed: for charts, and for the round in which a mean reaches a target.
     """
     from fedge.cli.output import warn
     from fedge.report.collect import damage

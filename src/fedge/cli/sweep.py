@@ -30,8 +30,8 @@ _MANY = 1_000
 """Larger sweeps need confirmation."""
 
 _NUM_BEST = 10
-_INTERVAL_S = 10.0  # between summary lines while no run ends
-_FRAME_S = 0.1  # between redraws
+_INTERVAL_S = 10.0  # seconds between summary lines while no run ends
+_FRAME_S = 0.1  # seconds between redraws
 
 
 def sweep(
@@ -172,7 +172,7 @@ def _watching(quiet: bool) -> Iterator[Listener]:
 
 
 class SweepLines:
-    """A line for every run that ends, and a summary line now and then."""
+    """A line for every run that ends, and a summary line at intervals."""
 
     def __init__(self) -> None:
         self._said_s = time.monotonic()
@@ -265,7 +265,7 @@ def _best(board: Board) -> str:
 
 
 def _title(board: Board) -> str:
-    """Return the title of the metric shown, marked if it is of the test set and ranks nothing."""
+    """Return the title of the metric shown, marked if it is a test metric, which does not rank points."""
     title = board.declared.title
     return title if board.ranks else f"test set {title}"
 

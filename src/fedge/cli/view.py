@@ -20,7 +20,9 @@ def view(
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
-        typer.Option("--port", metavar="N", min=1, max=65535, help="The port; else the first free one from 8765 on."),
+        typer.Option(
+            "--port", metavar="N", min=1, max=65535, help="The port; default: the first free one from 8765 on."
+        ),
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the default browser.")] = False,
     root_path: Annotated[
@@ -28,14 +30,16 @@ def view(
     ] = "",
     allowed: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="Another host name of this page, such as a proxy's."),
+        typer.Option(
+            "--allow-host", metavar="NAME", help="Also accept this host name, such as a proxy's. May be repeated."
+        ),
     ] = None,
 ) -> None:
-    """Open a local web page on runs: compare them, and watch them train; needs fedge\\[page].
+    """Open a local web page to compare runs and watch them train; needs fedge\\[page].
 
-    The page reads run directories only and loads nothing from the network. It
-    listens on this machine alone, and the printed address has a token that
-    every request needs. On a remote machine forward the port:
+    The page reads run directories only and loads nothing from the network. By
+    default, only this machine can connect. Every request needs the token in the
+    printed address. On a remote machine forward the port:
     ssh -L 8765:localhost:8765 HOST
 
     Examples:
@@ -64,7 +68,7 @@ def view(
     there = address(host, number, rules)
     with ending_in_order("open the page again"):
         say(f"results page: {there}")
-        sys.stdout.flush()  # a script that starts the page reads the address from a pipe or a file
+        sys.stdout.flush()  # a script that starts the page may read the address from a pipe or a file
         if open_browser:
             import webbrowser
 

@@ -41,7 +41,7 @@ def perform(
 ) -> tuple[Tree, Tree, Effort]:
     """Run the client half on one client and return (upload, private state, effort).
 
-    The observer is called at every step and cannot change any.
+    The observer is called at every step and must not change the training.
     """
     gradients = _Gradients(side, work, client, info.round)
     network, before = side.network, kept

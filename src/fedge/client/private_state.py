@@ -23,7 +23,7 @@ class HeldState:
             self._held[client] = {name: value.clone() for name, value in tree.items()}
 
     def settle(self, clients: Iterable[int]) -> None:
-        """Store the state of these clients and discard that of the others, which keep what they had."""
+        """Store the new state of these clients; the others keep their previous state."""
         for client in clients:
             if client in self._held:
                 self._kept.write(client, self._held[client])

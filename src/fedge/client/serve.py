@@ -25,7 +25,7 @@ from fedge.core.message import EvaluationAnswer, EvaluationRequest, WorkAnswer, 
 from fedge.core.question import Question, write_sums
 
 MAX_AMOUNT = 1_000_000
-"""The most steps or epochs that one request may ask for."""
+"""The largest number of steps or epochs in one request."""
 _MAX_NUMBER = 1 << 32  # of a round, and of clients
 _VARIABLES: dict[str, Kind] = {"x": "params", "stats": "stats"}
 

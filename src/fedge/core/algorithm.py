@@ -187,7 +187,7 @@ def unchanged(state: Tree, num_before: int, num_after: int) -> Tree:
 
 
 def asks_selected(state: Tree, round: int) -> bool:
-    """`asks_all` for an algorithm whose rounds all work with a selection of clients."""
+    """`asks_all` for an algorithm whose rounds never require all clients."""
     return False
 
 
@@ -219,7 +219,7 @@ class Kept(Protocol):
 
 
 def next_move(work: Work, local: Tree, ctx: Context) -> Affine:
-    """Return the affine coefficients of the next step, which do not depend on y: an engine may not have y at hand."""
+    """Return the affine coefficients of the next step. They must not depend on y, which an engine may not have."""
     assert work.affine is not None
     return work.affine({name: value for name, value in local.items() if name != "y"}, ctx)
 

@@ -22,4 +22,4 @@ LogAxes = Literal["x", "y", "both"]
 LegendPlace = Literal["bottom", "right", "inside", "none"]
 
 MAX_CURVES = 8
-"""More lines than this cannot be told apart in one panel."""
+"""The most lines that readers can distinguish in one panel."""

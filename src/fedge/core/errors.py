@@ -1,11 +1,11 @@
-"""Everything that can go wrong in a way a person can act on.
+"""The exceptions that a user can act on, with their exit codes.
 
     FedgeError                 1  any other error
     ├── ConfigError            2  the command line or the configuration is wrong
-    ├── DataError              3  a data file is missing, corrupt, or cannot be split as asked
+    ├── DataError              3  a data file is missing or corrupt, or data cannot be partitioned
     ├── ModelError             4  the model cannot be built, or does not fit the data or the algorithm
     ├── TrainingError          5  training diverged: a loss or an update is not finite
-    │   └── VoidError          5  round after round nobody answered
+    │   └── VoidError          5  no client answered in several rounds in a row
     ├── RunError               6  the run directory is missing, not a run, of a newer format, or in use
     ├── StorageError           7  the disk is full, read-only, or access was denied
     ├── StreamError            8  encoded bytes are malformed
@@ -13,7 +13,7 @@
 
 The number is the exit code of the `fedge` command. 0 means success, 130 an interruption by Ctrl-C,
 143 that a server, a client or the results page shut down cleanly on SIGTERM.
-Messages say what was expected, what came, and what to do.
+Messages state what was expected, what was found and what to do.
 """
 
 from collections.abc import Iterable, Sequence

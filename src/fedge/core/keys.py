@@ -62,7 +62,7 @@ def seeded(seed: int, device: str) -> Iterator[None]:
     """Seed torch's global generator, from which modules and dropout draw, and restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
         if device == "cpu":
-            # `torch.manual_seed` also seeds accelerators, and formats the stack for each that is not in use.
+            # `torch.manual_seed` also seeds accelerators, and formats the call stack for each one that is not in use.
             torch.default_generator.manual_seed(seed)
         else:
             torch.manual_seed(seed)

@@ -28,20 +28,22 @@ class NetOptions(Options, tag=False):
         Meta(
             gt=0,
             le=1,
-            description="fraction of the clients that accepted; grace_s after they reported, an exchange closes",
+            description="fraction of the clients that accepted; once it has reported, an exchange closes after grace_s",
         ),
     ] = 0.9
     grace_s: Annotated[
         float, Meta(ge=0, le=1e7, description="seconds that the remaining clients then have to report")
     ] = 30.0
     deadline_s: Annotated[Seconds, Meta(description="seconds after which an exchange closes in any case")] = 3600.0
-    lease_s: Annotated[Seconds, Meta(description="seconds of silence after which a client counts as gone")] = 30.0
+    lease_s: Annotated[
+        Seconds, Meta(description="seconds of silence after which a client is dropped from an exchange")
+    ] = 30.0
     over_selection: Annotated[
         float,
         Meta(
             ge=1,
             le=10,
-            description="factor by which the cohort is enlarged; closes when the planned number has reported",
+            description="factor that enlarges the cohort; an exchange closes when the planned number has reported",
         ),
     ] = 1.0
     evaluate_s: Annotated[Seconds, Meta(description="seconds after which an evaluation closes")] = 600.0

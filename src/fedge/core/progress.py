@@ -1,4 +1,4 @@
-"""Progress reporting of long jobs, independent of the listener."""
+"""The events by which long jobs report progress to a listener."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rehearsal of one client's work without data: one step with a made-up gradient.
 
-Work consists of functions on vectors that do not know where a gradient comes from. A rehearsal therefore shows the
+Work consists of functions on vectors that do not depend on the source of a gradient. A rehearsal therefore shows the
 names, shapes and dtypes of what a client works on, uploads and keeps, and how many gradients it computes.
 """
 

@@ -24,7 +24,7 @@ _REMEDIES = {
 
 
 def user_cache() -> Path:
-    """Return the folder for files of this user that can be made again: data sets, indexes."""
+    """Return this user's folder for files that can be downloaded or built again: data sets, indexes."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedge"
 
 

@@ -89,7 +89,7 @@ class World(Protocol):
         """
 
     def spend(self, round: int, cells: Sequence[int], replies: Sequence[Sequence[Reply]], state_bytes: int) -> Spent:
-        """Advance time by a round in which these cells had these replies; return what the round took.
+        """Advance time by a round in which these cells had these replies; return its duration and energy.
 
         `state_bytes`: size of a server state, which travels to the centre and back if cells merge in this round.
         """

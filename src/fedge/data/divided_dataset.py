@@ -124,7 +124,7 @@ class Divided(Options):
 
     part = Part("data set", "fedge.datasets")
     clients: Annotated[
-        Count | None, Meta(description=f"Number of clients ({NUM_CLIENTS}; with partition natural, all).")
+        Count | None, Meta(description=f"Number of clients (default: {NUM_CLIENTS}; with partition natural, all).")
     ] = None
     partition: Annotated[Partition, Meta(description="How samples are assigned to clients.")] = Iid()
     noise: Annotated[Noise | None, Meta(description="Noise on the training inputs of some clients.")] = None
@@ -173,7 +173,7 @@ class Divided(Options):
         if whole.words and (self.noise or self.augment or self.normalise):
             raise DataError(
                 "data.noise, data.augment and data.normalise apply to numbers, but the inputs of this data set are "
-                "words or characters; leave them out"
+                "words or characters; remove these settings"
             )
         return Preparation(whole, self.augment, self.normalise)
 

@@ -1,7 +1,7 @@
 """Drift: data that changes from round to round.
 
-Rounds count from 1. A drift begins in round 1, is complete in round `until`, and then stays so. A client's data depends
-only on the seed, the client and the round, and is computed on request.
+Rounds count from 1. A drift begins in round 1 and is complete in round `until`; after that, the data stays the same. A
+client's data depends only on the seed, the client and the round, and is computed on request.
 """
 
 from __future__ import annotations

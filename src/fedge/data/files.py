@@ -24,7 +24,7 @@ from fedge.data.download import Download
 Dir = Annotated[
     str | None,
     Meta(
-        description="Directory of data files, or of folders of them (FEDGE_DATA, else the user's cache directory).",
+        description="Directory of data files, or of folders of them (default: FEDGE_DATA, or the user's cache).",
         extra=NO_EFFECT,
     ),
 ]

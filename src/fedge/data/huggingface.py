@@ -44,7 +44,8 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
     train: Annotated[str, Meta(description="Training split.")] = "train"
     test: Annotated[str, Meta(description="Test split, if there is one.")] = "test"
     test_fraction: Annotated[
-        Share, Meta(description="Without a test split: share of the last rows, with natural of each key, for the test.")
+        Share,
+        Meta(description="Without a test split: share of the last rows for the test (with natural, of each key)."),
     ] = 0.2
     size: Annotated[
         Annotated[int, Meta(ge=1)] | None,

@@ -64,7 +64,7 @@ class FixedClient(NamedTuple):
 
 
 class OwnData:
-    """`Clients` in which only client `number` has data, that of client `place` of `source`; others are an error."""
+    """`Clients` in which only client `number` has data, that of client `place` of `source`; others raise."""
 
     def __init__(
         self, number: int, source: Clients, place: int, plan: DataPlan, fitting: Fitting, normalise: bool = True

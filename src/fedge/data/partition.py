@@ -266,12 +266,12 @@ class Spatial(Partitioner, tag="spatial"):
 
     cells: Annotated[
         CellCount | None,
-        Meta(description=f"Number of cells, on a grid as square as possible ({NUM_CELLS} if no grid is given)."),
+        Meta(description=f"Number of cells, on a nearly square grid (default: {NUM_CELLS}, unless grid is set)."),
     ] = None
     grid: Annotated[Shape | None, Meta(description="Rows and columns of the grid, in place of cells.")] = None
     clients_per_cell: Annotated[
         Occupancy | None,
-        Meta(description="Clients of each cell, in proportion to which it gets samples (balanced, more in the first)."),
+        Meta(description="Clients of each cell, whose samples are in proportion (default: balanced)."),
     ] = None
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ class Remote(Options, tag="remote", kw_only=True):
     def __post_init__(self) -> None:
         check_shape(self.shape)
         if self.classes and self.task == "values":
-            raise ValueError("classes: values to predict have no classes; leave them out")
+            raise ValueError("classes: values to predict have no classes; remove this setting")
         for name, names in (("classes", self.classes), ("columns", self.columns)):
             if len(set(names)) != len(names):
                 raise ValueError(f"{name}: must be unique, got {names}")
@@ -69,11 +69,11 @@ class Remote(Options, tag="remote", kw_only=True):
         if self.columns and self.shape != [len(self.columns)]:
             raise ValueError(f"columns: {len(self.columns)} names need shape [{len(self.columns)}], got {self.shape}")
         if self.words and self.normalise:
-            raise ValueError("normalise: applies to numbers, but the inputs are words or characters; leave it out")
+            raise ValueError("normalise: applies to numbers, but the inputs are words or characters; remove it")
         scaling = getattr(self.test, "normalise", False)
         if scaling and not (scaling is True and isinstance(self.test, Table)):  # true is the default of a table
             raise ValueError(
-                "test.normalise: the test set is normalised like the clients' data; leave it out and set data.normalise"
+                "test.normalise: the test set is normalised like the clients' data; remove it and set data.normalise"
             )
 
     def build(self, seed: int) -> NoReturn:

@@ -37,7 +37,8 @@ class Table(Divided, tag="table", kw_only=True):
     ignore: Annotated[list[str], Meta(description="Columns that are not inputs.")] = field(default_factory=list)
     test_file: Annotated[str | None, Meta(description="File of test samples, with the same columns.")] = None
     test_fraction: Annotated[
-        Share, Meta(description="Without test_file: share of the last rows, with natural of each key, for the test.")
+        Share,
+        Meta(description="Without test_file: share of the last rows for the test (with natural, of each key)."),
     ] = 0.2
     normalise: Normalise = True
 

@@ -81,7 +81,7 @@ class TableColumns(NamedTuple):
         return self.columns[name]
 
     def _parsed(self, name: str, values: np.ndarray, remedy: str) -> np.ndarray:
-        """Return a column of text or objects as numbers, NaN where missing; a DataError if a value is no number."""
+        """Return a column of text or objects as numbers, NaN where missing; a DataError if a value is not a number."""
         missing = _missing(values)
         numbers = np.full(len(values), np.nan)
         bad = []

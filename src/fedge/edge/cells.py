@@ -26,11 +26,13 @@ class CellClock(ClockOptions, tag="cells"):
     that have finished computing, the one with the shortest remaining transmission sends.
     """
 
-    cells: Annotated[CellCount | None, Meta(description="number of cells, on a nearly square grid (25)")] = None
-    grid: Annotated[Shape | None, Meta(description="rows and columns, instead of cells")] = None
-    clients_per_cell: Annotated[Occupancy | None, Meta(description="clients in each cell at the start (balanced)")] = (
+    cells: Annotated[CellCount | None, Meta(description="number of cells, on a nearly square grid (default: 25)")] = (
         None
     )
+    grid: Annotated[Shape | None, Meta(description="rows and columns, instead of cells")] = None
+    clients_per_cell: Annotated[
+        Occupancy | None, Meta(description="clients in each cell at the start (default: balanced)")
+    ] = None
     global_every: Annotated[int, Meta(ge=1, description="rounds from one merge of the cells to the next")] = 1
     merge_weight: Annotated[
         Literal["participants", "equal"],
@@ -64,7 +66,8 @@ class CellClock(ClockOptions, tag="cells"):
         Quantity, Meta(description="compute time in seconds per sample and model parameter")
     ] = Normal(mean=5e-9, std=1e-9)
     backhaul_mbps: Annotated[
-        Positive | None, Meta(description="rate between each base station and the central server, each way (no limit)")
+        Positive | None,
+        Meta(description="rate between each base station and the central server, each way (default: no limit)"),
     ] = None
     divergence: Annotated[
         Norms, Meta(description="norms of weight_divergence: L2 over L2, or L1 of the difference over L2")

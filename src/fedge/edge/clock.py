@@ -83,7 +83,7 @@ class ClockOptions(Options, tag_field="clock"):
         Positive | None,
         Meta(
             description="size that the clock assumes for every message and every merged state; "
-            "records keep the real bytes (the real size)"
+            "records keep the real bytes (default: the real size)"
         ),
     ] = None
     client_power_w: Annotated[Positive, Meta(description="transmit power of a client")] = channel.CLIENT_POWER_W

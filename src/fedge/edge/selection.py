@@ -26,9 +26,9 @@ class Uniform(Options, tag="uniform"):
     """Uniform sampling of clients without replacement."""
 
     part = Part("selection", "fedge.selections")
-    fraction: Annotated[Share | None, Meta(description="share of all clients asked in a round (0.1 if no count)")] = (
-        None
-    )
+    fraction: Annotated[
+        Share | None, Meta(description="share of all clients asked in a round (default: 0.1, unless count is set)")
+    ] = None
     count: Annotated[Count | None, Meta(description="clients asked in a round; with cells, in each of them")] = None
     rounding: Annotated[
         Literal["up", "down"], Meta(description="how fraction times clients is rounded to a number, at least 1")

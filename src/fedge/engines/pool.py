@@ -213,7 +213,7 @@ def _forking() -> Iterator[None]:
     """Block Ctrl-C until a new worker ignores it, and silence Python's warning about forking with threads.
 
     Python warns because locks held by other threads stay locked in the child. A worker takes no lock that they could
-    hold: it computes on one thread, talks to nobody but its parent, prints nothing, and ends without cleaning up.
+    hold: it computes on one thread, communicates only with its parent, prints nothing, and exits without cleaning up.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -139,9 +139,10 @@ class Ray(TaskQueue[_Task]):
         return lambda: make(parts, data)
 
     def _hand_out(self) -> None:
-        """Give tasks to workers known to be alive, ask idle ones whether they are, and start missing ones.
+        """Give tasks to workers known to be alive, ping idle workers, and start missing ones.
 
-        A worker that was idle gets no task before it has answered: it may be lost, and the task would be blamed.
+        A worker that was idle gets no task before it has answered: if it was lost, the loss would count against the
+        task.
         """
         for worker in self._workers:
             if worker.heard and self._waiting:

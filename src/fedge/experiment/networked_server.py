@@ -252,7 +252,7 @@ class _Server:
         return _register(self._part, self._registry.population(), num_clients)
 
     def _population(self) -> int:
-        """Return the number of clients: as defined by the data, or else those that have joined."""
+        """Return the number of clients: as defined by the data, otherwise those that have joined."""
         if self._registry.named and self._part.num_clients is not None:
             return self._part.num_clients
         return max(1, len(self._registry.population()))

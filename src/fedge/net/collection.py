@@ -261,7 +261,7 @@ class AnswerCollection:
         return [*actions, *self._dismiss(task, state, reason, now), *self._pass(now)]
 
     def _pass(self, now: float) -> list[Action]:
-        """Close if it is time to. Events at the deadline or later are late, even if nobody called `tick`."""
+        """Close the exchange if it is time. Events at the deadline or later are late, even if nobody called `tick`."""
         reason = None if self.closed is not None else self._closing.reason(now)
         return [] if reason is None else self.close(reason, now)
 

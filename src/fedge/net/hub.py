@@ -96,7 +96,7 @@ class Hub:
         return None if self._active is None else max(0.0, self._active.deadline - self._clock())
 
     async def wait_until(self, enough: Callable[[Sequence[int]], bool], timeout_s: float) -> bool:
-        """Wait until `enough` holds for the connected clients; return False if it does not in time."""
+        """Wait until `enough` is true of the connected clients; return False after the timeout."""
         end = self._clock() + timeout_s
         while not enough(self.connected()):
             self._arrived.clear()

@@ -21,7 +21,7 @@ _WORDS = DisplayNames()
 def paired_table(groups: Sequence[RunGroup], name: str, baseline: str | None = None) -> TableCells | str:
     """Return each group's difference from the baseline in one result, or why there is none.
 
-    `baseline` is as in `find_baseline`; without it, it is the first group that can be compared.
+    `baseline` is as in `find_baseline`; the default is the first group that can be compared.
     """
     quantity = describe_in(groups, name)
     alike = comparable(groups, name)
@@ -57,7 +57,7 @@ def comparable(groups: Sequence[RunGroup], name: str) -> list[RunGroup]:
 
 
 def importance_table(runs: Sequence[RunView], name: str) -> TableCells | str:
-    """Return the share of the variance of a result that each varied setting explains, or why it cannot be told."""
+    """Return the share of a result's variance that each varied setting explains, or why it cannot be computed."""
     title = describe(name, own_fields(runs)).title
     try:
         found = measure_importance(runs, name)
@@ -77,7 +77,7 @@ def importance_table(runs: Sequence[RunView], name: str) -> TableCells | str:
 
 
 def relation_tables(runs: Sequence[RunView], outcomes: Sequence[str], own: OwnFields) -> Iterator[TableCells]:
-    """Return the correlations of settings that are numbers, and the means by each value of the others."""
+    """Return the correlations of numeric settings, and the mean result for each value of the others."""
     correlations = correlate(runs, outcomes) if runs else []
     if correlations:
         rows = [

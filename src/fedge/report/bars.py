@@ -18,9 +18,9 @@ from fedge.report.text_width import text_width
 if TYPE_CHECKING:
     import altair
 
-_BAR = 20  # pixels a bar takes with its gap
-_SMALL = 9  # pixels of the type at the end of a bar
-_LEAST = 40  # pixels of the longest bar, however long the texts are
+_BAR = 20  # pixels of a bar with its gap
+_SMALL = 9  # font size in pixels at the end of a bar
+_LEAST = 40  # least length in pixels of the longest bar, however long the texts are
 
 
 def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: ChartOptions = PLAIN) -> altair.LayerChart:
@@ -33,7 +33,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
     rows.sort(key=lambda row: float("inf") if row["mean"] is None else declared.rank(row["mean"]))
     measured = [row for row in rows if row["mean"] is not None]
     options.check_log("x", [row["mean"] for row in measured])
-    if options.is_log("x"):  # the interval of few seeds may reach 0, which has no logarithm
+    if options.is_log("x"):  # the interval of few seeds may include 0, which has no logarithm
         for row in measured:
             row["low"] = max(row["low"], row["mean"] / 10)
     labels = RowLabels([row["label"] for row in rows], options)
@@ -65,8 +65,7 @@ def bars(groups: Sequence[RunGroup], y: str = "rounds_to_target", options: Chart
 
 
 def _axis_end(measured: Sequence[Mapping[str, Any]], room: float, start: float) -> float:
-    """Return where an axis of `room` pixels must end for the text at each bar's end to fit; logarithmic if it starts
-    above 0."""
+    """Return the end of an axis of `room` pixels at which every bar's text fits; logarithmic if it starts above 0."""
     stretched = ((row["high"], room / max(room - text_width(row["text"], _SMALL) - 8, _LEAST)) for row in measured)
     ends = (start * (high / start) ** factor if start else high * factor for high, factor in stretched)
     return max(ends, default=2 * start) or 1.0

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     import altair
 
 MOST_STEPS = 200
-"""Positions of the slider: more rounds would make a page that is slow to load."""
+"""Maximum number of slider positions: with more rounds, the page would load slowly."""
 
 _COLUMNS = {"single": 2, "double": 3}
-"""How many grids are side by side."""
+"""Number of grids side by side."""
 _SMALLEST, _LARGEST = 48, 110  # pixels of a cell
-_SHORT = ".3~s"  # 12, 999, 1.23k: what fits a small cell
+_SHORT = ".3~s"  # 12, 999, 1.23k: short enough for a small cell
 _HEAD, _EDGE, _FOOT = 0.3, 0.06, 0.13  # parts of a cell: above its bars, around them, and below them with labels
-_LABEL = 7  # pixels of the type of class labels
-_LETTER = 0.58  # of that size, the width of a letter
-_MOST_LETTERS = 120  # of a list of classes in the title; of a longer one the ends are shown
+_LABEL = 7  # font size of class labels in pixels
+_LETTER = 0.58  # width of a letter, relative to the font size
+_MOST_LETTERS = 120  # longest list of classes in the title; a longer one is shown by its first and last class
 _TINTS = ("#ffffff", "#d5d5d5")  # light enough for bars and numbers on them
 
 
@@ -33,9 +33,9 @@ def grid(
     names: DataNames = NO_NAMES,
     options: ChartOptions = PLAIN,
 ) -> altair.ConcatChart:
-    """Return the grid in some rounds, or in the last: the clients of a cell as number and shade, its classes as bars.
+    """Return the grid in some rounds, by default the last: clients per cell as number and shade, classes as bars.
 
-    Bars and not colours, since nobody can tell apart as many colours as there are classes.
+    Classes are bars and not colours, because data sets have more classes than colours that readers can distinguish.
     """
     alt = need("altair")
     picked = [find_round(rounds, number) for number in shown] or [rounds[-1]]
@@ -53,7 +53,7 @@ def stepped_grid(
     names: DataNames = NO_NAMES,
     options: ChartOptions = PLAIN,
 ) -> altair.LayerChart:
-    """Return the grid with a slider over the rounds, of which only every k-th is kept if there are many."""
+    """Return the grid with a slider over the rounds; of many rounds, only every k-th is kept."""
     alt = need("altair")
     first = rounds.index(find_round(rounds, start))
     step = -(-len(rounds) // MOST_STEPS)
@@ -68,11 +68,11 @@ def stepped_grid(
 
 
 class _Scales:
-    """What all panels of a chart share, so that they can be compared."""
+    """The scales that all panels of a chart share, so that panels are comparable."""
 
     def __init__(self, alt: Any, rounds: Sequence[EdgeRound], names: DataNames, width: int) -> None:
         rows, cols = rounds[0].rows, rounds[0].cols
-        largest = _LARGEST if rounds[0].classes else _SMALLEST  # without bars there is little to see
+        largest = _LARGEST if rounds[0].classes else _SMALLEST  # without bars, small cells are enough
         side = max(_SMALLEST, min(largest, width // cols))
         self.size = {"width": side * cols, "height": side * rows}
         self.x = alt.Scale(domain=[0, cols], nice=False)
@@ -87,12 +87,12 @@ class _Scales:
             texts for texts in (self.classes, numbers) if max(map(len, texts), default=99) * _LABEL * _LETTER <= room
         )
         self.bar_labels = next(fitting, None)
-        """The text below each bar: the class, its number where names are too long, None where neither fits."""
+        """The text below each bar: the name of the class, its number if names are too long, or None if neither fits."""
 
 
 def _panel(alt: Any, rounds: Sequence[EdgeRound], scales: _Scales, which: str = "true") -> Any:
-    """The cells of the round for which the expression holds."""
-    cells = alt.Chart().transform_filter(which)  # without data, so that the layers share those of the whole
+    """The cells of the round for which the Vega expression is true."""
+    cells = alt.Chart().transform_filter(which)  # without its own data: all layers share the chart's
     heads = alt.Chart(inline(alt, [{"round": line.round, "said": _heading(line)} for line in rounds]))
     x, y = (alt.X("col:Q", scale=scales.x, axis=None), alt.Y("row:Q", scale=scales.y, axis=None))
     corner = {"fontSize": 10, "baseline": "top", "dy": 4}
@@ -125,7 +125,7 @@ def _bars(alt: Any, cells: Any, scales: _Scales) -> list[Any]:
     each = (
         cells.transform_calculate(number="length(datum.samples)", label="sequence(length(datum.samples))")
         .transform_flatten(["samples", "label"])
-        # data: no name is in an expression
+        # class names are data and never part of an expression
         .transform_lookup("label", alt.LookupData(inline(alt, called), "label", ["class", "text"]))
         .transform_calculate(
             share="datum.samples / max(1, datum.total)",
@@ -189,7 +189,7 @@ def _num_classes(rounds: Sequence[EdgeRound]) -> int:
 
 
 def _notes(rounds: Sequence[EdgeRound], names: DataNames, scales: _Scales) -> list[str]:
-    """Return what is shown; the largest share is stated, as bars have no axis."""
+    """Return notes on what the chart shows, including the largest share, because bars have no axis."""
     notes = ["number and shade: clients in the cell"]
     if labels := scales.classes:
         listed = ", ".join(labels)

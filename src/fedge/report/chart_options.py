@@ -1,4 +1,4 @@
-"""How a chart is laid out: what `fedge plot` and `fedge.plot` can be told for every kind."""
+"""The layout of a chart: the options of `fedge plot` and `fedge.plot` that apply to every kind."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fedge.report.style import CANVAS, FAINT, HEIGHT, INK, STYLE
 from fedge.report.text_width import text_width, wrap_to_width
 
 AXIS = 50
-"""Pixels that the axis at the left of a panel takes, with its title."""
+"""Width in pixels of a panel's left axis with its title."""
 PANEL_GAP = 20
 
-_BOLD = 1.1  # how much wider bold type is
+_BOLD = 1.1  # width of bold type relative to regular
 _LEGEND_SYMBOL = 36  # pixels, with its padding
 _LEGEND_ROW = 12  # pixels
 _CORNERS = ("top-right", "bottom-left", "bottom-right", "top-left")
-_SHEER = "rgba(255, 255, 255, 0.75)"  # behind a legend inside the chart: curves below it can be seen
+_SHEER = "rgba(255, 255, 255, 0.75)"  # background of a legend inside the chart: curves behind it stay visible
 
 
 class ChartLayout(TypedDict, total=False):
-    """The same as keyword arguments of `fedge.plot` and of the `plot` of runs."""
+    """`ChartOptions` as keyword arguments of `fedge.plot` and of the `plot` methods of runs."""
 
     width: ChartWidth
     title: str | None
@@ -40,11 +40,12 @@ class ChartLayout(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ChartOptions:
-    """The layout of a chart. Widths are those of a column, and of both columns, of a paper.
+    """The layout of a chart.
 
-    `top` is the number of curves: the best, where there are more. `seeds` draws each seed as a thin line, and `band`
-    the band around the mean; None draws each of few seeds in place of a band that would hide the curves. `labels`
-    are the user's words by key, as in `fedge.report.labels.DisplayNames`.
+    Widths are those of one or both columns of a paper. `top` is the maximum number of curves; the best are kept.
+    `seeds` draws each seed as a thin line, and `band` the band around the mean; None draws few seeds as lines, because
+    their wide bands would hide the curves. `labels` are the user's names by key, as in
+    `fedge.report.labels.DisplayNames`.
     """
 
     width: ChartWidth = "single"
@@ -64,12 +65,12 @@ class ChartOptions:
 
     @property
     def canvas(self) -> int:
-        """The width of the whole picture in pixels of 1/96 inch."""
+        """The width of the whole image in pixels of 1/96 inch."""
         return CANVAS[self.width]
 
     @property
     def size(self) -> dict[str, Any]:
-        """The size of a chart of one panel: its axes and its legend are inside the width."""
+        """The size of a chart with one panel: the width includes axes and legend."""
         return {
             "width": self.canvas,
             "height": HEIGHT,
@@ -77,17 +78,17 @@ class ChartOptions:
         }
 
     def panel(self, columns: int, beside: int = 0) -> int:
-        """Return the width of each of several panels in a row, without its axis, if a legend takes `beside` pixels."""
+        """Return the width of each panel in a row of several, without its axis, beside a legend of `beside` pixels."""
         return int((self.canvas - 10 - beside - (columns - 1) * PANEL_GAP) / columns - AXIS)
 
     def legend_room(self, labels: Sequence[str]) -> int:
-        """Return the pixels that a legend with these entries takes beside the chart: none unless it is at the right."""
+        """Return the width in pixels of a legend with these entries beside the chart; 0 unless it is at the right."""
         if self.legend != "right":
             return 0
         return ceil(_LEGEND_SYMBOL + max(map(text_width, labels), default=0))
 
     def caption(self, *notes: str, title: str = "") -> dict[str, Any]:
-        """Return the title, the user's or else this one, with the notes below it, in lines that fit the width."""
+        """Return the user's title, by default this one, with the notes below it, wrapped to the width."""
         room = self.canvas - 10
         lines = wrap_to_width("; ".join(filter(None, notes)), room)
         bold = wrap_to_width(self.title or title, room, 11, _BOLD)
@@ -99,8 +100,8 @@ class ChartOptions:
     def style(self, labels: Sequence[str] = (), corner: str = "bottom-right", **legend: Any) -> dict[str, Any]:
         """Return the configuration of a chart whose legend has these entries, in as few rows as fit.
 
-        A legend inside the chart is in this corner, or below the chart if there is none. Further settings of the legend
-        replace those of `STYLE`.
+        A legend inside the chart is in this corner; without a free corner, it is below the chart. Further settings of
+        the legend replace those of `STYLE`.
         """
         if self.legend == "none":
             return STYLE | {"legend": {"disable": True}}
@@ -117,9 +118,9 @@ class ChartOptions:
         return STYLE | {"legend": look}
 
     def free_corner(self, labels: Sequence[str], points: Sequence[tuple[float, float]]) -> str:
-        """Return the first of `_CORNERS` in which a legend inside the chart covers no points; empty if all have some.
+        """Return the first of `_CORNERS` in which a legend inside the chart covers no point; empty if there is none.
 
-        Points are parts of the width and of the height, from the bottom left.
+        Points are fractions of width and height, from the bottom left.
         """
         wide = (_LEGEND_SYMBOL + max(map(text_width, labels), default=0)) / self.panel(1)
         high = (_LEGEND_ROW * len(labels) + 8) / HEIGHT
@@ -134,18 +135,18 @@ class ChartOptions:
         return next((corner for corner in _CORNERS if not covers(corner)), "")
 
     def scale(self, alt: Any, axis: Literal["x", "y"], **otherwise: Any) -> Any:
-        """Return the scale of an axis: logarithmic if asked for."""
+        """Return the scale of an axis: logarithmic if `log` includes it."""
         if not self.is_log(axis):
             return alt.Scale(**otherwise)
         kept = {key: value for key, value in otherwise.items() if key in ("domain", "padding")}
         return alt.Scale(type="log", nice=False, **kept)
 
     def is_log(self, axis: Literal["x", "y"]) -> bool:
-        """Whether an axis is to be logarithmic."""
+        """Whether `log` includes an axis."""
         return self.log in (axis, "both")
 
     def check_log(self, axis: Literal["x", "y"], values: Sequence[float]) -> None:
-        """Raise a ConfigError if an axis that is to be logarithmic has values of 0 or less."""
+        """Raise a ConfigError if a logarithmic axis has values of 0 or less."""
         if self.is_log(axis) and (lowest := min(values, default=1.0)) <= 0:
             raise ConfigError(f"log: a logarithmic {axis} axis needs values above 0, got {lowest:g}; drop log {axis}")
 
@@ -154,7 +155,7 @@ PLAIN = ChartOptions()
 
 
 def balanced_columns(count: int, most: int) -> int:
-    """Return in how many columns `count` panels make the fewest rows with the fewest gaps: six of at most five in 3."""
+    """Return the number of columns with the fewest rows, then the fewest gaps: 3 for six panels in at most five."""
     return ceil(count / ceil(count / most))
 
 
@@ -162,7 +163,7 @@ Item = TypeVar("Item")
 
 
 def number_axis(alt: Any, declared: Field, unit: Unit, log: bool = False) -> Any:
-    """Return the axis of a field: counts have ticks at integers only."""
+    """Return the axis of a field; the axis of a count has ticks at integers only."""
     if log:
         return alt.Axis(tickCount=4, labelOverlap="greedy")
     if not unit.name and declared.role in ("label", "count", "cost"):
@@ -173,7 +174,7 @@ def number_axis(alt: Any, declared: Field, unit: Unit, log: bool = False) -> Any
 def keep_best(items: Sequence[tuple[Item, float]], top: int, by: str, ranked: bool = True) -> tuple[list[Item], str]:
     """Return the `top` items with the smallest ranks, in their order, and a note on how many were left out.
 
-    Without `ranked`, as for a field of which neither direction is better, these are the first ones.
+    Without `ranked`, for a field where neither direction is better, return the first items.
     """
     if len(items) <= top:
         return [item for item, _ in items], ""

@@ -1,4 +1,4 @@
-"""The charts that `fedge plot` and `fedge.plot` draw, and the options that each kind takes."""
+"""The charts that `fedge plot` and `fedge.plot` draw, and the options that each kind accepts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TAKES: dict[ChartKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ChartRequest:
-    """What is to be drawn; `stepped` if the output can have a slider."""
+    """The chart to draw; `stepped` if the output can have a slider."""
 
     kind: ChartKind
     x: str | None = None
@@ -66,7 +66,7 @@ class ChartRequest:
             raise ConfigError(f"{dash}log: the y axis of latency is a share; give {dash}log x")
 
     def _given(self) -> list[str]:
-        """Return the options that differ from their defaults, by the names that users know."""
+        """Return the names, as users write them, of the options that differ from their defaults."""
         names = {"labels": "label", "band": "no-band"}
         changed = [one.name for one in fields(PLAIN) if getattr(self.options, one.name) != getattr(PLAIN, one.name)]
         own = {"x": self.x, "y": self.y, "by": self.by, "round": self.rounds, "baseline": self.baseline}
@@ -74,7 +74,7 @@ class ChartRequest:
 
 
 def draw(request: ChartRequest, runs: Sequence[Run]) -> Any:
-    """Return the chart of these runs; a ConfigError if they lack what it shows, or a label names nothing in it."""
+    """Return the chart of these runs. Raises ConfigError if they lack its data, or if a label names nothing in it."""
     makers = {"grid": _draw_edge, "timeline": _draw_edge}
     makers |= dict.fromkeys(("importance", "breakdown", "throughput"), _draw_runs)
     chart = makers.get(request.kind, _draw_groups)(request, runs)

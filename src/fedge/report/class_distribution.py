@@ -1,4 +1,4 @@
-"""How the classes of a data set are distributed over clients, as a chart."""
+"""A chart of the distribution of a data set's classes over clients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import altair
 
 MOST_CLIENTS = 100
-"""Clients in the heat map: more could not be told apart."""
+"""Maximum number of clients in the heat map; readers cannot distinguish more."""
 
 _NUM_MARKS = 10
 _NUM_BARS = 20
-_HEAT_MAP, _HISTOGRAM = 280, 180  # pixels; with axes and legend both columns of a paper
+_HEAT_MAP, _HISTOGRAM = 280, 180  # pixels; with axes and legend, the width of both columns of a paper
 
 
 def class_distribution(
@@ -52,7 +52,7 @@ def _heat(alt: Any, cells: Sequence[Mapping[str, Any]], clients: Sequence[str], 
     def along(name: str, values: Sequence[str]) -> dict[str, Any]:
         marked = values[:: -(-len(values) // _NUM_MARKS)]
         axis = alt.Axis(values=marked, tickCount=len(marked), labelAngle=0, domain=False, ticks=False)
-        scale = alt.Scale(domain=values, padding=0, reverse=name == "class")  # as on paper, from the bottom up
+        scale = alt.Scale(domain=values, padding=0, reverse=name == "class")  # vertical axes count from the bottom up
         return {"shorthand": f"{name}:N", "title": name, "axis": axis, "scale": scale}
 
     legend = alt.Legend(
@@ -64,7 +64,7 @@ def _heat(alt: Any, cells: Sequence[Mapping[str, Any]], clients: Sequence[str], 
         .encode(
             alt.X(**along("client", clients)),
             alt.Y(**along("class", classes)),
-            # White means no sample: even a single one has a tint.
+            # White means no sample: a single sample is already tinted.
             alt.Color("samples:Q", scale=alt.Scale(scheme="blues", domainMin=0), legend=legend),
         )
     )

@@ -11,9 +11,9 @@ from fedge.runs import Run, find_runs
 
 
 def collect(paths: Sequence[Path], also: Callable[[Run], object] | None = None) -> tuple[list[Run], list[str]]:
-    """Return the runs at and below these paths that can be read in full, and why each other one is left out.
+    """Return the runs at and below these paths that can be read in full, and the reason for each run left out.
 
-    The rounds and clients of each run are read, and whatever `also` reads.
+    Reads the rounds and clients of each run, and what `also` reads.
     """
     found = {run.path: run for path in paths for run in sorted(find_runs(path), key=_order)}
     runs, problems = [], []
@@ -39,7 +39,7 @@ def damage(run: Run, read: Callable[[Run], object]) -> str | None:
 
 
 def _order(run: Run) -> list[list[tuple[int, str]]]:
-    """Return a key that sorts by path, with numbers by their size: run-2 before run-10."""
+    """Return a key that sorts by path, with numbers by value: run-2 before run-10."""
     return [
         [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", folder)]
         for folder in run.path.parts

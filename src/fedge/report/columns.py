@@ -1,9 +1,9 @@
 """The rounds of many runs as columns, fast enough for a million of them.
 
-Rows of numbers are decoded into structs and encoded again as MessagePack, in which they are all equally long: numpy
-then takes the columns out of the bytes, and no number passes through Python one by one. Rows that hold anything
-else (text, true, null) are decoded the plain way. Columns are put together in the memory that they are returned in:
-to touch new memory takes longer than to copy numbers.
+Rows of numbers are decoded into structs and encoded again as MessagePack, where all have the same length: numpy then
+extracts the columns from the bytes without handling single numbers in Python. Rows with anything else (text, true,
+null) are decoded one by one. Columns are assembled in the memory that is returned, because touching new memory takes
+longer than copying numbers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Array = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 class RoundColumns(NamedTuple):
-    """The rounds of several runs below each other: how many each has, and a column for each field.
+    """The rounds of several runs, concatenated: the number of rounds of each run, and a column per field.
 
-    A missing value is NaN in a column of numbers, None in any other.
+    A missing value is NaN in a column of numbers and None in others.
     """
 
     lengths: list[int]
@@ -38,16 +38,16 @@ class _Part(NamedTuple):
 
 
 def read_rounds(runs: Sequence[Run]) -> RoundColumns:
-    """All fields of all rounds, as integers where the records have integers."""
+    """Return all fields of all rounds, as integers where the records have integers."""
     names: tuple[str, ...] = ()
-    fractions: set[str] = set()  # fields seen with anything but integers; the fast way cannot tell 1.0 from 1
+    fractions: set[str] = set()  # fields with values other than integers; the fast path cannot distinguish 1.0 from 1
     lengths: list[int] = []
     columns: defaultdict[str, _Column] = defaultdict(_Column)
     end = 0
     for run in runs:
         lines = run.round_lines()
         part = _numbers(lines, names)
-        if part is None:  # a field not seen before, or more than numbers
+        if part is None:  # a new field, or values other than numbers
             names = tuple(dict.fromkeys((*names, *(name for row in run.rounds for name in row))))
             fractions |= {name for row in run.rounds for name, value in row.items() if type(value) is not int}
             part = _numbers(lines, names) or _anything(run.rounds)
@@ -65,12 +65,12 @@ class _Column:
     """One field, filled from top to bottom."""
 
     def __init__(self) -> None:
-        self._numbers = bytearray()  # of float64: it grows in place
+        self._numbers = bytearray()  # of float64; grows in place
         self._gaps: list[slice] = []
         self._others: list[tuple[slice, Array]] = []
 
     def put(self, start: int, values: Array) -> None:
-        """Append values from a row on; rows above it that are not filled yet have no value."""
+        """Append values from a row on; earlier rows that are not filled yet have no value."""
         self._skip(start)
         if values.dtype == object:
             self._others.append((slice(start, start + len(values)), values))
@@ -79,7 +79,7 @@ class _Column:
             self._numbers += values.tobytes()
 
     def joined(self, length: int) -> Array:
-        """All rows: numbers, or if there is anything else objects."""
+        """Return all rows: as numbers if possible, otherwise as objects."""
         self._skip(length)
         numbers: Array = np.frombuffer(self._numbers, np.float64)
         if not self._others:
@@ -99,7 +99,7 @@ class _Column:
 
 
 def _numbers(lines: bytes, names: tuple[str, ...]) -> _Part | None:
-    """Rows with none but these fields and nothing but numbers in them; None if they have more."""
+    """Return rows that have only these fields and only numbers; None if there is anything else."""
     if not names:
         return None
     decoder, row = _form(names)
@@ -132,7 +132,7 @@ _PACKER = msgspec.msgpack.Encoder()
 
 @lru_cache(16)
 def _form(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], np.dtype[Any]]:
-    """How rows are decoded, and how a row lies in MessagePack: a head, then each name with its head and 9 bytes."""
+    """Return a decoder of rows, and the layout of a row in MessagePack: a head, then a name and 9 bytes per field."""
     kind = msgspec.defstruct(
         "Row",
         [(f"f{i}", float) if name == "round" else (f"f{i}", float, nan) for i, name in enumerate(names)],
@@ -152,7 +152,7 @@ def _form(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], np.dtype[A
 
 
 def _whole(column: Array) -> Array:
-    """Return the column as integers in the same memory if all are exact integers; else as it is."""
+    """Return the column as integers, in the same memory, if all are exact integers; otherwise unchanged."""
     if column.dtype == object or not -(2**53) < column.min() <= column.max() < 2**53:
         return column
     whole = column.astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a sparse upload saves, against its sparsity."""
+"""A chart of what sparse uploads save, over their sparsity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDE = ChartOptions(width="double")
 def compression(
     sparsities: Sequence[float], bits_per_index: Sequence[float], ratios: Mapping[str, Sequence[float]]
 ) -> altair.ConcatChart:
-    """Return the bits per index of a kept value, and each algorithm's compression ratio, against sparsity."""
+    """Return charts of the bits per index of a kept value and of each algorithm's compression ratio, over sparsity."""
     alt = need("altair")
     at = alt.X("sparsity:Q", title="sparsity (%)", scale=alt.Scale(domain=[0, 100]))
     places = [{"sparsity": 100 * s, "bits": bits} for s, bits in zip(sparsities, bits_per_index, strict=True)]

@@ -1,4 +1,4 @@
-"""Correlation of results with the settings that were varied."""
+"""Correlation of results with varied settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedge.report.statistics import Reached, to_target
 
 @dataclass(frozen=True)
 class Correlation:
-    """Pearson's coefficient over `count` runs; None where the setting or the result did not vary among them."""
+    """Pearson's coefficient over `count` runs; None if the setting or the result is the same in all of them."""
 
     setting: str
     outcome: str
@@ -24,7 +24,7 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Level:
-    """The result of the runs that share one value of a setting that is not a number."""
+    """The result of the runs that share one value of a non-numeric setting."""
 
     setting: str
     value: str
@@ -35,11 +35,11 @@ class Level:
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """Return the linear correlation of two series; None if there are fewer than two values, or if one is constant."""
     if len(xs) != len(ys):
-        raise ValueError(f"expected two series of one length, got {len(xs)} and {len(ys)}")
+        raise ValueError(f"expected two series of equal length, got {len(xs)} and {len(ys)}")
     if len(xs) < 2 or len(set(xs)) == 1 or len(set(ys)) == 1:
         return None
     x_mean, y_mean = fsum(xs) / len(xs), fsum(ys) / len(ys)
-    # scaled, since squares of bytes or FLOPs may leave the range of floats
+    # scaled, because squares of bytes or FLOPs may overflow
     x_size, y_size = max(abs(x - x_mean) for x in xs), max(abs(y - y_mean) for y in ys)
     dx, dy = [(x - x_mean) / x_size for x in xs], [(y - y_mean) / y_size for y in ys]
     product = fsum(a * b for a, b in zip(dx, dy, strict=True))
@@ -48,9 +48,9 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
 
 
 def correlate(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Correlation]:
-    """Correlate every varied setting that is a number, or a switch (as 0 and 1), with every outcome.
+    """Correlate every varied setting that is a number, or a boolean (as 0 and 1), with every outcome.
 
-    A run counts where it has both: one that did not reach the target has no cost of reaching it.
+    Each coefficient is over the runs that have both values: a run that missed the target has no cost to target.
     """
     found = []
     for setting, values in varied(runs).items():
@@ -68,10 +68,10 @@ def correlate(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Correlat
 
 
 def levels(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Level]:
-    """Return the outcomes by each value of every varied setting that is not a number.
+    """Return the outcomes for each value of every varied non-numeric setting.
 
-    A setting that divides the runs as an earlier one does, such as an option of one algorithm only, is left out.
-    There is an interval only where the runs of a value differ in nothing but the seed.
+    A setting that divides the runs like an earlier one, such as an option of a single algorithm, is left out. A mean
+    has an interval only if the runs with that value differ in the seed alone.
     """
     found, seen = [], []
     columns = varied(runs)

@@ -1,4 +1,4 @@
-"""What the rounds of one run cost, and of which parts that consists: stacked over rounds."""
+"""A stacked chart of the parts of one run's costs, round by round."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PARTS: dict[str, dict[str, str]] = {
     "flops": {"flops": "compute"},
     "energy_j": {"energy_j": "energy"},
 }
-"""The costs that can be shown, each with the fields that it consists of and their names in the legend."""
+"""The costs that the chart can show, each with the fields that it consists of and their names in the legend."""
 _COLOURS = {"down": PHASES["download"], "up": PHASES["upload"], "backhaul": COLOURS[2], **PHASES}
 MAX_BARS = 120
 
 
 def breakdown(run: RunView, y: str = "bytes", options: ChartOptions = PLAIN) -> altair.Chart:
-    """Return the cost of each round, stacked by part; of long runs the mean over several rounds, which is noted."""
+    """Return the cost of each round, stacked by part; for long runs, means over several rounds, as a note states."""
     alt = need("altair")
     if y not in PARTS:
         raise ConfigError(f"y: expected one of {', '.join(PARTS)}, got {y!r}")
@@ -37,7 +37,7 @@ def breakdown(run: RunView, y: str = "bytes", options: ChartOptions = PLAIN) -> 
     if not names:
         raise ConfigError(f"no round has {' or '.join(PARTS[y])}; choose another cost")
     paid = {field: name for field, name in names.items() if any(record.get(field) for record in run.rounds)}
-    names = paid or names  # a part that costs nothing would only be in the legend
+    names = paid or names  # a part that costs nothing would only clutter the legend
     step = -(-len(run.rounds) // MAX_BARS)
     bars = _bars(run.rounds, names, step)
     largest = max(row["above"] for row in bars)
@@ -69,7 +69,7 @@ def breakdown(run: RunView, y: str = "bytes", options: ChartOptions = PLAIN) -> 
 
 
 def _bars(records: Sequence[Any], names: dict[str, str], step: int) -> list[dict[str, Any]]:
-    """The mean of each part over `step` rounds at a time; a bar is as wide as its rounds."""
+    """Return the mean of each part over `step` rounds at a time; each bar spans its rounds."""
     found = []
     margin = 0.4 if len(records) < MAX_BARS / 2 else 0.5  # no gaps between many bars
     for start in range(0, len(records), step):

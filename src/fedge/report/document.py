@@ -1,4 +1,4 @@
-"""What a report contains, before it is written as a page, as Markdown or as LaTeX."""
+"""The content of a report, independent of its format: page, Markdown or LaTeX."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OUTCOMES = (*RESULTS, "mean_weight_divergence", "median_sim_seconds")
 
 
 class Figure(NamedTuple):
-    """A chart with a name, drawn when it is asked for; notes tell what it leaves out, and why."""
+    """A named chart, drawn on request; notes state what it leaves out, and why."""
 
     title: str
     draw: Callable[[], Any]
@@ -38,21 +38,21 @@ class Figure(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Text to be copied as it is."""
+    """Text for the reader to copy, such as a file or commands."""
 
     title: str
     text: str
 
 
 class Section(NamedTuple):
-    """A heading and what stands below it."""
+    """A heading and its content."""
 
     title: str
     parts: Sequence[TableCells | Figure | Listing | str]
 
 
 class Document(NamedTuple):
-    """A report; `source` tells when, by which version and from which folders it was made."""
+    """A report; `source` states when, by which version and from which folders it was made."""
 
     title: str
     sections: Sequence[Section]
@@ -66,13 +66,13 @@ def describe_runs(
     baseline: str | None = None,
     source: str = "",
 ) -> Document:
-    """Return the report on these runs; `problems` tell what was left out of it.
+    """Return the report on these runs; `problems` states which were left out, and why.
 
-    `baseline` is what others are compared with seed by seed, as in `find_baseline`: the first group by default.
+    `baseline` names the group that others are compared with, seed by seed, as in `find_baseline`; by default the first.
     """
     groups = group_runs(runs)
     if baseline:
-        find_baseline(groups, baseline)  # an error now, not in the middle of the report
+        find_baseline(groups, baseline)  # raises now, not in the middle of the report
     finished = [run for run in runs if run.summary is not None]
     own = own_fields(runs)
     names = (*_OUTCOMES, *(name for name in own if measured_on(name) == "test set"))
@@ -96,7 +96,7 @@ def describe_runs(
 
 
 def describe_source(paths: Sequence[Path], made: datetime) -> str:
-    """Return when a report was made, by which version of Fedge, and of which folders."""
+    """Return when a report was made, by which version of Fedge, and from which folders."""
     folders = ", ".join(str(path) for path in paths)
     return f"Made on {made.day} {made:%B %Y, %H:%M %Z} by Fedge {version('fedge')} from {folders}"
 
@@ -111,7 +111,7 @@ def _figures(groups: Sequence[RunGroup], outcomes: Sequence[str]) -> Iterator[Fi
     for x, over in (("round", "rounds"), ("bytes_up", "upload")):
         drawn, reasons = _traceable(groups, x, "accuracy")
         if drawn or any(has(record, "accuracy") for group in groups for run in group.runs for record in run.rounds):
-            # without a single curve, drawing raises the first of the reasons
+            # without any curve, drawing raises the first of the reasons
             draw = _drawing(curves, drawn or groups, x, "accuracy")
             yield Figure(f"Accuracy over {over}", draw, reasons if drawn else ())
     if any(user_accuracies(run) for group in groups for run in group.runs):
@@ -130,7 +130,7 @@ def _drawing(draw: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
 
 
 def _traceable(groups: Sequence[RunGroup], x: str, y: str) -> tuple[list[RunGroup], list[str]]:
-    """Return the groups that have a curve of y over x, and the reason for each group that has none."""
+    """Return the groups that have a curve of y over x, and the reason for each of the others."""
     drawn, reasons = [], []
     for group in groups:
         try:
@@ -165,7 +165,7 @@ def _environment(runs: Sequence[Run]) -> TableCells:
 
 
 def _written(value: Any) -> str:
-    """Return a value of the environment in words: `engine block, rows 64` of several, `unknown` of none."""
+    """Return a value of the environment as text: `engine block, rows 64` for a table, `unknown` if absent."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {one}" for key, one in value.items())
     return "unknown" if value is None else str(value)

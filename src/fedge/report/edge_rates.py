@@ -1,4 +1,4 @@
-"""The basis of edge seconds and joules: the rates that a run assumed, or that they were measured."""
+"""The basis of edge seconds and joules: the rates that a run assumed, or the fact that they were measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EDGE_COSTS = ("sim_seconds", "energy_j")
 
 
 def edge_rates(settings: Mapping[str, Any]) -> str | None:
-    """`simulated with 20 Mbit/s down, ...` of a run's effective settings; None if they do not tell."""
+    """Return `simulated with 20 Mbit/s down, ...` from a run's effective settings; None if they lack the rates."""
     edge = settings.get("edge")
     if not isinstance(edge, Mapping):
         return None
@@ -27,18 +27,18 @@ def edge_rates(settings: Mapping[str, Any]) -> str | None:
 
 
 def edge_note(settings: Mapping[str, Any]) -> str | None:
-    """The footnote of one run."""
+    """Return the footnote of one run."""
     rates = edge_rates(settings)
     return None if rates is None else f"edge time, energy: {rates}"
 
 
 def depends_on_edge(name: str) -> bool:
-    """Whether a field, or a result made from one, is an edge time or an energy."""
+    """Whether a field, or a result derived from one, is an edge time or an energy."""
     return any(cost in name for cost in EDGE_COSTS)
 
 
 def _written(value: Any) -> str:
-    """Return a number, the range of a value per client, or a distribution as text."""
+    """Return a number, the range of per-client values, or a distribution as text."""
     if isinstance(value, Mapping):
         inner = ", ".join(f"{key} {_written(part)}" for key, part in value.items() if key != "name")
         return f"{value.get('name')} ({inner})"

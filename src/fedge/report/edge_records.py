@@ -13,7 +13,7 @@ from fedge.runs.files import EDGE
 
 
 class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of `edge.jsonl`: cells in row-major order, then the clients that worked, then the seconds of each."""
+    """A line of `edge.jsonl`: the cells in row-major order, the clients that worked, and the seconds of each."""
 
     round: int
     rows: int
@@ -48,7 +48,7 @@ class EdgeRound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_edge(run: RunView) -> list[EdgeRound]:
-    """Return all rounds that a run has recorded; none without `edge.record`."""
+    """Return all rounds in a run's edge records; empty without `edge.record`."""
     try:
         return msgspec.convert(run.edge, list[EdgeRound])
     except msgspec.ValidationError as error:
@@ -57,7 +57,7 @@ def read_edge(run: RunView) -> list[EdgeRound]:
 
 
 def read_one(runs: Sequence[RunView]) -> tuple[list[EdgeRound], DataNames]:
-    """Return the rounds of the only run with edge records, with its names of classes and clients."""
+    """Return the rounds of the only run with edge records, and its names of classes and clients."""
     recorded = [(rounds, run.names) for run in runs if (rounds := read_edge(run))]
     if not recorded:
         raise not_recorded()
@@ -67,7 +67,7 @@ def read_one(runs: Sequence[RunView]) -> tuple[list[EdgeRound], DataNames]:
 
 
 def find_round(rounds: Sequence[EdgeRound], number: int | None) -> EdgeRound:
-    """Return the round of that number, or the last."""
+    """Return the round with this number, by default the last."""
     if number is None:
         return rounds[-1]
     found = next((line for line in rounds if line.round == number), None)
@@ -79,7 +79,7 @@ def find_round(rounds: Sequence[EdgeRound], number: int | None) -> EdgeRound:
 
 
 def not_recorded() -> ConfigError:
-    """Return an error that tells how to get edge records."""
+    """Return an error that explains how to get edge records."""
     return ConfigError(
         "no run has edge.jsonl, the record of cells and client times; run the experiment with --set edge.record=true"
     )

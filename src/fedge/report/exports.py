@@ -36,18 +36,18 @@ from fedge.track.sinks import (
 )
 
 _AGAIN = "export again"
-_LAST_MS = 2.0**52  # of a time, far from now; databases store times in 64 bits
+_LAST_MS = 2.0**52  # the latest time that is written; databases store times in 64 bits
 
 
 def export_csv(runs: Sequence[Run], path: Path) -> None:
-    """Write a row for each round of each run, as `fedge.load` returns them, with the rounds to target."""
+    """Write one row per round of each run, as `fedge.load` returns them, with the rounds to target."""
     table = frame(runs, to_target=True)
     with _new_file(path):
         table.to_csv(path, index=False) if hasattr(table, "to_csv") else table.write_csv(path)
 
 
 def export_parquet(runs: Sequence[Run], path: Path) -> None:
-    """Write the same with types, in a much smaller file."""
+    """Write the same rows as a typed and much smaller Parquet file."""
     table = frame(runs, to_target=True)
     with _new_file(path):
         if hasattr(table, "write_parquet"):
@@ -60,12 +60,12 @@ def export_parquet(runs: Sequence[Run], path: Path) -> None:
 def export_hfl_json(runs: Sequence[Run], path: Path) -> None:
     """Write the result file of Serena (2020): `config`, and `results` with the mean over seeds of each round.
 
-    A path that ends in .json is the file of one setting; any other is a folder with a file for each.
+    A path that ends in .json is a file for one group of runs; any other path is a folder with a file per group.
     """
     groups = group_runs(runs)
     if path.suffix == ".json":
         if len(groups) != 1:
-            raise ConfigError(f"{path}: holds one setting, got {len(groups)}; name a folder, or fewer runs")
+            raise ConfigError(f"{path}: a .json file holds one group of runs, got {len(groups)}; name a folder")
         files = [path]
     else:
         files = [path / f"{_plain_name(group)}-{i}.json" for i, group in enumerate(groups)]
@@ -75,7 +75,7 @@ def export_hfl_json(runs: Sequence[Run], path: Path) -> None:
 
 
 def export_tensorboard(runs: Sequence[Run], path: Path) -> None:
-    """Write a folder of event files, with a folder for each run: `tensorboard --logdir PATH`."""
+    """Write a folder of event files, with a subfolder per run: `tensorboard --logdir PATH`."""
     for name, run in named_runs(runs, MAX_BYTES):
         with writing(path, _AGAIN):
             _tell(TensorBoardSink(path / name), name, run)
@@ -93,7 +93,7 @@ def export_mlflow(runs: Sequence[Run], path: Path) -> None:
 
 
 def export_wandb(runs: Sequence[Run], path: Path) -> None:
-    """Write a folder of offline runs, which `wandb sync` can upload."""
+    """Write a folder of offline runs for `wandb sync`."""
     with quiet_tools():
         for name, run in named_runs(runs, MAX_BYTES):
             with writing(path, _AGAIN):
@@ -102,7 +102,7 @@ def export_wandb(runs: Sequence[Run], path: Path) -> None:
 
 
 def _tell(sink: Sink, name: str, run: Run) -> None:
-    """Write a whole run to a tool."""
+    """Write a complete run to a tool."""
     sink.open(SinkRun(name, run.config, started_ms=_started_ms(run)))
     sink.log(run.rounds, [time_ms for _, time_ms in _timed(run)])
     sink.close(run.summary)
@@ -121,8 +121,8 @@ SINKS: Mapping[str, Callable[[Sequence[Run], Path], None]] = {
 def hfl_results(group: RunGroup) -> dict[str, Any]:
     """Return the content of the result file of Serena (2020), section 4.1.5.
 
-    A metric keeps its value until it is measured again; it is null before it first was, and where no run of a
-    round has it. With a target, `rounds_to_target` is the mean over seeds of the first round that reached it, and
+    A metric keeps its value until it is measured again; it is null before its first measurement, and in rounds where no
+    run has it. With a target, `rounds_to_target` is the mean over seeds of the first round that reached it, and
     `rounds_to_target_of_mean` the first round in which the mean over seeds did.
     """
     fields = {"train_accuracy": "train_accuracy", "test_accuracy": "accuracy"}
@@ -171,7 +171,7 @@ def _carried(rounds: Sequence[Mapping[str, Any]], field: str) -> list[float | No
 
 
 def _mean_by_round(seeds: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Return the mean over the seeds that have a value; a seed that ended early has none from then on."""
+    """Return the mean over the seeds that have a value; a seed that ended early has none afterwards."""
     longest = max(map(len, seeds))
     rounds = [[seed[i] for seed in seeds if i < len(seed)] for i in range(longest)]
     known = [[value for value in values if value is not None] for values in rounds]
@@ -186,7 +186,7 @@ def _started_ms(run: Run) -> int:
 
 
 def _timed(run: Run) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Yield the records with the time of each, as far as it is known."""
+    """Yield the records with the time of each, if known."""
     now = float(_started_ms(run))
     for record in run.rounds:
         now = min(max(0.0, now + 1000 * (record.get("seconds") or 0.0)), _LAST_MS)

@@ -29,13 +29,13 @@ _ROUNDS = "rounds_to_target"
 
 
 def load(runs: str | Path | Run | Iterable[str | Path | Run] = "runs", what: What = "rounds") -> Any:
-    """Return runs, or those at paths, as a table: a row for each round, or with what="summary" for each run.
+    """Return runs, or those at paths, as a table: one row per round, or with what="summary" one per run.
 
-    The first column is the run's path; then come its settings by their path, such as `algorithm.learning_rate`, then
-    what was recorded; a row for a run also has `rounds_to_target_of_mean`, when the mean over its seeds reached it.
-    A setting that has the name of a result is called `config.` and its name; one that no run sets is left out. The
-    table is a pandas DataFrame, or one of polars if there is no pandas. Directories that cannot be read are left out
-    with a warning.
+    The columns are the run's path, its settings by path, such as `algorithm.learning_rate`, and the recorded fields; a
+    row per run also has `rounds_to_target_of_mean`, the round in which the mean over its seeds reached the target. A
+    setting with the name of a result gets the prefix `config.`; a setting that no run sets is left out. The table is a
+    pandas DataFrame, or a polars one if pandas is not installed. Directories that cannot be read are left out with a
+    warning.
     """
     sources = [runs] if isinstance(runs, str | Path | Run) else list(runs)
     parts = [[source] if isinstance(source, Run) else find_runs(Path(source)) for source in sources]
@@ -44,12 +44,12 @@ def load(runs: str | Path | Run | Iterable[str | Path | Run] = "runs", what: Wha
     problems = [run.problem for run in found]
     try:
         return _warned_frame(where, found, problems, what)
-    except RunError:  # damage that the end of the records does not show; reading all of them twice is slow
+    except RunError:  # damage before the end of the records; checking all of them first would read them twice
         return _warned_frame(where, found, [damage(run, lambda run: run.rounds) for run in found], what)
 
 
 def _warned_frame(where: str, runs: Sequence[Run], problems: Sequence[str | None], what: What) -> Any:
-    """The runs without a problem as a table, with a warning for each of the others."""
+    """Return the readable runs as a table, and warn about each of the others."""
     readable = [run for run, problem in zip(runs, problems, strict=True) if problem is None]
     if not readable:
         raise RunError(f"no runs in {where or 'an empty list'}; start one with `fedge run FILE`")
@@ -60,7 +60,7 @@ def _warned_frame(where: str, runs: Sequence[Run], problems: Sequence[str | None
 
 
 def frame(runs: Sequence[Run], what: What = "rounds", to_target: bool = False) -> Any:
-    """These runs as a table; with `to_target`, rows of rounds too have the rounds in which run and mean reached it."""
+    """Return these runs as a table; with `to_target`, rows per round also have the rounds to target."""
     if what not in ("rounds", "summary"):
         raise ConfigError(f'what: expected "rounds" or "summary", got {what!r}')
     make = _maker()
@@ -80,7 +80,7 @@ def frame(runs: Sequence[Run], what: What = "rounds", to_target: bool = False) -
 
 
 def _with_mean(runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of runs, each with the round in which the mean over its seeds reached the target."""
+    """Return rows per run, each with the round in which the mean over its seeds reached the target."""
     of_mean = {id(run): rounds_of_mean(group) for group in group_runs(runs) for run in group.runs}
     return [{**row, ROUNDS_OF_MEAN: of_mean.get(id(run))} for run, row in zip(runs, rows, strict=True)]
 
@@ -91,7 +91,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """Lists and empty tables as JSON, as a cell of a table holds one value."""
+    """Return lists and empty tables as JSON, because a cell holds one value."""
     return encode(value).decode() if isinstance(value, list | dict) else value
 
 
@@ -109,7 +109,7 @@ def _pandas(described: Mapping[str, list[Any]], lengths: Sequence[int], results:
 
 
 def _repeated(pandas: Any, values: list[Any], lengths: Sequence[int]) -> Any:
-    """Numbers as they are; texts as categories, of which a million rows store only the numbers."""
+    """Return numbers unchanged, and texts as categories: a million rows then store only their codes."""
     plain = pandas.Series(values)
     if plain.dtype.kind in "ifb":
         return np.repeat(plain.to_numpy(), lengths)

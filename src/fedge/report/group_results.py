@@ -1,4 +1,4 @@
-"""One result of each group of runs, for charts with a mark for each group."""
+"""One result of each group of runs, for charts with one mark per group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedge.report.statistics import Reached, to_target
 
 
 def group_results(groups: Sequence[RunGroup], field: str) -> list[Reached]:
-    """Return a result of each group over its finished runs; a ConfigError if no run can have it."""
+    """Return a result of each group over its finished runs. Raises ConfigError if no run can have it."""
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
     check_outcome([run for group in groups for run in group.runs], field)
@@ -28,7 +28,7 @@ def unit_of(units: Sequence[Unit], results: Sequence[Reached]) -> Unit:
 
 
 def target_note(groups: Sequence[RunGroup], *fields: str) -> str:
-    """Return what the target of these costs to target is; empty if none of the fields is one."""
+    """Return a note on the target of these costs to target; empty if no field is one."""
     if not any(is_to_target(field) for field in fields):
         return ""
     targets: dict[Target | None, None] = dict.fromkeys(group.target for group in groups)

@@ -1,4 +1,4 @@
-"""The runs of one experiment that differ in nothing but the seed."""
+"""Groups of runs that differ in the seed alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedge.runs.data_names import DataNames
 
 
 class RunView(Protocol):
-    """What a report needs of a run; `fedge.runs.read` has it."""
+    """The properties of a run that a report needs; `fedge.runs.read` provides them."""
 
     @property
     def path(self) -> Path: ...
@@ -41,7 +41,7 @@ class RunView(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """The value of a metric that runs are asked to reach."""
+    """The value of a metric that runs have as their target."""
 
     metric: str
     value: float
@@ -54,7 +54,7 @@ class Target:
 
     @property
     def written(self) -> str:
-        """The value as it is read: `90%`."""
+        """The value formatted for readers: `90%`."""
         unit = self.declared.units[0]
         return f"{self.value / unit.size:.6g}{unit.name}"
 
@@ -64,9 +64,9 @@ class Target:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """A label and the runs behind it, which differ in the seed alone, or else are `mixed`.
+    """A label and its runs, which differ in the seed alone unless they are `mixed`.
 
-    `parts` are the pieces of the label, by the setting that each comes from.
+    `parts` has the parts of the label, by the setting that each one describes.
     """
 
     label: str
@@ -76,16 +76,17 @@ class RunGroup:
 
     @property
     def target(self) -> Target | None:
-        """The target of the runs; None if they have none or different ones."""
+        """The runs' target; None if they have no target or different ones."""
         targets = {_target(run) for run in self.runs}
         return targets.pop() if len(targets) == 1 else None
 
 
 def group_runs(runs: Iterable[RunView], labels: DisplayNames | None = None) -> list[RunGroup]:
-    """Group the runs whose settings give the same results: those that differ in the seed alone.
+    """Group the runs whose settings give equal results, apart from the seed.
 
-    Groups are in order of their experiments' first appearance, and those of one name in the order of their settings,
-    numbers by size. A seed that was run twice counts once, as its last finished run: a repeat is no new sample.
+    Groups are in order of their experiments' first appearance, and within a name in the order of their settings,
+    numbers by value. A seed that was run twice counts once, as its last finished run, because a repeat is not a new
+    sample.
     """
     groups: dict[str, tuple[dict[str, Any], dict[Any, RunView]]] = {}
     for run in runs:
@@ -101,14 +102,14 @@ def group_runs(runs: Iterable[RunView], labels: DisplayNames | None = None) -> l
 
 
 def group_begun(runs: Sequence[RunView], labels: DisplayNames | None = None) -> list[RunGroup]:
-    """Group the runs that have recorded a round, or all if none has: a chart shows nothing of the others."""
+    """Group the runs that have recorded a round, because a chart cannot show the others; all runs if none has."""
     return group_runs([run for run in runs if run.rounds] or runs, labels)
 
 
 def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: DisplayNames | None = None) -> list[RunGroup]:
     """Merge the runs that have the same values of these settings, and label and sort them by these values.
 
-    Runs with simulated and with measured seconds stay apart: a mean over both would mean nothing.
+    Runs with simulated and with measured seconds stay in separate groups, because a mean over both is meaningless.
     """
     for key in keys:
         check_key(key, groups)
@@ -132,7 +133,7 @@ def regroup(groups: Sequence[RunGroup], keys: Sequence[str], labels: DisplayName
 
 
 def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
-    """Return the settings that affect results and differ between runs, except name and seed: a value for each run."""
+    """Return the settings that affect results and differ between runs, with a value per run; without name and seed."""
     found = [dict(settings(run.effective)) for run in runs]
     keys = dict.fromkeys(key for one in found for key in one if key not in ("name", "seed", "seeds"))
     columns = {key: [one.get(key) for one in found] for key in keys}
@@ -140,7 +141,7 @@ def varied(runs: Iterable[RunView]) -> dict[str, list[Any]]:
 
 
 def own_fields(runs: Iterable[RunView]) -> OwnFields:
-    """Return the fields of the runs' own metrics; one that runs declare differently has no common declaration."""
+    """Return the fields of the runs' own metrics; a metric that runs declare differently is left out."""
     found: dict[str, Field] = {}
     differing = set()
     for run in runs:
@@ -151,12 +152,12 @@ def own_fields(runs: Iterable[RunView]) -> OwnFields:
 
 
 def describe_in(groups: Iterable[RunGroup], name: str) -> Field:
-    """Return the declaration of a field, also of a metric that the runs of these groups declare."""
+    """Return the declaration of a field, which may be a metric that the runs of these groups declare."""
     return describe(name, own_fields(run for group in groups for run in group.runs))
 
 
 def describe_timed(groups: Iterable[RunGroup], name: str) -> Field:
-    """Return the declaration of a field; edge time has the clock of these groups in its title."""
+    """Return the declaration of a field; the title of edge time includes the clock of these groups."""
     found = list(groups)
     declared = describe_in(found, name)
     if not declared.name.removeprefix("mean_").removeprefix("median_").startswith("sim_"):
@@ -166,7 +167,7 @@ def describe_timed(groups: Iterable[RunGroup], name: str) -> Field:
 
 
 def has(record: Mapping[str, Any], field: str) -> bool:
-    """Whether a field was measured: it may be absent, or null where it was not a finite number."""
+    """Whether a field was measured: it may be absent, or null if it was not finite."""
     return record.get(field) is not None
 
 

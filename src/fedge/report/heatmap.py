@@ -1,4 +1,4 @@
-"""A result over two settings that were varied, as a heat map."""
+"""A heat map of a result over two varied settings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import altair
 
 _ROW = 28  # pixels
-_LEAST = 90  # of all rows, so that the title of the colour bar fits beside them
+_LEAST = 90  # least height of all rows in pixels, so that the title of the colour bar fits
 _MAX_CELL = 64
-_TURN = 0.68  # of the colour scale: from here white on the cell has more contrast than black
-_LIGHT, _DARK = "white", "black"  # of the text in cells
-_BAR = 90  # pixels that the colour bar takes, with its title
+_TURN = 0.68  # position on the colour scale from which white text has more contrast than black
+_LIGHT, _DARK = "white", "black"  # text colours in cells
+_BAR = 90  # width in pixels of the colour bar with its title
 
 
 def heatmap(
@@ -73,7 +73,7 @@ def heatmap(
 
 
 def two_settings(groups: Sequence[RunGroup]) -> tuple[str, str]:
-    """Return two settings that vary, numbers rather than names; a ConfigError if fewer do."""
+    """Return two varied settings, numeric ones first. Raises ConfigError if fewer vary."""
     found = varied([group.runs[0] for group in groups])
     if len(found) < 2:
         raise ConfigError(
@@ -89,7 +89,7 @@ def _result(alike: Sequence[RunGroup], y: str) -> Reached:
 
 
 def _texts(options: ChartOptions, key: str, values: Sequence[Any]) -> dict[str, str]:
-    """Return the text of each value of a setting in their order, by the value."""
+    """Return the text of each value of a setting, keyed by value and in order."""
     ordered = sorted_values(values)
     return dict(zip(map(str, ordered), options.words.values(key, ordered), strict=True))
 
@@ -144,7 +144,7 @@ def _layers(
             for which, ink in (
                 ("datum.dark", _LIGHT),
                 ("!datum.dark && isValid(datum.mean)", _DARK),
-                ("!isValid(datum.mean)", INK),  # on no cell, so that a dark page changes it
+                ("!isValid(datum.mean)", INK),  # outside the cells, so that a dark page recolours it
             )
         ),
     ]

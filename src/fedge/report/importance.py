@@ -1,4 +1,4 @@
-"""Parameter importance: which of the varied settings explains how much of the variance of a result.
+"""Parameter importance: the share of a result's variance that each varied setting explains.
 
 An analysis of variance over runs. Every varied setting is a factor, numbers included, so that an optimum in the middle
 of a range counts as much as a trend. The share of a setting is the part of the total sum of squares that the main
@@ -22,18 +22,18 @@ from fedge.report.labels import ALGORITHM, sorted_values
 from fedge.report.run_results import outcome
 
 MAX_LEVELS = 6
-"""A setting with more different numbers than this is binned by rank, as in random sweeps."""
+"""A setting with more distinct numbers than this, as in random sweeps, is binned by rank."""
 
 NUM_BINS = 3
 FEW_RUNS = 3
-"""Fewer runs per estimated effect than this make the shares rough."""
+"""With fewer runs per estimated effect than this, the shares are rough."""
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
 class SettingShare:
-    """The share of the variance that one setting explains, and how many values, or bins of values, it had."""
+    """The share of the variance that one setting explains, and its number of values, or bins of values."""
 
     setting: str
     share: float
@@ -45,10 +45,10 @@ class SettingShare:
 class Importance:
     """The shares of the variance of a result over `runs` runs.
 
-    `settings` are sorted, the most important first. `interactions` is what the main effects leave between settings;
-    where no setting has two seeds it contains the variance between seeds too, and `seeds` is None. `shared` is what an
-    unbalanced design cannot attribute; it may be negative. `follows` has the settings that have no share since another
-    one determines them, and that one. `rough`: there are few runs for the number of effects.
+    `settings` are sorted, the most important first. `interactions` is the variance between settings that the main
+    effects leave; if no setting was run with two seeds, it includes the variance between seeds, and `seeds` is None.
+    `shared` is the variance that an unbalanced design cannot attribute; it may be negative. `follows` maps each setting
+    without a share to the setting that determines it. `rough`: there are few runs for the number of effects.
     """
 
     outcome: str
@@ -62,9 +62,9 @@ class Importance:
 
 
 def measure_importance(runs: Sequence[RunView], name: str) -> Importance:
-    """Return how much of the variance of an outcome each varied setting explains, over all runs that have it.
+    """Return the share of an outcome's variance that each varied setting explains, over all runs that have it.
 
-    A ConfigError if nothing varies, or if there are too few runs to tell the settings apart.
+    Raises ConfigError if nothing varies, or if there are too few runs to separate the settings.
     """
     samples = [run for group in group_runs(runs) for run in group.runs]  # a repeated seed counts once
     known = [(run, value) for run in samples if (value := outcome(run, name)) is not None]
@@ -75,7 +75,7 @@ def measure_importance(runs: Sequence[RunView], name: str) -> Importance:
     factors, follows = _independent({key: _levels(values) for key, values in columns.items()})
     y = np.array([value for _, value in known], np.float64)
     y -= y.mean()
-    y /= np.abs(y).max() or 1.0  # squares of bytes or FLOPs might leave the range of floats
+    y /= np.abs(y).max() or 1.0  # squares of bytes or FLOPs might overflow
     left, count = _fit(factors.values(), y)
     if len(found) <= count:
         raise ConfigError(
@@ -104,7 +104,7 @@ def measure_importance(runs: Sequence[RunView], name: str) -> Importance:
 def _share(
     setting: str, factors: Mapping[str, Sequence[int]], y: Array, total: float, values: Sequence[Any]
 ) -> SettingShare:
-    """The variance that a setting explains beyond the other settings, but for those that only refine it."""
+    """Return the variance that a setting explains beyond all others, except those that only refine it."""
     own = factors[setting]
     others = [levels for key, levels in factors.items() if key != setting and not _determines(levels, own)]
     gained = _fit(others, y)[0] - _fit([*others, own], y)[0]
@@ -113,7 +113,7 @@ def _share(
 
 
 def _levels(values: Sequence[Any]) -> list[int]:
-    """Return the number of each value among the different ones, or its bin of about equally many runs."""
+    """Return the index of each value among the distinct ones, or its bin of about equally many runs."""
     order = sorted_values(values)
     numbers = all(isinstance(value, int | float) for value in order if value is not None)
     place = {str(value): i for i, value in enumerate(order)}
@@ -124,7 +124,7 @@ def _levels(values: Sequence[Any]) -> list[int]:
 
 
 def _independent(factors: Mapping[str, list[int]]) -> tuple[dict[str, list[int]], dict[str, str]]:
-    """Return the settings that neither the algorithm nor an earlier setting determines; of the others, what does."""
+    """Return the settings that no earlier setting or algorithm determines, and what determines the others."""
     kept: dict[str, list[int]] = {}
     follows: dict[str, str] = {}
     for key in sorted(factors, key=lambda key: key != ALGORITHM):
@@ -141,12 +141,12 @@ def _independent(factors: Mapping[str, list[int]]) -> tuple[dict[str, list[int]]
 
 
 def _determines(fine: Sequence[int], coarse: Sequence[int]) -> bool:
-    """Whether runs with the same level of the first have the same level of the second."""
+    """Whether runs with equal levels of the first also have equal levels of the second."""
     return len(set(zip(fine, coarse, strict=True))) == len(set(fine))
 
 
 def _fit(factors: Iterable[Sequence[int]], y: Array) -> tuple[float, int]:
-    """Return the sum of squares that the main effects of these factors leave, and how many effects were estimated."""
+    """Return the residual sum of squares of the main effects of these factors, and the number of effects estimated."""
     columns = [np.ones(len(y))]
     for levels in factors:
         codes = np.array(levels)
@@ -158,7 +158,7 @@ def _fit(factors: Iterable[Sequence[int]], y: Array) -> tuple[float, int]:
 
 
 def _between_seeds(runs: Sequence[RunView], y: Array) -> float | None:
-    """Return the sum of squares within groups that differ in the seed alone; None if no group has two runs."""
+    """Return the sum of squares within groups of runs that differ in the seed alone; None if no group has two runs."""
     place = {id(run): i for i, run in enumerate(runs)}
     groups = [[place[id(run)] for run in group.runs] for group in group_runs(runs)]
     if all(len(group) < 2 for group in groups):

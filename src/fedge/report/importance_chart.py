@@ -19,7 +19,7 @@ _BAR = 20  # pixels of a bar with its gap
 
 
 def importance_bars(runs: Sequence[RunView], y: str = "accuracy", options: ChartOptions = PLAIN) -> altair.LayerChart:
-    """Return a bar for each varied setting; those of interactions and of seeds are grey. ConfigError: too few runs."""
+    """Return a bar per varied setting, and grey bars for interactions and seeds; ConfigError for too few runs."""
     alt = need("altair")
     found = measure_importance(runs, y)
     title = describe(y, own_fields(runs)).title

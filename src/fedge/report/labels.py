@@ -1,7 +1,7 @@
-"""What settings, values, axes and groups of runs are called: tables, charts and pages take their words from here.
+"""Display names of settings, values, axes and groups of runs, for tables, charts and pages.
 
-A group of runs is labelled by the settings that tell it apart: `FedAvg, η = 0.1, K = 2`. `DisplayNames` also holds the
-user's own words (`fedge plot --label KEY=TEXT`).
+A group of runs is labelled by the settings that distinguish it: `FedAvg, η = 0.1, K = 2`. `DisplayNames` also holds the
+user's names (`fedge plot --label KEY=TEXT`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALGORITHMS = {
     "pfedme": "pFedMe",
     "scaffold": "SCAFFOLD",
 }
-"""The names that papers give to the algorithms."""
+"""The algorithms' names in papers."""
 
 ALGORITHM = "algorithm.name"
 
@@ -59,7 +59,7 @@ _SYMBOLS = {
     "data.partition.alpha": "α",
     "rounds": "T",
 }
-"""The symbols that papers use for common settings."""
+"""The symbols of common settings in papers."""
 
 _TITLES = {
     ALGORITHM: "algorithm",
@@ -73,19 +73,19 @@ _TITLES = {
     "data.clients": "clients N",
     "data.partition.alpha": "Dirichlet parameter α",
 }
-"""Longer names, for axes and table headings, where the key and the symbol do not make a good one."""
+"""Longer names for axes and table headings, if key and symbol do not suffice."""
 
 _UNITS = {"s": "s", "hz": "Hz", "w": "W", "j": "J", "m": "m", "mbps": "Mbit/s", "bits": "bits", "bytes": "bytes"}
-"""The units that keys end with."""
+"""The units that the suffixes of keys stand for."""
 
 _SEPARATOR = re.compile(r"(?<! )=(?! )")  # of `--label KEY=TEXT`, where KEY may be the label `η = 0.1`
 
 
 class DisplayNames:
-    """The words for axes, settings, values and groups, with the user's own in place of the built-in ones.
+    """The names of axes, settings, values and groups; the user's names replace built-in ones.
 
     A key of `given` is `x` or `y` (an axis), a field such as `accuracy`, a setting such as `algorithm.local_steps` or
-    just `local_steps`, a value as it is shown or as the configuration has it (`fedavg`), or the whole label of a group.
+    just `local_steps`, a value as displayed or as in the configuration (`fedavg`), or the whole label of a group.
     """
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
@@ -93,7 +93,7 @@ class DisplayNames:
         self._known: set[str] = set()
 
     def check(self) -> None:
-        """Raise a ConfigError if a given key named nothing that was shown. To be called when a chart is complete."""
+        """Raise a ConfigError if a given key named nothing in the chart. Call it when the chart is complete."""
         for key in self._given:
             if key not in self._known:
                 known = ", ".join(sorted(self._known))
@@ -104,7 +104,7 @@ class DisplayNames:
         return self._choose(titled(self._choose(declared.title, declared.name), unit), which)
 
     def axis_text(self, which: str, text: str) -> str:
-        """Return the title of an axis that is of no single field, unless the user gave one as `x` or `y`."""
+        """Return the title of an axis without a single field: the user's title for `x` or `y`, by default this text."""
         return self._choose(text, which)
 
     def field(self, declared: Field) -> str:
@@ -120,12 +120,12 @@ class DisplayNames:
         return self._choose(_SYMBOLS.get(path, _key(path).replace("_", " ")), path, _key(path))
 
     def values(self, path: str, values: Sequence[Any]) -> list[str]:
-        """Return the values of a setting as text, with no more digits than tell different ones apart."""
+        """Return the values of a setting as text, with just enough digits to distinguish different values."""
         texts = _written(path, values)
         return [self._choose(text, text, str(value)) for text, value in zip(texts, values, strict=True)]
 
     def assignments(self, path: str, values: Sequence[Any]) -> list[str]:
-        """Return `η = 0.1` for each value of a setting; the value alone where the setting is a name."""
+        """Return `η = 0.1` for each value of a setting; for settings that are names, the value alone."""
         symbol, texts = self.symbol(path), self.values(path, values)
         if _key(path) == "name":
             return texts
@@ -133,7 +133,7 @@ class DisplayNames:
         return [f"{symbol} not set" if value is None else f"{symbol} = {text}" for text, value in written]
 
     def group(self, label: str) -> str:
-        """Return the label of a group, or what the user calls it."""
+        """Return the label of a group; the user's, if given."""
         return self._choose(label, label)
 
     def _choose(self, text: str, *keys: str) -> str:
@@ -142,9 +142,9 @@ class DisplayNames:
 
 
 class GroupName(NamedTuple):
-    """The label of a group, what it is made of, and its place among the groups.
+    """The label of a group, its parts, and its position among the groups.
 
-    `parts` has the text for each setting that tells the group apart, and for the experiment's name under `name`.
+    `parts` has the text for each distinguishing setting, and the experiment's name under `name`.
     """
 
     label: str
@@ -153,7 +153,7 @@ class GroupName(NamedTuple):
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Return the keys and texts of `--label KEY=TEXT`; the first `=` without a space beside it separates them."""
+    """Return the keys and texts of `--label KEY=TEXT`, separated by the first `=` without a space next to it."""
     found = {}
     for text in texts:
         key, *rest = _SEPARATOR.split(text, maxsplit=1)
@@ -164,14 +164,14 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 
 
 def label_configurations(configs: Sequence[Mapping[str, Any]], labels: DisplayNames) -> list[GroupName]:
-    """Name configurations by their experiment's name, and those that share one by settings in which they differ.
+    """Label configurations by their experiment's name, and those with equal names by the settings in which they differ.
 
-    The experiment's name is dropped where all configurations share it and their settings tell them apart. A name that
-    only repeats settings, as sweeps give it (`fedavg+learning_rate-0.1`), is no name.
+    The experiment's name is dropped if all configurations share it and their settings distinguish them. A name that
+    only repeats settings, as in sweeps (`fedavg+learning_rate-0.1`), is ignored.
     """
     rows = [dict(settings(config)) for config in configs]
     found = _label(rows, [_settings_in_name(row) for row in rows], labels)
-    if len({name.label for name in found}) < len(found):  # the names are the only difference
+    if len({name.label for name in found}) < len(found):  # only the names differ
         found = _label(rows, [[] for _ in rows], labels)
     seen: set[str] = set()
     for name in found:
@@ -182,7 +182,7 @@ def label_configurations(configs: Sequence[Mapping[str, Any]], labels: DisplayNa
 
 
 def _label(rows: Sequence[Mapping[str, Any]], in_name: Sequence[list[str]], labels: DisplayNames) -> list[GroupName]:
-    """Name flat configurations; `in_name` has the settings that the experiment's name consists of."""
+    """Label flat configurations; `in_name` has the settings that the experiment's name consists of."""
     names = ["" if paths else str(row.get("name", "unnamed")) for row, paths in zip(rows, in_name, strict=True)]
     alike: dict[str, list[int]] = {}
     for i, name in enumerate(names):
@@ -201,10 +201,10 @@ def _label(rows: Sequence[Mapping[str, Any]], in_name: Sequence[list[str]], labe
 
 
 def _settings_in_name(row: Mapping[str, Any]) -> list[str]:
-    """Return the settings that the parts of a sweep's name stand for; none if the name says anything else."""
+    """Return the settings in the parts of a sweep's name; none if the name contains anything else."""
     kinds = {short_name(str(value)): path for path, value in row.items() if path.endswith(".name")}
     *parts, last = str(row.get("name", "")).split("+")
-    if not parts or not re.fullmatch(r"[0-9]+|[0-9a-f]{8}", last):  # the end of names that are long or not unique
+    if not parts or not re.fullmatch(r"[0-9]+|[0-9a-f]{8}", last):  # ends names that are long or not unique
         parts.append(last)
     found = []
     for part in parts:
@@ -221,7 +221,7 @@ def _settings_in_name(row: Mapping[str, Any]) -> list[str]:
 
 
 def label_rows(rows: Sequence[Mapping[str, Any]], paths: Sequence[str], labels: DisplayNames) -> list[GroupName]:
-    """Name flat configurations by these settings; one that is not set is left out where the others suffice."""
+    """Label flat configurations by these settings; unset ones are left out if the others suffice."""
     columns = {path: [row.get(path) for row in rows] for path in paths}
     texts = {path: labels.assignments(path, values) for path, values in columns.items()}
     short = [", ".join(texts[path][i] for path in paths if columns[path][i] is not None) for i in range(len(rows))]
@@ -239,14 +239,14 @@ def label_rows(rows: Sequence[Mapping[str, Any]], paths: Sequence[str], labels: 
 
 
 def sorted_values(values: Iterable[Any]) -> list[Any]:
-    """Return the distinct values, numbers by size and then all else in the order of appearance."""
+    """Return the distinct values: numbers in ascending order, then all others in order of appearance."""
     unique = list({str(value): value for value in values}.values())
     order = _order(unique)
     return sorted(unique, key=lambda value: order[str(value)])
 
 
 def _order(values: Sequence[Any]) -> dict[str, tuple[bool, float, int]]:
-    """Return the place of each value, by its text: numbers by size, all else in the order of appearance."""
+    """Return the position of each value, by its text: numbers ascending, then others in order of appearance."""
     places: dict[str, tuple[bool, float, int]] = {}
     for i, value in enumerate(values):
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -255,7 +255,7 @@ def _order(values: Sequence[Any]) -> dict[str, tuple[bool, float, int]]:
 
 
 def _distinguishing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return as few settings as tell these configurations apart, the algorithm's before all others."""
+    """Return as few settings as distinguish these configurations, the algorithm's first."""
     paths = list(dict.fromkeys(path for row in rows for path in row if path != "name"))
     paths.sort(key=lambda path: (path != ALGORITHM, not path.startswith("algorithm.")))
     chosen: list[str] = []

@@ -1,4 +1,4 @@
-"""How long rounds take at the edge: the distribution over cells, and over clients."""
+"""Round times at the edge: their distributions over cells and over clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONG_TAIL = 10  # times the median
 
 
 class Times(NamedTuple):
-    """The times of all rounds of some runs: of each cell's round, of each client's completion, and the deadlines."""
+    """The times in all rounds of some runs: round times of cells, completion times of clients, and deadlines."""
 
     cells: list[float]
     clients: list[float]
@@ -29,7 +29,7 @@ class Times(NamedTuple):
 
 
 def latency(groups: Sequence[RunGroup], options: ChartOptions = PLAIN) -> altair.ConcatChart:
-    """Return which share of the cells' rounds, and of the clients, is done after some time; one curve a group."""
+    """Return the share of cells' rounds, and of clients, that is done by a time; one curve per group."""
     alt = need("altair")
     found = [(group.label, measure(_rounds(group))) for group in groups]
     ranked = [((label, times), median(times.clients)) for label, times in found if times.clients]
@@ -64,7 +64,7 @@ def latency(groups: Sequence[RunGroup], options: ChartOptions = PLAIN) -> altair
 
 
 def measure(rounds: Sequence[EdgeRound]) -> Times:
-    """Return the times of rounds; a cell without a selected client has none."""
+    """Return the times of rounds; a cell without selected clients has none."""
     return Times(
         [seconds for line in rounds for seconds in line.latency if seconds is not None],
         [seconds for line in rounds for seconds in line.finish_s],
@@ -102,7 +102,7 @@ def _panel(
 
 
 def _scale(alt: Any, panels: Sequence[Sequence[float]], log: bool) -> Any:
-    """Return a logarithmic scale where few take far longer than most, which would all be one step at the left."""
+    """Return a logarithmic scale if a few times are far longer than most, which would otherwise fill a narrow strip."""
     positive = all(min(values) > 0 for values in panels)
     if log or (positive and any(max(values) > _LONG_TAIL * median(values) for values in panels)):
         return alt.Scale(type="log", nice=False, padding=4)
@@ -114,7 +114,7 @@ def _pooled(values: Mapping[str, Sequence[float]]) -> list[float]:
 
 
 def _notes(known: Mapping[str, Times], num_lost: int) -> list[str]:
-    """Return what a share is of."""
+    """Return notes on what the shares refer to."""
     num_cells, num_clients = (sum(map(len, column)) for column in list(zip(*known.values(), strict=True))[:2])
     lost = f"{num_lost} not shown: not recorded" if num_lost else ""
     return ["share done by then", f"cells' rounds: {num_cells:,}, clients' rounds: {num_clients:,}", lost]

@@ -1,4 +1,4 @@
-"""Learning curves fit for print: one definition for notebook, page and file."""
+"""Learning curves for print: one definition for notebooks, pages and files."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["COLOURS", "curves", "rounds_and_upload", "save", "side_by_side"]
 _MAX_COLUMNS = {"single": 3, "double": 5}  # of small multiples
 _GAP = 14  # between panels
 _SMALL = 90  # height of a panel
-_FEW = 4  # bands that are told apart where they overlap; more of them are fainter
-_LETTER = 5  # pixels of a letter in its header
-_FEW_SEEDS = 5  # the interval of fewer is wide: that of three is 2.5 standard deviations to each side
-_FAR_APART = 10  # times the upload of another curve: on a linear axis that one would be a vertical line
+_FEW = 4  # bands that readers can distinguish where they overlap; more bands are fainter
+_LETTER = 5  # width in pixels of a letter in a panel's header
+_FEW_SEEDS = 5  # fewer have wide intervals: with three seeds, 2.5 standard deviations to each side
+_FAR_APART = 10  # ratio of uploads; on a linear axis, the curve with the smaller upload would be a vertical line
 
 
 def curves(
@@ -38,10 +38,10 @@ def curves(
     options: ChartOptions = PLAIN,
     note: str = "",
 ) -> Any:
-    """Return the mean of y over seeds, one line a group; x is one of `AXES`, summed so far.
+    """Return the mean of y over seeds, one line per group; x is one of `AXES`, accumulated over rounds.
 
-    Around the mean is a band, or what `options` ask for. More groups than `options.top` are reduced to the best,
-    which a note states. More than `MAX_CURVES` are drawn as small multiples. `note` is added to the caption.
+    Around the mean is a band, or what `options` specify. More groups than `options.top` are reduced to the best, which
+    a note states. More than `MAX_CURVES` are drawn as small multiples. `note` is added to the caption.
     """
     if not groups:
         raise ConfigError("a chart needs at least one run, got none; check the path of the runs")
@@ -67,7 +67,7 @@ def curves(
     options.check_log("x", [row["x"] for row in rows])
     options.check_log("y", [row["mean"] for row in rows if "mean" in row])
     layers = _layers(alt, axes, labels, options, spread)
-    if any(len(line.x) == 1 for line in lines):  # a line of one point would not show
+    if any(len(line.x) == 1 for line in lines):  # a line of one point would be invisible
         *_, mean = layers
         layers.append(mean.transform_filter("datum.alone").mark_point())
     small = places[0].panel is not None
@@ -86,7 +86,7 @@ def curves(
 
 
 def best_groups(groups: Sequence[RunGroup], x: str, y: str, top: int = MAX_CURVES) -> tuple[list[RunGroup], str]:
-    """Return the groups whose curves of y over x end best, in their order, and a note if others were left out."""
+    """Return the groups with the best last values of y over x, in their order, and a note if others were left out."""
     best, left_out = _best_lines([(group, trace(group, x, y)) for group in groups], describe_timed(groups, y), top)
     return [group for group, _ in best], left_out
 
@@ -99,9 +99,9 @@ def _best_lines(
 
 
 def rounds_and_upload(groups: Sequence[RunGroup], y: str, note: str = "") -> altair.ConcatChart:
-    """Return y over rounds beside the same over upload, which is logarithmic if the uploads differ much.
+    """Return y over rounds beside y over upload; the upload axis is logarithmic if uploads differ greatly.
 
-    Fewer than five seeds are drawn as thin lines: the intervals of three would cover most of a small panel.
+    Fewer than five seeds are drawn as thin lines, because the intervals of three would cover most of a small panel.
     """
     few = ChartOptions(band=None)
     uploads = [trace(group, "bytes_up", y).x for group in groups]
@@ -121,7 +121,7 @@ def side_by_side(charts: Sequence[altair.LayerChart], options: ChartOptions = PL
         raise ConfigError(f"charts side by side share a legend, so they need the same groups; got {legends}")
     titles = [part.title for part in parts]
     for part in parts:
-        part.config = part.autosize = alt.Undefined  # only the whole may have them
+        part.config = part.autosize = alt.Undefined  # only the whole figure may have them
         part.width = wide.panel(len(parts))
         if titles.count(titles[0]) == len(titles):
             part.title = alt.Undefined
@@ -138,7 +138,7 @@ class _Axes(NamedTuple):
 
 
 class _Spread(NamedTuple):
-    """What is drawn around the mean."""
+    """The marks around the mean."""
 
     band: bool
     seeds: bool
@@ -153,7 +153,7 @@ class _Place(NamedTuple):
 
 
 def _panels(groups: Sequence[RunGroup]) -> list[_Place]:
-    """Return a place for each group: one panel, or by settings such that no panel has too many, or a panel each."""
+    """Return a place for each group: in one panel, in panels by settings if none then has too many, or in its own."""
     if len(groups) <= MAX_CURVES:
         return [_Place(group.label, None) for group in groups]
     keys = list(dict.fromkeys(key for group in groups for key in group.parts))
@@ -196,9 +196,9 @@ def _layers(alt: Any, axes: _Axes, labels: Sequence[str], options: ChartOptions,
     at = alt.X("x:Q", title=words.axis("x", axes.x, axes.x_unit), scale=x_scale, axis=x_axis)
     value = alt.Y("mean:Q", title=words.axis("y", axes.y, axes.y_unit), scale=y_scale, axis=y_axis)
     looks = line_looks(alt, labels) if labels != [""] else {"stroke": alt.value(COLOURS[0])}
-    chart = alt.Chart()  # without data, so that the layers share those of the whole
+    chart = alt.Chart()  # without its own data: all layers share the chart's
     mean = chart.transform_filter("isValid(datum.mean)") if spread.seeds else chart
-    # the colour comes with the data: a second scale without a legend would take that of the lines along
+    # the data has the colour: a second colour scale without a legend would hide the first legend
     fill = alt.Fill("colour:N", scale=None)
     layers = []
     if spread.band:
@@ -218,7 +218,7 @@ def _spread(lines: Sequence[Series], mixed: bool, options: ChartOptions) -> _Spr
 
 
 def _as_drawn(line: Series, spread: _Spread) -> Series:
-    """Return the line with the extent of what is drawn as its band: without one, that of its seeds or of the mean."""
+    """Return the line with the drawn extent as its band: that of the band, of its seeds or of the mean."""
     if spread.band:
         return line
     drawn = line.seeds if spread.seeds else line.mean[None]
@@ -228,7 +228,7 @@ def _as_drawn(line: Series, spread: _Spread) -> Series:
 def _rows(line: Series, place: _Place, colour: str, axes: _Axes, spread: _Spread) -> Iterator[dict[str, Any]]:
     x_unit, y_unit, declared = axes.x_unit, axes.y_unit, axes.y
     own = {"label": place.label, "colour": colour} | ({} if place.panel is None else {"panel": place.panel})
-    # the interval of few seeds may reach beyond what an accuracy can be, or a logarithm has: a band does not
+    # the interval of few seeds may exceed the range of an accuracy, or of a logarithm; the band is clipped
     lowest = max(declared.low, float(line.mean.min()) / 10 if spread.log else declared.low)
     for x, mean, low, high in zip(line.x, line.mean, line.low, line.high, strict=True):
         yield own | {
@@ -245,7 +245,7 @@ def _rows(line: Series, place: _Place, colour: str, axes: _Axes, spread: _Spread
 
 
 def _goal(alt: Any, value: float, text: str, place: LabelPlace) -> list[Any]:
-    """Return a thin rule, with its text at the end where curves do not come near it."""
+    """Return a thin rule, with its text at the end where no curve is near."""
     once = alt.Chart().transform_aggregate(rows="count()", groupby=["panel"]).encode(y=alt.YDatum(value))
     rule = once.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT)
     looks = {"align": "right", "dx": -3} if place.right else {"align": "left", "dx": 3}
@@ -255,14 +255,14 @@ def _goal(alt: Any, value: float, text: str, place: LabelPlace) -> list[Any]:
 
 
 def _labels(chart: Any) -> list[str]:
-    """Return the groups of a chart made by `curves`: the first layer with a legend has the lines."""
+    """Return the groups of a chart made by `curves`, from the first layer with a legend, which has the lines."""
     encodings = (layer.encoding.to_dict() for layer in chart.layer)
     domain: list[str] = next(found["strokeDash"]["scale"]["domain"] for found in encodings if "strokeDash" in found)
     return domain
 
 
 def _thinning_note(lines: Sequence[Series]) -> str:
-    """Return how long curves were thinned after they were averaged; empty if none was."""
+    """Return a note on how long curves were thinned after averaging; empty if none was."""
     longest = max(line.num_points for line in lines)
     if all(len(line.x) == line.num_points for line in lines):
         return ""
@@ -270,7 +270,7 @@ def _thinning_note(lines: Sequence[Series]) -> str:
 
 
 def _seeds_note(lines: Sequence[Series], mixed: bool, spread: _Spread) -> str:
-    """Return how many seeds, or runs that differ in more, are behind a line, and what band and thin lines are."""
+    """Return a note on the number of seeds or runs behind a line, and on what band and thin lines are."""
     what = "runs of different settings" if mixed else "seeds"
     counts = sorted({line.count for line in lines})
     if counts == [1]:

@@ -1,4 +1,4 @@
-"""The round in which the mean over seeds reaches the target, which is not the mean of the seeds' own rounds."""
+"""The round in which the mean over seeds reaches the target; not the mean of the seeds' rounds to target."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ROUNDS_OF_MEAN = "rounds_to_target_of_mean"
 def rounds_of_mean(group: RunGroup) -> int | None:
     """Return the first round in which the metric's mean over the finished seeds reaches the target.
 
-    Only rounds in which all of these seeds measured it have a mean: a seed that its target has stopped has no value
-    from then on. None if the mean does not reach the target in such a round, or if the runs differ in more than seeds.
+    Only rounds in which all of these seeds measured the metric have a mean: a seed that stopped at its target has no
+    later values. None if no such mean reaches the target, or if the runs differ in more than seeds.
     """
     target, runs = group.target, [run for run in group.runs if run.summary is not None]
     if target is None or group.mixed or not runs:
         return None
     if all((run.summary or {}).get("rounds_to_target", 0) is None for run in runs):
-        return None  # a mean reaches it only where a seed does, so that no record need be read
+        return None  # the mean reaches it only if some seed does; otherwise no record needs to be read
     metric, rank = target.metric, target.declared.rank
     curves = [{record["round"]: record[metric] for record in run.rounds if has(record, metric)} for run in runs]
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))

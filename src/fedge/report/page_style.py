@@ -1,4 +1,4 @@
-"""The style sheet and the script of a report's page: inline, since the page is one file that needs no network."""
+"""The style sheet and the script of a report's page: inline, because the page is one file that works offline."""
 
 STYLE_SHEET = """
 :root { color-scheme: light dark; --ink: #222; --faint: #666; --line: #ddd; --rule: #777; --paper: #fff;

@@ -16,15 +16,15 @@ from fedge.report.run_results import outcome
 from fedge.report.statistics import LEVEL, Estimate, interval
 
 Verdict = Literal["better", "worse", "higher", "lower", "no difference shown"]
-"""Higher or lower: of a result of which neither way is better."""
+"""`higher` and `lower` are for results where neither direction is better."""
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """The first setting against the second, over the seeds that both ran.
+    """A comparison of two settings over the seeds that both were run with.
 
-    `difference` is the mean of first minus second over the pairs in which both have a value. Where some run did not
-    reach the target, its pair is not in that mean, so the verdict counts wins (`by` is "wins").
+    `difference` is the mean of first minus second over the pairs in which both have a value. If some run did not reach
+    the target, its pair is not in that mean, so the verdict counts wins (`by` is "wins").
     """
 
     first: str
@@ -39,20 +39,20 @@ class Pairing:
 
 
 def difference_title(declared: Field, unit: Unit) -> str:
-    """Return what a difference is called: that of percentages is in points, as a percentage would be relative."""
+    """Return the title of a difference; for percentages it is in points, because a percentage would be relative."""
     shown = unit._replace(name="% points") if unit in PERCENT else unit
     return f"difference in {titled(declared.title, shown)}"
 
 
 def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:
-    """Compare two settings in one outcome; a seed that reached the target beats one that did not."""
+    """Compare two settings by one outcome; a seed that reached the target beats one that did not."""
     seeds = {run.config.get("seed"): run for run in second.runs if run.summary is not None}
     both = [
         (outcome(run, name), outcome(seeds[seed], name))
         for run in first.runs
         if run.summary is not None and (seed := run.config.get("seed")) in seeds
     ]
-    if not is_to_target(name):  # what was not measured did not lose
+    if not is_to_target(name):  # an outcome that was not measured is not a loss
         both = [(a, b) for a, b in both if a is not None and b is not None]
     declared = describe_in((first, second), name)
     gains = [_gain(a, b, declared) for a, b in both]
@@ -68,10 +68,10 @@ def pair(first: RunGroup, second: RunGroup, name: str) -> Pairing:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The groups that all others are compared with: `title` for readers.
+    """The groups that all others are compared with; readers see `title`.
 
-    Each group is compared with the one among them that has the same values of `keys`, the settings in which the
-    baseline's own groups differ; without such settings there is one baseline for all.
+    Each group is compared with the baseline group that has the same values of `keys`, the settings in which the
+    baseline groups differ; without such settings, all have the same baseline.
     """
 
     title: str
@@ -79,7 +79,7 @@ class Baseline:
     keys: Sequence[str] = ()
 
     def of(self, group: RunGroup) -> RunGroup | None:
-        """Return the baseline of a group; None if it belongs to the baseline itself or has no counterpart there."""
+        """Return the baseline of a group; None if the group is part of the baseline or has no counterpart in it."""
         if any(group.label == other.label for other in self.groups):
             return None
         own = _values(group, self.keys)
@@ -87,10 +87,10 @@ class Baseline:
 
 
 def find_baseline(groups: Sequence[RunGroup], text: str | None = None) -> Baseline:
-    """Return what groups are compared with: the first group, or what `text` names.
+    """Return the baseline that `text` names, by default the first group.
 
-    `text` is the label of a group, the name of an experiment, the name of an algorithm, or `KEY=VALUE`, where the key
-    is a setting. A ConfigError if it names none of the groups, or all of them.
+    `text` is the label of a group, the name of an experiment or of an algorithm, or `KEY=VALUE` with a setting as key.
+    Raises ConfigError if it names no group, or all of them.
     """
     if text is None:
         return Baseline(groups[0].label, groups[:1])
@@ -120,7 +120,7 @@ def find_baseline(groups: Sequence[RunGroup], text: str | None = None) -> Baseli
 
 
 def pair_all(groups: Sequence[RunGroup], name: str, baseline: Baseline | None = None) -> list[Pairing]:
-    """Compare every group with its baseline, or with the first group; leave out those that share no seed with it."""
+    """Compare every group with its baseline, by default the first group; leave out those that share no seed with it."""
     against = baseline or find_baseline(groups)
     found = [pair(group, other, name) for group in groups if (other := against.of(group)) is not None]
     return [pairing for pairing in found if pairing.pairs]
@@ -136,7 +136,7 @@ def _value(group: RunGroup, key: str) -> object:
 
 
 def _matches(group: RunGroup, key: str, text: str) -> bool:
-    """Whether a setting has a value, written as in the configuration, as in JSON, or as labels have it."""
+    """Whether a setting has a value, given as in the configuration, in JSON or in labels."""
     value = _value(group, key)
     if text.casefold() in (str(value).casefold(), DisplayNames().values(key, [value])[0].casefold()):
         return True
@@ -147,7 +147,7 @@ def _matches(group: RunGroup, key: str, text: str) -> bool:
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """The probability of a split at least as uneven if both sides were equally likely to win."""
+    """Return the probability of a split at least as uneven if both sides were equally likely to win."""
     count = wins + losses
     tail = sum(comb(count, k) for k in range(min(wins, losses) + 1)) * 0.5**count
     return min(1.0, 2 * tail)

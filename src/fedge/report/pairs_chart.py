@@ -30,7 +30,7 @@ def paired_differences(
 ) -> altair.LayerChart:
     """Return each group's mean difference from its baseline over the seeds of both, with its interval.
 
-    `baseline` is as in `find_baseline`. A ConfigError if no group shares a seed with it.
+    `baseline` is as in `find_baseline`. Raises ConfigError if no group shares a seed with it.
     """
     alt = need("altair")
     alike = comparable(groups, y)
@@ -64,7 +64,7 @@ def paired_differences(
         chart.mark_point(filled=True, size=60, opacity=1).encode(at, across, colour, shape, tooltip=tooltip),
         *(
             chart.mark_text(dy=-9, fontSize=9, **look).encode(at, alt.X("mean:Q"), alt.Text("text:N"))
-            for look in (HALO, {"color": INK})  # the line at 0 may run through the text
+            for look in (HALO, {"color": INK})  # the line at 0 may cross the text
         ),
     ]
     made: altair.LayerChart = alt.layer(

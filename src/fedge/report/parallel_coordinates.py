@@ -1,4 +1,4 @@
-"""Settings and results of all groups of runs at once: a line for each group through an axis for each of them."""
+"""Parallel coordinates: an axis per setting and result, and a line per group of runs through all axes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     import altair
 
 MAX_AXES = {"single": 5, "double": 9}
-"""Settings and results that fit beside each other with their texts."""
+"""Number of axes that fit side by side with their texts."""
 MAX_VALUES = 12
-"""A setting with more different numbers has a linear axis, and one with fewer a place for each value."""
+"""A setting with more distinct numbers has a linear axis; one with fewer has a position per value."""
 _HEIGHT = 200
 _SCHEME = "viridis"
-_SIDE = 42  # pixels beside the outer axes
+_SIDE = 42  # pixels to the left and right of the outer axes
 _GAP = 6  # pixels between the texts of two axes
-_SMALL = 9  # pixels of the type
+_SMALL = 9  # font size in pixels
 
 
 class _AxisPlaces(NamedTuple):
-    """Where each group crosses one axis, from 0 to 1, and the texts along it."""
+    """The position from 0 to 1 at which each group crosses one axis, and the texts along the axis."""
 
     title: str
     places: Sequence[float | None]
@@ -46,10 +46,10 @@ def parallel(
     keys: Sequence[str] = (),
     options: ChartOptions = PLAIN,
 ) -> altair.LayerChart:
-    """Return a line for each group of runs through its settings and the result y, which also colours it.
+    """Return a line for each group of runs through its settings and the result y, which also gives its colour.
 
-    `x` is a second result. The settings are `keys`, or all that differ and do not follow from the algorithm, as many as
-    fit, which a note states.
+    `x` is a second result. The settings are `keys`, by default those that differ and do not follow from the algorithm;
+    if not all fit, a note states how many are shown.
     """
     alt = need("altair")
     names = [name for name in (x, y) if name is not None]
@@ -85,7 +85,7 @@ def parallel(
 
 
 def _choose(groups: Sequence[RunGroup], keys: Sequence[str], most: int) -> tuple[list[str], str]:
-    """Return the settings that have an axis, at most so many unless they are given, and a note on those left out."""
+    """Return the settings with an axis, and a note on those left out; the number is limited unless they are given."""
     for key in keys:
         check_key(key, groups)
     found = list(keys) or _own_settings(groups)
@@ -97,7 +97,7 @@ def _choose(groups: Sequence[RunGroup], keys: Sequence[str], most: int) -> tuple
 
 
 def _own_settings(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the settings that differ, but for those that the algorithm determines if groups share an algorithm."""
+    """Return the settings that differ, except those that the algorithm determines if groups share an algorithm."""
     columns = varied([group.runs[0] for group in groups])
     names = list(map(str, columns.get(ALGORITHM, ())))
     if len(set(names)) == len(names):
@@ -138,7 +138,7 @@ def _result_axis(groups: Sequence[RunGroup], name: str, found: Sequence[Reached]
 
 
 def scaled(value: float, low: float, high: float) -> float:
-    """Return the place of a value between two others, from 0 to 1; the middle if these are the same."""
+    """Return the position of a value between two others, from 0 to 1; the middle if these are equal."""
     return 0.5 if high == low else (value - low) / (high - low)
 
 
@@ -165,14 +165,14 @@ def _layers(
     options: ChartOptions,
 ) -> list[Any]:
     scale = alt.Scale(domain=[0, max(1, len(titles) - 1)], nice=False, padding=_SIDE)
-    room = (options.canvas - 10 - 2 * _SIDE) / max(1, len(titles) - 1) - _GAP  # from an axis to the next
+    room = (options.canvas - 10 - 2 * _SIDE) / max(1, len(titles) - 1) - _GAP  # from one axis to the next
     wrapped = [LINE.join(wrap_to_width(title, max(room, _SIDE), _SMALL)) for title in titles]
     x = alt.X("axis:Q", scale=scale, axis=None)
     y = alt.Y("place:Q", scale=alt.Scale(domain=[0, 1], nice=False), axis=None)
     lines = alt.Chart(inline(alt, list(rows)))
     axes = alt.Chart(inline(alt, [{"axis": i, "title": title} for i, title in enumerate(wrapped)]))
     texts = alt.Chart(inline(alt, list(ticks)))
-    # the last axis is the legend; viridis ends with a yellow that is faint on paper
+    # the last axis serves as legend; the yellow end of viridis is faint on paper
     shades = alt.Scale(scheme=alt.SchemeParams(_SCHEME, extent=[0.0, 0.9]))
     colour = alt.Color("result:Q", scale=shades, legend=None)
     tooltip = [alt.Tooltip("label:N", title="group"), alt.Tooltip("title:N", title="axis"), alt.Tooltip("text:N")]

@@ -1,4 +1,4 @@
-"""The Pareto front: the points that no other beats in every cost at once."""
+"""The Pareto front: the points that no other point dominates."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 
 def pareto_front(points: Sequence[Sequence[float]]) -> list[int]:
-    """Return the indices of the points that no other dominates: none is as low in every cost and lower in one.
+    """Return the indices of the points that no other dominates, that is, matches in every cost and beats in one.
 
-    Two costs take O(n log n): in the order of the first cost, a point stays if it has the lowest second cost so far.
+    For two costs this takes O(n log n): in the order of the first cost, a point is kept if its second cost is the
+    lowest so far.
     """
     sizes = {len(point) for point in points}
     if len(sizes) > 1:
-        raise ValueError(f"expected points of one dimension, got {sorted(sizes)}")
+        raise ValueError(f"expected points with the same number of costs, got {sorted(sizes)}")
     if sizes != {2}:
         return [i for i, point in enumerate(points) if not any(_dominates(other, point) for other in points)]
     front, lowest, last = [], float("inf"), None

@@ -1,4 +1,4 @@
-"""Two results of each group of runs against each other, with the Pareto front."""
+"""A scatter chart of two results of each group of runs, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import altair
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right")
-"""Seven, and eight colours: the first 56 groups differ in one or the other."""
+"""With seven shapes and eight colours, the first 56 groups differ in shape or colour."""
 OTHERS = "others"
-"""The legend entry of all groups that have none of their own."""
+"""The legend entry shared by all groups without their own."""
 
 
 def pareto(
@@ -31,9 +31,9 @@ def pareto(
     y: str = "flops_to_target",
     options: ChartOptions = PLAIN,
 ) -> altair.LayerChart:
-    """Return two results of each group, and the line through those that no other beats in both.
+    """Return a point for two results of each group, and the Pareto front as a line.
 
-    Of more than `options.top` groups the legend names those on the front, and the others are grey crosses.
+    With more than `options.top` groups, the legend names those on the front, and the others are grey crosses.
     """
     alt = need("altair")
     xs, ys = group_results(groups, x), group_results(groups, y)
@@ -85,7 +85,7 @@ def pareto(
 
 
 def _places(rows: Sequence[dict[str, Any]], options: ChartOptions) -> list[tuple[float, float]]:
-    """Return where the points are between the extremes of both axes, from 0 to 1."""
+    """Return the positions of the points between the extremes of both axes, from 0 to 1."""
     columns = []
     for axis in ("x", "y"):
         values = [log(row[axis]) if options.is_log(axis) else row[axis] for row in rows]
@@ -96,7 +96,7 @@ def _places(rows: Sequence[dict[str, Any]], options: ChartOptions) -> list[tuple
 def _axis(
     alt: Any, which: Literal["x", "y"], declared: Field, unit: Unit, options: ChartOptions, values: Sequence[float]
 ) -> dict[str, Any]:
-    # the axis of a single value would have one tick, with as many digits as the value
+    # otherwise the axis of a single value would have one tick, with all digits of the value
     alone = {"domain": [values[0] / 2, values[0] * 3 / 2]} if len({*values}) == 1 and values[0] > 0 else {}
     scale = options.scale(alt, which, zero=False, padding=12, **alone)
     return {
@@ -115,7 +115,7 @@ def _layers(alt: Any, at: Sequence[Any], legend: Sequence[str], colours: Sequenc
         "shape": alt.Shape("label:N", scale=alt.Scale(domain=list(legend), range=shapes)),
         "tooltip": [alt.Tooltip("name:N", title="group"), "x:Q", "y:Q"],
     }
-    fill = alt.Fill("colour:N", scale=None)  # a second scale without a legend would take that of the points along
+    fill = alt.Fill("colour:N", scale=None)  # a second colour scale without a legend would hide the first legend
     point = {"size": 45, "strokeWidth": 1.5, "opacity": 1}
     chart, best = alt.Chart(), alt.Chart().transform_filter("datum.front")
     return [

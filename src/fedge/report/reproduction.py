@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_][A-Za-z0-9_./:-]*")
 
 
 def common(runs: Sequence[RunView]) -> dict[str, Any]:
-    """Return the settings that all runs share, as a table that can be written as TOML."""
+    """Return the settings that all runs share, as a table for TOML."""
     found: dict[str, Any] = {}
     for path, value in _shared(runs).items():
         *tables, key = path.split(".")
@@ -41,7 +41,7 @@ def changes(runs: Sequence[RunView]) -> list[dict[str, Any]]:
 
 
 def commands(runs: Sequence[RunView], file: str) -> list[str]:
-    """Return the command that trains each run again from the file of common settings."""
+    """Return the commands that train each run again from the file of common settings."""
     return [" ".join(["fedge run", shlex.quote(file), *map(_setting, own.items())]) for own in changes(runs)]
 
 
@@ -56,12 +56,12 @@ def _shared(runs: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _given(run: RunView) -> dict[str, Any]:
-    """Return the settings without null: TOML has no null, and an absent setting means the same."""
+    """Return the settings without nulls: TOML has no null, and an absent setting means the same."""
     return {path: without_none(value) for path, value in settings(run.config) if value is not None and value != {}}
 
 
 def _value(value: Any) -> str:
-    """Return a value as `--set` reads it: a TOML value, or a plain word."""
+    """Return a value in the syntax of `--set`: a TOML value, or a plain word."""
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
     return _inline(value)

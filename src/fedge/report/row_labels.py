@@ -1,4 +1,4 @@
-"""The labels of rows at the left of bars and differences, in as many lines as they need."""
+"""Row labels at the left of bars and differences, wrapped to several lines where necessary."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from fedge.report.chart_options import ChartOptions
 from fedge.report.text_width import LINE, text_width, wrap_to_width
 
-_LABEL_LINE = 12  # pixels of a further line of a label
-_SHARE = 0.52  # part of the width that labels may take in one line
+_LABEL_LINE = 12  # height in pixels of each further line of a label
+_SHARE = 0.52  # largest share of the width for labels of one line
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 
 
@@ -24,7 +24,7 @@ class RowLabels:
         self._most = max(map(len, lines))
 
     def height(self, row: int) -> int:
-        """Return the height of all rows if one with a single line takes `row` pixels."""
+        """Return the height of all rows in pixels, if a row with a single line has `row` pixels."""
         return (row + _LABEL_LINE * (self._most - 1)) * len(self.texts)
 
     def encoding(self, alt: Any) -> Any:

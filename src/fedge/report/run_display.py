@@ -1,4 +1,4 @@
-"""The progress of a run while it trains: a bar on a terminal or in a notebook, regular lines elsewhere."""
+"""The progress of a run in training: a bar on a terminal or in a notebook, lines at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fedge.runs import Run
 
 
 class Screen(Protocol):
-    """Where a watched run is shown."""
+    """A display of watched runs."""
 
-    interval_s: float  # the least time between two pictures of a run
+    interval_s: float  # minimum seconds between two updates of a run
 
     def show(self, picture: RunPicture) -> None: ...
     def notice(self, text: str) -> None: ...
     def close(self) -> None:
-        """Keep the last picture; the next one is of another run."""
+        """Keep the last state of this run on display; the next update is of another run."""
 
 
 class RunPicture(NamedTuple):
@@ -66,7 +66,7 @@ class Bar:
 
     def _update(self, drawn: RenderableType) -> None:
         if self._live is None:
-            # Drawn on request: a refreshing thread would interfere with engines that fork.
+            # Drawn on request: a refresh thread would interfere with engines that fork.
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
         self._live.update(Clean(drawn), refresh=True)
@@ -89,7 +89,7 @@ class RunLines:
 
 
 class NotebookBar:
-    """Two lines in the output of a notebook's cell, replaced while the run trains; needs IPython only."""
+    """Two lines in the output of a notebook cell, replaced while the run trains; requires only IPython."""
 
     interval_s = 0.5
 
@@ -131,7 +131,7 @@ class Nothing:
 
 
 class Watch:
-    """Passes the progress of a run to a screen, at most once per interval, and knows which run is unfinished."""
+    """Passes the progress of a run to a screen, at most once per interval, and records which run is unfinished."""
 
     def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
         self.unfinished: Path | None = None
@@ -144,7 +144,7 @@ class Watch:
         self.unfinished = Path(title)
         self._shown_s = self._clock()
         self._totals = RunTotals(num_rounds, self._shown_s)
-        if first_round > 1:  # a resumed run has costs already
+        if first_round > 1:  # a resumed run already has costs
             for record in Run(self.unfinished).rounds:
                 self._totals.add(record, timed=False)
         self._show("")
@@ -176,12 +176,12 @@ def choose_screen(quiet: bool) -> Screen:
     if _in_notebook():
         return NotebookBar()
     console = Console(stderr=True)
-    # asked of the stream itself, as Rich takes a pipe for a terminal where FORCE_COLOR is set
+    # checked on the stream itself: with FORCE_COLOR set, Rich treats a pipe as a terminal
     return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else RunLines()
 
 
 def draw_run(picture: RunPicture) -> Group:
-    """Return a run at one moment in two lines."""
+    """Return two lines that show a run at one moment."""
     bar = ProgressBar(total=picture.num_rounds, completed=picture.round, width=24)
     head = Table.grid(padding=(0, 1))
     head.add_row(Text(picture.title), bar, f"round {picture.round}/{picture.num_rounds}", picture.time)

@@ -1,4 +1,4 @@
-"""A run's results, each as one number, by name."""
+"""A run's results, each a number, by name."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _OF_ROUNDS: dict[str, Callable[[Sequence[float]], float]] = {"mean_": fmean, "me
 def outcome(run: RunView, name: str) -> float | None:
     """Return a finished run's value of a field; None if it was not measured or the target was not reached.
 
-    The name is that of a field of the summary, of a field of the records (their sum, or the last one, as declared), of
-    a sum of fields such as `bytes_to_target`, or `mean_` or `median_` and a field of the records.
+    The name is a field of the summary, a field of the records (its sum or last value, as declared), a sum of fields
+    such as `bytes_to_target`, or a field of the records with the prefix `mean_` or `median_`.
     """
     if run.summary is None:
         return None
@@ -38,7 +38,7 @@ def check_outcome(runs: Sequence[RunView], name: str) -> None:
     """Raise a ConfigError that names the nearest result if no run has this one."""
     summaries = [run.summary or {} for run in runs]
     if is_to_target(name) and any(part in summary for summary in summaries for part in components(name)):
-        return  # a target that no run reached is a result too
+        return  # a cost to a target that no run reached is a result too
     if all(outcome(run, name) is None for run in runs):
         found = {key: None for summary in summaries for key, value in summary.items() if not isinstance(value, str)}
         sums = [total + end for total, parts in SUMS.items() for end in ("", TO_TARGET) if parts[0] + end in found]

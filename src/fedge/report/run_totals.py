@@ -15,7 +15,7 @@ _SHOWN = {
     "sim_seconds": "{} edge",
     "void": "{} void rounds",
 }
-"""The fields of the line, in words short enough for all of them to fit 80 columns."""
+"""The fields of the line, with names so short that all of them fit 80 columns."""
 
 
 class RunTotals:
@@ -29,7 +29,7 @@ class RunTotals:
         self._values: dict[str, float] = {}
 
     def add(self, record: Mapping[str, Any], timed: bool = True) -> None:
-        """Add a round; one from before this process started (`timed` is False) does not count for the speed."""
+        """Add a round; a round from before this process started (`timed` is False) is not part of the speed."""
         self.round = record["round"]
         self._num_timed += timed
         for name in _SHOWN:

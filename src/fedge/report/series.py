@@ -1,4 +1,4 @@
-"""Mean curves: the records of several seeds averaged to one line with a band."""
+"""Mean curves: the records of several seeds, averaged to one line with a band."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from fedge.report.thinning import thin
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 MAX_POINTS = 400
-"""More than a printed column can show. Longer curves keep the extremes and the last point of each of `NUM_BUCKETS`."""
+"""More points than a printed column can show.
+
+Longer curves keep the extremes and the last point of each of `NUM_BUCKETS`.
+"""
 NUM_BUCKETS = 100
 
 
@@ -26,8 +29,8 @@ NUM_BUCKETS = 100
 class Series:
     """The mean of a metric over seeds, with the band around it; a single seed has none.
 
-    The band of runs of different settings is their range: they are no sample that an interval could be taken of.
-    `seeds` has a row for each run behind the mean.
+    The band of runs with different settings is their range, because a confidence interval requires a sample of one
+    setting. `seeds` has a row for each run in the mean.
     """
 
     label: str
@@ -42,9 +45,9 @@ class Series:
 
 
 def trace(group: RunGroup, x: str, y: str) -> Series:
-    """Return the metric y of a group over rounds, or over a cost summed so far, in the range that all seeds cover.
+    """Return the metric y of a group over rounds, or over an accumulated cost, in the range that all seeds cover.
 
-    Unfinished runs would shorten that range: they count only if no run has finished.
+    Unfinished runs would shorten that range, so they are used only if no run has finished.
     """
     runs = [run for run in group.runs if run.summary is not None] or group.runs
     seeds = [_points(group.label, run, x, y) for run in runs if any(has(record, y) for record in run.rounds)]
@@ -62,7 +65,7 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
     elif len(seeds) > 1:
         half = student(len(seeds) - 1, LEVEL) * values.std(axis=0, ddof=1) / sqrt(len(seeds))
         low, high, band = mean - half, mean + half, "interval"
-    # averaged first and thinned then: the mean of thinned curves would be another one
+    # averaged before thinning: the mean of thinned curves would differ
     kept = thin(NUM_BUCKETS, mean, low, high) if len(grid) > MAX_POINTS else np.arange(len(grid))
     return Series(
         group.label, grid[kept], mean[kept], low[kept], high[kept], len(seeds), band, values[:, kept], len(grid)
@@ -70,33 +73,34 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
 
 
 def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
-    """Return the x at which the run measured y, and the values."""
+    """Return the values of x at which the run measured y, and the values of y."""
     if x == "round":
         at = [record["round"] for record in run.rounds]
     elif x in AXES:
         lacking = next((record["round"] for record in run.rounds if not has(record, x)), None)
         if lacking is not None:
             hint = "; it needs an [edge] clock in the experiment" if x == "sim_seconds" else ""
-            raise ConfigError(f"x: {label} has no {x} in round {lacking}, so its sum is not known{hint}")
+            raise ConfigError(f"x: {label} has no {x} in round {lacking}, so its sum is unknown{hint}")
         at = np.cumsum([record[x] for record in run.rounds]).tolist()
     else:
         raise ConfigError(f"x: unknown {x!r}{nearest(x, AXES)}; known: {', '.join(AXES)}")
-    # a dictionary, as rounds that cost nothing share a place: the last of them counts
+    # a dictionary, because rounds without cost have equal x: the last one counts
     points = {place: record[y] for place, record in zip(at, run.rounds, strict=True) if has(record, y)}
     return np.array(list(points), np.float64), np.array(list(points.values()), np.float64)
 
 
 def align(label: str, curves: Sequence[tuple[Array, Array]]) -> tuple[Array, np.ndarray[tuple[int, int], Any]]:
-    """Return the x at which any curve was measured, within the range that all cover, and a row of values for each.
+    """Return the common values of x, within the range that all curves cover, and a row of values per curve.
 
-    A curve that was not measured at some x is interpolated there. Raises ConfigError if there is no such range.
+    The values of x are those at which any curve was measured; other curves are interpolated there. Raises ConfigError
+    if there is no common range.
     """
     grid = _grid(label, [xs for xs, _ in curves])
     return grid, np.stack([np.interp(grid, xs, ys) for xs, ys in curves])
 
 
 def _grid(label: str, seeds: list[Array]) -> Array:
-    """Return the x at which any seed was measured, within the range that all cover."""
+    """Return the values of x at which any seed was measured, within the range that all cover."""
     first, last = max(xs[0] for xs in seeds), min(xs[-1] for xs in seeds)
     if first > last:
         raise ConfigError(

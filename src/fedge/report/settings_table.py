@@ -16,19 +16,19 @@ _OF_RUNS = ("name", "seed", "seeds", "clock")
 
 
 class SettingValues(NamedTuple):
-    """A setting with its value in each group; None where it is not set."""
+    """A setting and its value in each group; None where it is not set."""
 
     setting: str
     values: Sequence[Any]
 
 
 def differing_settings(groups: Sequence[RunGroup]) -> list[SettingValues]:
-    """Return the settings that affect results and are not the same in all groups."""
+    """Return the settings that affect results and differ between groups."""
     return [SettingValues(name, values) for name, values in varied([group.runs[0] for group in groups]).items()]
 
 
 def equal_settings(groups: Sequence[RunGroup]) -> list[SettingValues]:
-    """Return the settings that affect results and are the same in all groups."""
+    """Return the settings that affect results and are equal in all groups."""
     differing = {one.setting for one in differing_settings(groups)}
     own = dict(settings(groups[0].runs[0].effective))
     names = [name for name in own if name not in differing and name not in _OF_RUNS]
@@ -51,5 +51,5 @@ def settings_table(groups: Sequence[RunGroup], which: WhichSettings) -> TableCel
 
 
 def write_value(value: Any) -> str:
-    """Return a setting or a tag as text; what is no text, as JSON."""
+    """Return a setting or a tag as text; values other than text as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -18,9 +18,9 @@ MIN_SEEDS = 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `count` seeds, and what `low` and `high` are: a confidence interval, or the range of few seeds.
+    """A mean over `count` seeds; `low` and `high` bound a confidence interval, or the range of few seeds.
 
-    A single seed has neither, nor have runs of different settings.
+    A single seed has neither, and neither do runs with different settings.
     """
 
     mean: float
@@ -37,7 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Reached:
-    """The cost of reaching a target, over the seeds that reached it, and how many did."""
+    """The cost to a target, over the seeds that reached it, and the number of these seeds."""
 
     estimate: Estimate | None
     reached: int
@@ -51,9 +51,9 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
         raise ValueError("expected at least one value to estimate a mean from, got none")
     try:
         total = fsum(values) / count
-    except OverflowError:  # of numbers near the largest
+    except OverflowError:  # sums of numbers near the largest float may overflow
         total = fsum(value / count for value in values)
-    mean = min(max(total, min(values)), max(values))  # rounding may lead a hair out of the values
+    mean = min(max(total, min(values)), max(values))  # rounding may exceed the range of the values
     if count == 1:
         return Estimate(mean, None, None, 1)
     deviation = hypot(*(value - mean for value in values)) / sqrt(count - 1)
@@ -62,10 +62,10 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
 
 
 def to_target(values: Sequence[float | None], mixed: bool = False) -> Reached:
-    """Return the cost of reaching a target; None stands for a seed that did not reach it.
+    """Return the cost to a target; None stands for a seed that did not reach it.
 
     Fewer than `MIN_SEEDS` values have their range in place of an interval. With `mixed` the values are of different
-    settings. They are no sample of one distribution, so their mean has neither.
+    settings, not a sample of one distribution, so their mean has neither.
     """
     found = [value for value in values if value is not None]
     estimate = interval(found) if found else None
@@ -103,7 +103,7 @@ def _probability(angle: float, freedom: int) -> float:
 
 
 def interval_note(estimates: Sequence[Estimate], of: str) -> str:
-    """Return what the lines around means are, where there are any; `of` is what an estimate is over."""
+    """Return a note on the lines around means; empty without lines. `of` names what an estimate is over."""
     words = {"interval": f"{LEVEL:.0%} confidence interval", "range": f"range of fewer than {MIN_SEEDS} {of}"}
     found = {one.band for one in estimates if one.low != one.high}
     named = [words[band] for band in words if band in found]

@@ -1,6 +1,6 @@
-"""How charts look, in print and for the colour-blind, and how they are saved.
+"""The style of charts, for print and colour-blind readers, and saving them to files.
 
-Needs the extra `view`, which is imported on first use, so that the rest of `fedge.report` works without it.
+Requires the extra `view`, imported on first use: the rest of `fedge.report` works without it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     import altair
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
-"""Okabe and Ito's palette for the colour-blind, with Tol's wine in place of the yellow, which is faint on paper."""
+"""Okabe and Ito's palette for colour-blind readers, with Tol's wine in place of the yellow, which is faint on paper."""
 
 DASHES = ((1, 0), (6, 2), (2, 2), (8, 2, 2, 2), (10, 2, 2, 2, 2, 2))
-"""For grey print. With eight colours they make forty different lines."""
+"""Dash patterns for grey print. With eight colours they make forty different lines."""
 
-PNG_SCALE = 3  # 288 dots an inch
-PDF_SCALE = 0.75  # points of a pixel
+PNG_SCALE = 3  # 288 dots per inch
+PDF_SCALE = 0.75  # points per pixel
 
 INK, FAINT = "#222222", "#777777"
 
 # Sizes are in pixels of 1/96 inch, so that 10 and 11 pixel type is 7.5 and 8.25 points in print.
 CANVAS = {"single": 336, "double": 687}
-"""The width of a picture: 3.5 inches (252 points), a column of most papers, and 7.16 inches, both columns."""
+"""The width of an image: 3.5 inches (252 points), one column of most papers, and 7.16 inches, both columns."""
 HEIGHT = 165
 """The height of a chart without its axes."""
 TICKS = 5
@@ -85,12 +85,12 @@ POINTS: dict[str, Any] = {
     "labelOffset": 4,
     "rowPadding": 2,
 }
-"""What the legend of points, and of areas with another symbol, has in place of that of lines."""
+"""Legend settings for points, and for areas with another symbol, in place of those for lines."""
 AREAS = POINTS | {"symbolType": "square", "symbolSize": 80, "symbolStrokeWidth": 0}
 HALO = {"stroke": "#ffffff", "strokeWidth": 3, "strokeOpacity": 0.8}
-"""Around text that lines may run through."""
+"""A halo around text that lines may cross."""
 
-_LESS = "\ue000"  # stands for < until the page is written: no font and no standard has a meaning for it
+_LESS = "\ue000"  # a private-use character that stands for < until the page is written
 
 _MOST_TEXT = 1_000
 
@@ -108,9 +108,9 @@ def line_looks(alt: Any, labels: Sequence[str]) -> dict[str, Any]:
 
 
 class _Rows:
-    """Rows that altair passes on as they are: it takes a second to check and convert the values of 20 runs."""
+    """Rows that altair passes on unchanged: checking and converting the values of 20 runs would take it a second."""
 
-    _schema = {"type": "array"}  # noqa: RUF012 - by this altair knows that it may call `to_dict`
+    _schema = {"type": "array"}  # noqa: RUF012 - tells altair that it may call `to_dict`
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._rows = list(rows)
@@ -127,7 +127,7 @@ def inline(alt: Any, rows: Sequence[Mapping[str, Any]]) -> altair.Data:
 
 
 def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
-    """Write a chart in the format of the path's suffix. A page (.html) is one file: the code that draws it is in it."""
+    """Write a chart in the format of the path's suffix. A page (.html) is one file, which includes the drawing code."""
     path = Path(path)
     check_saving(path)
     try:
@@ -149,7 +149,7 @@ def _write(chart: Any, path: Path) -> None:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Turn errors of vl-convert, such as for characters that it cannot measure, into a ConfigError."""
+    """Turn errors of vl-convert, such as those about characters that it cannot measure, into a ConfigError."""
     try:
         yield
     except FedgeError:
@@ -160,12 +160,12 @@ def drawing() -> Iterator[None]:
 
 
 def make_printable(chart: Any) -> Any:
-    """Return the chart with texts that can be drawn: a control character in a label ends the process that draws it."""
+    """Return the chart with printable texts: a control character in a label would end the process that draws it."""
     return _with_texts(chart, lambda text: printable(_shortened(text)))
 
 
 def _shortened(text: str) -> str:
-    """Return a text that is drawn in a moment, since the time grows with the square; different texts stay different."""
+    """Return a text short enough to draw fast, because the time grows quadratically; different texts stay different."""
     return (
         text
         if len(text) <= _MOST_TEXT
@@ -174,7 +174,7 @@ def _shortened(text: str) -> str:
 
 
 def _pdf(chart: Any) -> bytes:
-    """Return a PDF of the size in print: vl-convert takes a pixel for a point."""
+    """Return a PDF in print size: vl-convert would make each pixel a point."""
     drawn = io.StringIO()
     make_printable(chart).save(drawn, format="svg")
     head, rest = drawn.getvalue().split(">", 1)
@@ -184,7 +184,7 @@ def _pdf(chart: Any) -> bytes:
 
 
 def _page(chart: Any) -> str:
-    """Return a page whose chart is data to a browser: `</script>` in one of its labels would end the data."""
+    """Return a page with the chart as data, in which `</script>` is escaped: in a label it would end the data."""
     marked = _with_texts(chart, lambda text: printable(text).replace("<", _LESS))
     return str(marked.to_html(inline=True)).replace(_LESS.encode("unicode_escape").decode(), "\\u003c")
 
@@ -204,7 +204,7 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def check_saving(path: Path) -> None:
-    """Raise an error if a chart could not be saved: to be called before long work."""
+    """Raise an error if a chart could not be saved there; call it before long work."""
     if path.suffix not in SUFFIXES:
         known = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise ConfigError(f"{path}: a chart is saved as {known}, got {path.suffix or 'no suffix'}")
@@ -213,7 +213,7 @@ def check_saving(path: Path) -> None:
 
 
 def need(module: str) -> Any:
-    """Return a module; raise a FedgeError that tells what to install if it is missing."""
+    """Return a module; raise a FedgeError that states what to install if it is missing."""
     try:
         return import_module(module)
     except ImportError:

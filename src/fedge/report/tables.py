@@ -19,7 +19,7 @@ _MOST_WRITTEN = 1e30  # a larger number is written with an exponent
 
 @dataclass(frozen=True)
 class Row:
-    """One experiment over its finished seeds, in the units of the records. None: not measured, or by no seed.
+    """One experiment over its finished seeds, in the units of the records. None: measured by no seed.
 
     Costs to the target are those of the seeds that reached it; `rounds_to_target_of_mean` is the round in which the
     mean over seeds did. `metrics` are those of `evaluate.metrics`, on the test set, and `own` declares them.
@@ -44,18 +44,18 @@ class Row:
     own: OwnFields = field(default_factory=dict)
 
     def result(self, name: str) -> Estimate | None:
-        """Return a result by its name."""
+        """Return the result of this name."""
         found: Estimate | None = getattr(self, name) if name in RESULTS else self.metrics.get(name)
         return found
 
 
 def compare(groups: Sequence[RunGroup]) -> list[Row]:
-    """Return a row for each group. Unfinished runs are counted, but have no results yet."""
+    """Return a row per group. Unfinished runs are counted, but are not part of the results."""
     return [_row(group) for group in groups]
 
 
 def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows as plain data."""
+    """Return the rows as plain data."""
     found = [asdict(replace(row, own={}, target=row.target and replace(row.target, own={}))) for row in rows]
     for record in found:
         for declaring in (record, record["target"] or {}):
@@ -64,7 +64,7 @@ def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def best_of(estimates: Sequence[Estimate | None], declared: Field) -> list[int]:
-    """Return the places of the best means; none if no direction is better, or if there is nothing to compare."""
+    """Return the indices of the best means; none if neither direction is better, or if there are fewer than two."""
     ranks = {i: declared.rank(found.mean) for i, found in enumerate(estimates) if found}
     if declared.better == "neither" or len(set(ranks.values())) < 2:
         return []
@@ -72,7 +72,7 @@ def best_of(estimates: Sequence[Estimate | None], declared: Field) -> list[int]:
 
 
 def grid(rows: Sequence[Row]) -> TableCells:
-    """Return the rows as text, with the best of each column; columns without any value are left out."""
+    """Return the rows as text, with the best value of each column; columns without any value are left out."""
     targets = list(dict.fromkeys(row.target for row in rows if row.target))
     goal = targets[0].written if len(targets) == 1 else "target"
     head, best = ["name", "seeds"], set()
@@ -93,7 +93,7 @@ def grid(rows: Sequence[Row]) -> TableCells:
 
 
 def write(estimate: Estimate, unit: Unit) -> str:
-    """Return `93.1±1.2`, with the digits that the interval supports, but three or four significant ones of the mean.
+    """Return `93.1±1.2`, with the digits that the interval supports, and at least three or four digits of the mean.
 
     For two seeds: `93.1` and, in a second line, their range `(92.0–94.2)`.
     """
@@ -116,7 +116,7 @@ def write(estimate: Estimate, unit: Unit) -> str:
 class TableCells(NamedTuple):
     """A table as text: the first column names the row, and notes explain the numbers.
 
-    `best` has the cells, as (row, column), that are the best of their column.
+    `best` has the best cells of each column, as (row, column).
     """
 
     title: str
@@ -136,11 +136,11 @@ RESULTS = {
     "sim_seconds_to_target": "edge {unit}\nto {goal}",
     "energy_j_to_target": "{unit}\nto {goal}",
 }
-"""The results that a table compares, each with a heading short enough for all of them to fit 80 columns."""
+"""The results that a table compares, with headings so short that all of them fit 80 columns."""
 
 
 def _headings(rows: Sequence[Row]) -> dict[str, str]:
-    """The headings of all results, with those of the runs' own metrics before the costs to the target."""
+    """Return the headings of all results; the runs' own metrics come before the costs to target."""
     own = {name: describe(name, row.own) for row in rows for name in row.metrics}
     titles = {name: each.title + ("\n({unit})" if each.units[0].name else "") for name, each in own.items()}
     names = list(RESULTS)
@@ -172,7 +172,7 @@ def _name(row: Row) -> str:
 
 
 def _with_details(written: str, row: Row) -> str:
-    """The rounds to target, below them those of the mean curve of several seeds, and how many seeds reached it."""
+    """Return the rounds to target and, below, those of the mean curve and the number of seeds that reached it."""
     if row.target is not None and row.reached < row.seeds:
         written = f"{written}\n{row.reached}/{row.seeds} reached" if row.reached else "not reached"
     if row.target is None or row.seeds < 2:
@@ -182,7 +182,7 @@ def _with_details(written: str, row: Row) -> str:
 
 
 def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
-    """Return what the numbers mean, as far as it applies to these rows."""
+    """Return the explanations of numbers that apply to these rows."""
     if len(targets) == 1:
         notes = [f"target: {targets[0]}"]
     else:
@@ -201,7 +201,7 @@ def _caption(rows: Sequence[Row], targets: Sequence[Target]) -> list[str]:
 
 
 def _edge_notes(rows: Sequence[Row]) -> list[str]:
-    """Return the assumptions of edge seconds and joules, once if they are the same for all rows that have any."""
+    """Return the assumptions behind edge seconds and joules; a single note if all rows that have any agree."""
     names = [name for name in RESULTS if depends_on_edge(name)]
     shown = [row for row in rows if row.edge_rates and any(getattr(row, name) for name in names)]
     if len({row.edge_rates for row in shown}) == 1:
@@ -210,13 +210,13 @@ def _edge_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _last_place(half: float) -> int:
-    """The decimal place of the first digit of an uncertainty, or of the second if the first is a 1."""
+    """Return the decimal place of the first digit of an uncertainty, or of the second if the first is a 1."""
     exponent = _exponent(half)
     return (1 if half < 2 * 10.0**exponent else 0) - exponent
 
 
 def num_decimals(largest: float) -> int:
-    """Return how many decimals show three digits of the largest of some numbers."""
+    """Return the number of decimals that show three digits of the largest of some numbers."""
     return max(0, 2 - _exponent(largest)) if largest and isfinite(largest) else 0
 
 

@@ -1,4 +1,4 @@
-"""Where the label of a target is written: at an end of its rule where no curve runs through it."""
+"""The position of a target's label: at an end of its rule where no curve crosses it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fedge.report.style import HEIGHT
 from fedge.report.text_width import text_width
 
 SIZE = 9
-"""Pixels of the label's type."""
-_CLEAR = 4  # pixels between label and curve that are enough
-_SAMPLES = 60  # places of a label at which its distance to a curve is measured
+"""Font size of the label in pixels."""
+_CLEAR = 4  # sufficient distance in pixels between label and curve
+_SAMPLES = 60  # points of a label at which its distance to a curve is measured
 
 
 class LabelPlace(NamedTuple):
-    """An end of the rule, and the side of it."""
+    """An end of the rule, and a side of it."""
 
     right: bool
     below: bool
 
 
 def place_label(lines: Sequence[Series], target: float, text: str, width: float, logs: tuple[bool, bool]) -> LabelPlace:
-    """Return the first place from which all mean curves keep clear, or else the one from which they are furthest.
+    """Return the first place without a mean curve nearby, otherwise the one farthest from all curves.
 
-    `width` is that of the chart without its axis, in pixels; `logs` tells whether x and y are logarithmic.
+    `width` is that of the chart without its axis, in pixels; `logs` states whether x and y are logarithmic.
     """
     places = [LabelPlace(right, below) for right in (False, True) for below in (False, True)]
     gaps = [_gap(lines, target, text_width(text, SIZE) / width, place, logs) for place in places]
@@ -37,7 +37,7 @@ def place_label(lines: Sequence[Series], target: float, text: str, width: float,
 
 
 def _gap(lines: Sequence[Series], target: float, part: float, place: LabelPlace, logs: tuple[bool, bool]) -> float:
-    """Return the pixels between a label at this place and the nearest curve; `part` of the width is the label's."""
+    """Return the distance in pixels from a label, `part` of the width long, to the nearest curve."""
     log_x, log_y = logs
     first = min(float(line.x[0]) for line in lines) if log_x else 0.0
     last = max(float(line.x[-1]) for line in lines)

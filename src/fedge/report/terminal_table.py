@@ -14,14 +14,14 @@ from rich.text import Text
 
 from fedge.report.tables import Row, TableCells, grid
 
-_NAME_WIDTH = 10  # of the name's column at least; longer names are folded
+_NAME_WIDTH = 10  # minimum width of the name's column; longer names are wrapped
 _GAP = 2  # between columns
-_EQUALS = "\0=\0"  # what a line is not broken at
+_EQUALS = "\0=\0"  # spaces at which a line must not break
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """One table, or several below each other with the names repeated, where the columns are wider than the terminal."""
+    """One table, or several below each other with the names repeated if the columns do not fit the terminal."""
 
     rows: Sequence[Row]
 
@@ -46,7 +46,7 @@ class ResultTable:
         max_width: int,
         best: Collection[tuple[int, int]] = (),
     ) -> Table:
-        """Return a table whose wrapping columns take the width that the others leave, and the names the rest."""
+        """Return a table; wrapping columns share the width that the others leave, and the names take the rest."""
         widths = [_width(column, _wraps(column)) for column in columns]
         spare = max_width - _NAME_WIDTH - sum(widths) - _GAP * len(widths)
         for i, column in enumerate(columns):
@@ -66,7 +66,7 @@ class ResultTable:
 
 
 def _fit(widths: Sequence[int], available: int) -> list[list[int]]:
-    """Return the columns in their order, in parts of which each is as narrow as available, or a single column."""
+    """Return the columns in order, divided into parts that fit the width; a part has at least one column."""
     parts: list[list[int]] = [[]]
     for i, width in enumerate(widths):
         if parts[-1] and sum(widths[j] for j in parts[-1]) + width > available:
@@ -76,17 +76,17 @@ def _fit(widths: Sequence[int], available: int) -> list[list[int]]:
 
 
 def _width(column: Sequence[str], wraps: bool = False) -> int:
-    """Return the least width of a column in which no line, or of cells that wrap no word, is cut."""
+    """Return the least width of a column that cuts no line, or for cells that wrap, no word."""
     return max(cell_len(line) for cell in column for line in (cell.split() if wraps else cell.split("\n")))
 
 
 def _wraps(column: Sequence[str]) -> bool:
-    """Whether the cells of a column are words that may stand below each other: "2/3 reached"."""
+    """Whether the cells of a column are words that may wrap: "2/3 reached"."""
     return column[0].startswith("rounds")
 
 
 def _fold(name: str, width: int) -> str:
-    """Return a name in lines of this width, with no line end inside of `η = 0.1` if that fits."""
+    """Return a name wrapped to this width, without a line break inside `η = 0.1` if possible."""
     lines = (wrap(line.replace(" = ", _EQUALS), width, break_on_hyphens=False) for line in name.split("\n"))
     return "\n".join(part.replace(_EQUALS, " = ") for own in lines for part in own)
 

@@ -1,11 +1,11 @@
-"""How wide text is in a chart, so that labels, legends and captions fill the width of a column and do not exceed it."""
+"""The width of text in a chart, so that labels, legends and captions fit the width of a column."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 LINE = "  "
-"""Between the lines of a text in a chart: controls such as line ends are not printed."""
+"""Separates the lines of a text in a chart, where control characters such as line feeds are escaped."""
 _ADVANCES = {
     0.23: "ijl|'‘’",
     0.28: " \N{NO-BREAK SPACE}.,:;/!ft[]I\\",
@@ -18,10 +18,10 @@ _ADVANCES = {
     0.85: "mM→",
     0.96: "W%@—",
 }
-"""Letters of Helvetica, Arial and Liberation Sans by their width, in parts of the size of the type."""
+"""Letters of Helvetica, Arial and Liberation Sans by width, relative to the font size."""
 _WIDTHS = {letter: advance for advance, letters in _ADVANCES.items() for letter in letters}
 _OTHER = 0.56  # digits and most small letters
-_WIDE = 1.0  # ideographs and all else that is not Latin or Greek
+_WIDE = 1.0  # ideographs and all other scripts than Latin and Greek
 _LATIN_OR_GREEK = "\u03ff"
 
 
@@ -31,9 +31,9 @@ def text_width(text: str, size: float = 10) -> float:
 
 
 def wrap_to_width(text: str, room: float, size: float = 10, wider: float = 1.0) -> list[str]:
-    """Return the text in lines of at most `room`, broken at spaces and inside a word only if it is longer than a line.
+    """Return the text in lines of at most `room`, broken at spaces, or inside words longer than a line.
 
-    `wider` is the factor for a heavier type.
+    `wider` is the relative width of a heavier font.
     """
     return list(_lines(text.split(" "), room / wider, size))
 

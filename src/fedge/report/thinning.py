@@ -1,4 +1,4 @@
-"""Fewer points of a long curve, chosen so that none of its extremes is lost."""
+"""Thinning of long curves without losing their extremes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ Array = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 def thin(num_buckets: int, *curves: Array) -> Array:
-    """Return the places to keep of curves of one length: in each bucket the minimum, maximum and last of every curve.
+    """Return the indices to keep of curves of equal length: minimum, maximum and last point in each bucket.
 
-    Curves that fit are kept whole. Means over seeds are taken before: a mean of thinned curves would be another one.
+    They include those points of every curve. Short curves are kept whole. Average over seeds before thinning: the mean
+    of thinned curves would differ.
     """
     length = len(curves[0])
     if length <= num_buckets:
@@ -25,5 +26,5 @@ def thin(num_buckets: int, *curves: Array) -> Array:
             values = extreme.reduceat(curve, starts)
             bucket = np.repeat(np.arange(num_buckets), ends - starts)
             hits = np.flatnonzero(curve == values[bucket])
-            kept.append(hits[np.unique(bucket[hits], return_index=True)[1]])  # the first of equals
+            kept.append(hits[np.unique(bucket[hits], return_index=True)[1]])  # of equal values, the first
     return np.unique(np.concatenate(kept))

@@ -1,4 +1,4 @@
-"""Bytes per second that a server sent and received in the recent past, from its log of events."""
+"""Bytes per second that a server recently sent and received, from its event log."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import altair
 
 WINDOW_S = 3600.0
-"""At most this much of the past is shown."""
+"""The longest period shown, in seconds."""
 MAX_STEPS = 120
-_STEPS_S = (1, 2, 5, 10, 15, 30)  # of the means over time
+_STEPS_S = (1, 2, 5, 10, 15, 30)  # steps of the mean over time
 _ROUND_ENDS = ("commit", "void")
-_LATEST_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # the calendar ends a year later
+_LATEST_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # Python's calendar ends a year later
 DIRECTIONS = ("down", "up")
 
 
 class Transfer(NamedTuple):
-    """Bytes that travelled between two moments, in seconds since 1970."""
+    """Bytes transferred between two times, in seconds since 1970."""
 
     direction: str
     start_s: float
@@ -35,7 +35,7 @@ class Transfer(NamedTuple):
 
 
 class Throughput(NamedTuple):
-    """Mean bytes per second in steps of `step_s` from `start_s` on, by direction."""
+    """Mean bytes per second by direction, in steps of `step_s` from `start_s` on."""
 
     start_s: float
     step_s: int
@@ -43,10 +43,10 @@ class Throughput(NamedTuple):
 
 
 def measure_throughput(events: Sequence[dict[str, Any]], cut: bool = False) -> Throughput | None:
-    """Return the throughput of the last hour of events; None if nothing travelled.
+    """Return the throughput of the last hour of events; None without transfers.
 
-    A transfer counts evenly over the time from its first to its last event. Where older events were `cut` off, the
-    first whole round is the first one: of transfers before it some are not known.
+    A transfer counts evenly from its first to its last event. If older events were `cut` off, counting starts at the
+    first complete round, because some earlier transfers are unknown.
     """
     timed = [(moment, event) for event in events if (moment := _moment(event)) is not None]
     if cut:
@@ -79,7 +79,7 @@ def throughput_chart(run: RunView, options: ChartOptions = PLAIN) -> altair.Char
     rows = [
         {"time": 1000 * (found.start_s + at * found.step_s), "direction": direction, "rate": rate / unit.size}
         for direction, rates in found.rates.items()
-        for at, rate in enumerate([*rates, rates[-1]])  # the last step has an end too
+        for at, rate in enumerate([*rates, rates[-1]])  # the end of the last step
     ]
     end = found.start_s + found.step_s * len(found.rates["down"])
     window = f"{_clock(found.start_s)} to {_clock(end)} UTC, the last {_minutes(end - found.start_s)} with events"
@@ -134,7 +134,7 @@ def _transfers(timed: Sequence[tuple[float, dict[str, Any]]]) -> Iterator[Transf
 
 
 def _shares(one: Transfer, start: float, step: int, num_steps: int) -> Iterator[tuple[int, float]]:
-    """Yield the steps that a transfer lies in, and its share in each; what is before the first is left out."""
+    """Yield the steps that a transfer spans, and its share in each; the part before the first step is left out."""
     length = one.end_s - one.start_s
     first, last = int((one.start_s - start) // step), int((one.end_s - start) // step)
     for at in range(max(0, first), min(last, num_steps - 1) + 1):

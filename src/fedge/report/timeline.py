@@ -1,4 +1,4 @@
-"""One round of the edge as a Gantt chart: the phases of each client over time."""
+"""A Gantt chart of one round at the edge: the phases of each client over time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     import altair
 
 MOST_CLIENTS = 60
-"""More rows than this would not fit a page."""
+"""Maximum number of rows that fit a page."""
 
 PHASES = {"download": "#0072B2", "compute": "#56B4E9", "wait": "#DDDDDD", "upload": "#D55E00"}
-"""In their order, with colours that differ in lightness too, for grey print."""
+"""The phases in order, with colours that also differ in lightness, for grey print."""
 
 _ROW = 12  # pixels
-_SMALL = 9  # pixels of the type beside bars
-_LETTER = 5  # pixels of a letter of it
-_CELL_ROOM, _LATE_ROOM = 48, 64  # pixels that the cells' names and the times of late clients take
-_LONGEST = 24  # letters of a client beside its bar
+_SMALL = 9  # font size in pixels beside bars
+_LETTER = 5  # width of a letter in pixels
+_CELL_ROOM, _LATE_ROOM = 48, 64  # pixels for the cells' names and the times of late clients
+_LONGEST = 24  # maximum number of letters of a client's name beside its bar
 _GAP = 0.4  # rows between cells
-_BEYOND = 1.5  # deadlines: where the axis ends, so that one client that takes for ever does not squeeze all others
-_FAR = 2.0  # times the slowest: a deadline further off is noted and not drawn, for the same reason
+_BEYOND = 1.5  # end of the axis in deadlines, so that one extremely slow client does not compress all others
+_FAR = 2.0  # times the slowest client: a later deadline is noted and not drawn, for the same reason
 
 
 class TimeSpan(NamedTuple):
-    """The time that the axis shows, in seconds."""
+    """The range of the time axis, in seconds."""
 
     end: float
     slowest: float
@@ -93,13 +93,13 @@ def _choose(line: EdgeRound) -> list[int]:
 
 
 def _places(line: EdgeRound, shown: Sequence[int]) -> list[float]:
-    """Where the row of each client begins, with a gap before every cell but the first."""
+    """Return the first row of each client, with a gap before every cell except the first."""
     cells = list(dict.fromkeys(line.cell[i] for i in shown))
     return [row + _GAP * cells.index(line.cell[i]) for row, i in enumerate(shown)]
 
 
 def _phases(line: EdgeRound, i: int, place: float, label: str) -> list[dict[str, Any]]:
-    """What a client did, one after the other; times in seconds."""
+    """Return the phases of a client in order; times in seconds."""
     start, bars = 0.0, []
     times = (line.down_s[i], line.compute_s[i], line.wait_s[i], line.up_s[i])
     for phase, seconds in zip(PHASES, times, strict=True):
@@ -130,7 +130,7 @@ def _bars(alt: Any, phases: Sequence[dict[str, Any]], span: TimeSpan, y: dict[st
 
 
 def _name(line: EdgeRound, i: int, place: float, label: str, span: TimeSpan) -> dict[str, Any]:
-    """Return the label of a client and, for the end of its bar, the completion time of one that was late."""
+    """Return the label of a client and, for the end of its bar, its completion time if it was late."""
     late = f"late: {span.written(line.finish_s[i], 3)}" if line.late[i] else ""
     at = min(line.finish_s[i], span.end) / span.unit.size
     return {"client": line.clients[i], "name": label, "middle": place + 0.5, "at": at, "late": late}
@@ -150,14 +150,14 @@ def _texts(alt: Any, names: Sequence[dict[str, Any]], y: dict[str, Any]) -> list
 def _cells(
     alt: Any, line: EdgeRound, shown: Sequence[int], places: Sequence[float], y: dict[str, Any], letters: int
 ) -> list[Any]:
-    """Return the cells beside their clients; none if there is only one."""
+    """Return the names of cells beside their clients; none for a single cell."""
     if len(line.occupancy) == 1:
         return []
     pairs = [(line.cell[i], place) for i, place in zip(shown, places, strict=True)]
     groups = [(cell, [place for _, place in group]) for cell, group in groupby(pairs, key=lambda pair: pair[0])]
     rows = [{"cell": f"cell {cell}", "first": own[0], "last": own[-1] + 1} for cell, own in groups]
     middle = alt.Chart(inline(alt, rows)).transform_calculate(middle="(datum.first + datum.last) / 2")
-    left = -10 - _LETTER * letters  # of the clients' labels
+    left = -10 - _LETTER * letters  # font size of the clients' labels
     text = middle.mark_text(align="right", dx=left - 4, fontSize=_SMALL, baseline="middle", color=FAINT)
     return [
         text.encode(alt.Y("middle:Q", **y), x=alt.value(0), text=alt.Text("cell:N")),
@@ -168,7 +168,7 @@ def _cells(
 
 
 def deadline_rule(alt: Any, at: float, text: str, end: float) -> list[Any]:
-    """Return a line at a deadline, with its text above it; one in the right half of the axis ends at the line."""
+    """Return a line at a deadline, with its text above; in the right half of the axis, the text ends at the line."""
     marked = alt.Chart(inline(alt, [{"deadline": at}])).encode(alt.X("deadline:Q"))
     side = {"align": "right", "dx": 2} if at > end / 2 else {"align": "left", "dx": -2}
     label = marked.mark_text(text=text, baseline="bottom", dy=-3, fontSize=_SMALL, color=INK, **side)

@@ -1,4 +1,4 @@
-"""How evenly a model serves its users: the distribution of user accuracy over clients."""
+"""Fairness: the distribution of user accuracy over clients."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 FIELD = "user_accuracy"
 MOST_STEPS = 400
-"""Steps of a curve: more than print shows, however many clients there are."""
+"""Maximum number of steps of a curve; print cannot show more."""
 MAX_LINES = len(COLOURS) * len(DASHES)
-"""More curves than this have the same colour and dash."""
+"""Further curves would repeat a colour and dash."""
 
 
 def users(groups: Sequence[RunGroup], options: ChartOptions = PLAIN) -> altair.LayerChart:
-    """Return which share of the clients has at most some accuracy: a curve for each group, over all its runs."""
+    """Return the cumulative distribution of accuracy over clients: a curve per group, over all its runs."""
     alt = need("altair")
     found = [(group.label, [values for run in group.runs if (values := user_accuracies(run))]) for group in groups]
     measured = [((label, runs), -fmean(map(fmean, runs))) for label, runs in found if runs]
@@ -56,21 +56,21 @@ def users(groups: Sequence[RunGroup], options: ChartOptions = PLAIN) -> altair.L
 
 
 def user_accuracies(run: RunView) -> list[float]:
-    """Return the accuracy of each client that was measured in the last evaluation."""
+    """Return the accuracies of the clients measured in the last evaluation."""
     return [float(client[FIELD]) for client in run.clients if has(client, FIELD)]
 
 
 def cumulate(values: Sequence[float]) -> Iterator[tuple[float, float]]:
-    """Yield the corners of the cumulative distribution: a value, and the share of all that is not above it."""
+    """Yield the steps of the cumulative distribution: a value, and the share of all values up to it."""
     ordered = sorted(values)
     num_steps = min(len(ordered), MOST_STEPS)
     ranks = [round(len(ordered) * step / num_steps) for step in range(1, num_steps + 1)]
     yield ordered[0], 0.0
-    yield from {ordered[rank - 1]: rank / len(ordered) for rank in ranks}.items()  # of equals the last one counts
+    yield from {ordered[rank - 1]: rank / len(ordered) for rank in ranks}.items()  # of equal values, the last
 
 
 def _median(alt: Any) -> list[Any]:
-    """Return a thin rule on which medians are read, with its label at the left end."""
+    """Return a thin rule at the median, with its label at the left end."""
     half = alt.Chart(inline(alt, [{"share": 50}])).encode(alt.Y("share:Q"))
     label = half.mark_text(text="median", align="left", baseline="bottom", dx=3, fontSize=9, color=FAINT)
     return [
@@ -80,7 +80,7 @@ def _median(alt: Any) -> list[Any]:
 
 
 def _notes(groups: Sequence[Sequence[Sequence[float]]], num_lost: int) -> list[str]:
-    """Return what a share is of, and how many clients are behind a curve."""
+    """Return notes on what the shares refer to, and on the number of clients of each curve."""
     num_clients = _counted([len(values) for runs in groups for values in runs], "client")
     num_runs = [len(runs) for runs in groups]
     behind = f"{num_clients} in each of {_counted(num_runs, 'run')}" if max(num_runs) > 1 else num_clients

@@ -22,7 +22,7 @@ _LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
 
 def page(document: Document) -> str:
-    """Return one HTML file with its charts in it, which needs no network."""
+    """Return one HTML file that includes its charts and works offline."""
     parts = [f"<h1>{escape(document.title)}</h1>"]
     if document.source:
         parts.append(f'<p class="source">{escape(document.source)}</p>')
@@ -50,7 +50,7 @@ def page(document: Document) -> str:
 
 
 def markdown(document: Document) -> str:
-    """Return headings, tables and listings; only the page has charts."""
+    """Return headings, tables and listings as Markdown; only the page has charts."""
     parts = [f"# {_markdown(document.title)}", *([_markdown(document.source)] if document.source else [])]
     for section in document.sections:
         parts.append(f"## {section.title}")
@@ -72,7 +72,7 @@ def markdown(document: Document) -> str:
 
 
 def latex(document: Document) -> str:
-    """Return the tables alone, for a paper that loads booktabs."""
+    """Return the tables alone, as LaTeX for a document that loads booktabs."""
     grids = [part for section in document.sections for part in section.parts if isinstance(part, TableCells)]
     return "% needs \\usepackage{booktabs}\n\n" + "\n".join(map(_latex_table, grids))
 
@@ -106,7 +106,7 @@ def _html(part: TableCells | Listing | str, section: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the text with no line end inside of `η = 0.1`."""
+    """Return the text without a line break inside `η = 0.1`."""
     return escape(text).replace(" = ", "&nbsp;=&nbsp;")
 
 
@@ -115,7 +115,7 @@ def _all_notes(part: TableCells) -> list[str]:
 
 
 def _marked(part: TableCells, write: Callable[[str], str], mark: str) -> list[list[str]]:
-    """Return the cells as written, those that are the best of their column marked."""
+    """Return the cells, with the best of each column marked."""
     return [
         [mark.format(write(cell)) if (i, j) in part.best else write(cell) for j, cell in enumerate(row)]
         for i, row in enumerate(part.rows)
@@ -131,7 +131,7 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def _figure(figure: Figure, number: int) -> str:
-    """Return the chart, or why there is none: one that cannot be drawn does not cost the report."""
+    """Return the chart, or why it cannot be drawn: the report is written without it."""
     try:
         drawn = _svg(figure, number)
     except ConfigError as error:
@@ -149,8 +149,8 @@ def _svg(figure: Figure, number: int) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return one line in which nothing is a link, code, HTML, emphasis or the end of a cell."""
-    special = r"[\\`<\[|*]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])"  # underscores within words are shown as they are
+    """Return one line, with the characters of links, code, HTML, emphasis and table cells escaped."""
+    special = r"[\\`<\[|*]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])"  # underscores within words need no escape
     return re.sub(special, lambda found: "&lt;" if found[0] == "<" else f"\\{found[0]}", text.replace("\n", " "))
 
 

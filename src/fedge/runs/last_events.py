@@ -10,18 +10,18 @@ from fedge.core.errors import FedgeError
 from fedge.runs import files
 
 LAST_BYTES = 1 << 20
-"""How far pages and charts look back."""
+"""Bytes of the log that pages and charts read."""
 
 
 class EventCursor(NamedTuple):
-    """How far the events of a run were read."""
+    """The position up to which the events of a run were read."""
 
     inode: int
     offset: int
 
 
 class LastEvents(NamedTuple):
-    """Events, oldest first; `cut` if older ones were passed over."""
+    """Events, oldest first; `cut` if older ones were skipped."""
 
     events: list[dict[str, Any]]
     cursor: EventCursor
@@ -29,9 +29,9 @@ class LastEvents(NamedTuple):
 
 
 def read_last_events(folder: Path, most_bytes: int, cursor: EventCursor | None = None) -> LastEvents:
-    """Return the events since a cursor, of the last `most_bytes`; damaged lines are named as such.
+    """Return the events since a cursor, from the last `most_bytes`; an event stands for each damaged line.
 
-    A log that was put aside for a new one is read from the start of the new one.
+    After a rotation, reading starts at the beginning of the new file.
     """
     try:
         with (folder / files.EVENTS).open("rb") as opened:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class CommitPolicy(Protocol):
-    """Decides after which rounds a checkpoint is written. After the last round one always is."""
+    """Decides after which rounds a checkpoint is written. After the last round, one is always written."""
 
     def due(self, round: int, seconds_run: float, seconds_saving: float) -> bool:
         """Return whether to save after this round; if so, the round counts as saved.

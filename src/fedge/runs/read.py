@@ -73,7 +73,7 @@ class RunRecords:
 
     @property
     def mark(self) -> files.RunMark:
-        """What config.json holds beside the settings."""
+        """The entries of config.json besides the settings."""
         return self._config_and_mark[1]
 
     @property

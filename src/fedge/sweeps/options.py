@@ -106,9 +106,10 @@ class SweepOptions(Options, tag=False):
     ] = None
     halving: Annotated[Halving | None, Meta(description="stop points early that perform worse than others")] = None
     workers: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="maximum number of processes (one per processor)")
+        Annotated[int, Meta(ge=1)] | None, Meta(description="maximum number of processes (default: one per processor)")
     ] = None
     memory_mb: Annotated[
-        Annotated[float, Meta(gt=0)] | None, Meta(description="memory limit of all runs together (80% of free memory)")
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="memory limit of all runs together (default: 80% of free memory)"),
     ] = None
     retries: Annotated[int, Meta(ge=0, description="retries of a run that ran out of memory or was killed")] = 3

@@ -15,7 +15,7 @@ _MARK = 9  # characters appended to a changed name
 
 
 def accepted(name: str, max_bytes: int, refused: str = "(?!)") -> str:
-    """Return the name if a tool accepts it, or else a derived one with a hash, so that distinct names stay distinct.
+    """Return the name if a tool accepts it, otherwise a derived one with a hash, so that distinct names stay distinct.
 
     `refused` is a pattern of refused characters, in addition to those that are not printable. The result is never empty
     and never begins with a dot.

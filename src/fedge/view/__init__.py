@@ -1,1 +1,1 @@
-"""The results page of `fedge view`: every run below a folder, live. Needs the extra `page`; torch is not imported."""
+"""The results page of `fedge view`: every run below a folder, live. Requires the extra `page`; imports no torch."""

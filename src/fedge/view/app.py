@@ -1,4 +1,4 @@
-"""The web application: routes, static files, and errors that explain themselves."""
+"""The web application: routes, static files and error pages."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def make_app(workspace: Workspace, rules: AccessRules) -> Guard:
 
 
 class StaticFilesInMemory:
-    """Style sheets, scripts and the bundle of Vega: a fixed set of names, so that no path leads anywhere else."""
+    """Style sheets, scripts and the Vega bundle: only these names are served, so a path cannot reach any other file."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._files = {file.name: file.read_bytes() for file in sorted(STATIC.iterdir()) if file.suffix in _TYPES}
         self._bundle = workspace.bundle
         digest = sha256(b"".join(self._files.values())).hexdigest()[:12]
         self.version = digest
-        """Part of the address of every file, so that browsers keep one version for ever and never mix two."""
+        """Part of the URL of every file, so that browsers may cache a version forever and never mix two."""
 
     def get(self, request: Request) -> Response:
         name = request.path_params["name"].removeprefix(f"{self.version}/")
@@ -84,7 +84,7 @@ class StaticFilesInMemory:
 
 
 async def _warm_up(workspace: Workspace) -> None:
-    """Do early what the first chart needs, once the first page is out: it takes seconds, and nobody waits for it."""
+    """Prepare what the first chart needs once the first page is sent: it takes seconds, and no request waits for it."""
     await asyncio.sleep(_WARM_UP_S)
     with suppress(FedgeError, ImportError):
         await asyncio.to_thread(workspace.bundle.read)
@@ -92,7 +92,7 @@ async def _warm_up(workspace: Workspace) -> None:
 
 
 def _explain(error: Exception) -> tuple[int, str]:
-    """Return the status and what to tell; paths and tracebacks of unexpected errors stay on the terminal."""
+    """Return the HTTP status and the message; paths and tracebacks of unexpected errors go to the terminal only."""
     if isinstance(error, HTTPException):
         told = {404: "there is no such page; go back to Runs", 405: "this address cannot be used that way"}
         return error.status_code, told.get(error.status_code, error.detail)

@@ -1,4 +1,4 @@
-"""One chart of selected runs, with what a reader must know of it: the command, and how many runs are behind it."""
+"""One chart of selected runs, with its command and the number of runs that it shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedge.view.workspace import Workspace
 
 
 def answer_chart(workspace: Workspace, kind: str, query: Parameters) -> dict[str, Any]:
-    """Return what `/api/chart/KIND` documents. Raises ConfigError if these runs do not have such a chart."""
+    """Return the answer of `/api/chart/KIND`. Raises ConfigError if this chart cannot show these runs."""
     options = ChartQuery.parse(kind, query)
     loaded, left_out = workspace.compared(RunSelection.parse(query))
     runs = [run for _, run in loaded]
@@ -35,7 +35,7 @@ def show_commands(
     workspace: Workspace, loaded: Sequence[tuple[RunEntry, Run]], found: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the commands that print the tables of a comparison, by their names."""
-    begun = [(entry, run) for entry, run in loaded if run.rounds] or loaded  # the others are in no group
+    begun = [(entry, run) for entry, run in loaded if run.rounds] or loaded  # damaged runs are in no group
     judged = ["--outcome", str(found.get("outcome"))]
     options: dict[str, list[str]] = {
         "results": [],
@@ -49,7 +49,7 @@ def show_commands(
 
 
 def run_paths(workspace: Workspace, loaded: Sequence[tuple[RunEntry, Run]]) -> list[Path]:
-    """Return as few paths as name these runs: a folder in place of all runs below it."""
+    """Return the shortest list of paths that names these runs: a folder in place of all runs below it."""
     everything = workspace.index.entries
     chosen = {entry.key for entry, _ in loaded}
     if len(chosen) == len(everything):
@@ -63,7 +63,7 @@ def run_paths(workspace: Workspace, loaded: Sequence[tuple[RunEntry, Run]]) -> l
 
 
 def _folders(path: bytes) -> Iterator[bytes]:
-    """The folders that a relative path goes through, the outermost first."""
+    """Return the parent folders of a relative path, the outermost first."""
     at = path.find(b"/")
     while at > 0:
         yield path[:at]

@@ -27,7 +27,7 @@ _SHOWN_AXES = ("round", "bytes_up", "bytes_down", "flops", "sim_seconds", "energ
 
 
 class ComparisonOptions(NamedTuple):
-    """What is compared, by the parameters of an address."""
+    """The options of a comparison, read from the parameters of a URL."""
 
     x: str = "round"
     y: str | None = None
@@ -53,7 +53,7 @@ class ComparisonOptions(NamedTuple):
 def compare_runs(
     loaded: Sequence[tuple[RunEntry, Run]], left_out: Sequence[tuple[RunEntry, str]], wanted: ComparisonOptions
 ) -> dict[str, Any]:
-    """Return what `/api/compare` documents of runs that can be read and those that cannot. Raises ConfigError."""
+    """Return the answer of `/api/compare` for readable runs, with the reasons for the others. Raises ConfigError."""
     keys = {run.path: entry.key for entry, run in loaded}
     runs = [run for _, run in loaded]
     found: dict[str, Any] = {
@@ -114,9 +114,9 @@ def compare_runs(
 def _tables(
     groups: Sequence[RunGroup], judged: str, baseline: str, which: WhichSettings, ranked: bool
 ) -> dict[str, Any]:
-    """The tables of the page as text, as `fedge show` prints them; in place of one that there is not, the reason.
+    """Return the tables of the page as text, as `fedge show` prints them, or the reason why a table is missing.
 
-    Without `ranked` a single setting varies, and there is no importance to rank.
+    Without `ranked`, a single setting varies, and there is no importance to rank.
     """
     runs = [run for group in groups for run in group.runs]
     found: dict[str, Sequence[TableCells | str]] = {
@@ -154,7 +154,7 @@ def _describe_group(
 
 
 def _having(groups: Sequence[RunGroup], names: Iterable[str]) -> list[str]:
-    """Return the results that any group has; also the rounds to a target that none has reached."""
+    """Return the results that any group has, including the rounds to a target that no group has reached."""
     runs = [run for group in groups for run in group.runs if run.summary is not None]
     has_target = any(group.target for group in groups)
     return [
@@ -188,16 +188,16 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]]
     "importance": lambda found: found["importance"]["settings"],
     "correlations": lambda found: [*found["correlations"], *found["levels"]],
 }
-"""The tables of a comparison that are exported, each made of what `compare_runs` returns."""
+"""The tables of a comparison that can be exported, each built from the result of `compare_runs`."""
 
 
 def _first_having(groups: Sequence[RunGroup], judged: str) -> RunGroup:
-    """Return the first group that has a result, or else the first one."""
+    """Return the first group that has a result; without one, the first group."""
     return next((group for group in groups if any(outcome(run, judged) is not None for run in group.runs)), groups[0])
 
 
 def _pairs(groups: Sequence[RunGroup], judged: str, against: Baseline) -> list[dict[str, Any]]:
-    """Every group against its baseline, seed by seed, of those that can be compared and share a seed."""
+    """Return each comparable group that shares a seed with its baseline against that baseline, seed by seed."""
     sizes = {group.label: len(group.runs) for group in groups}
     found = []
     for each in pair_all(comparable(groups, judged), judged, against):
@@ -209,7 +209,7 @@ def _pairs(groups: Sequence[RunGroup], judged: str, against: Baseline) -> list[d
 
 
 def _importance(runs: Sequence[RunView], judged: str) -> dict[str, Any]:
-    """How much of the variance of the result each setting explains, or why that is not known."""
+    """Return the share of the result's variance that each setting explains, or why it is unknown."""
     try:
         return asdict(measure_importance(runs, judged)) | {"problem": None}
     except ConfigError as error:

@@ -111,11 +111,11 @@ class Endpoints:
         return JsonAnswer({"key": entry.key, **describe_server(self._workspace.folder(entry), time.time())})
 
     async def live(self, request: Request) -> Response:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy must not hold events back
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy must not buffer events
         return StreamingResponse(self._workspace.news.stream(), media_type="text/event-stream", headers=headers)
 
     async def poll(self, request: Request) -> Response:
-        """Return the events since a number, for browsers and proxies without streams."""
+        """Return the events after a number, for browsers and proxies without streams."""
         news = self._workspace.news
         self._workspace.watcher.polled()
         text = request.query_params.get("since", "")
@@ -139,14 +139,14 @@ class Endpoints:
         return JsonAnswer({"key": entry.key, "tags": note.tags, "note": note.note})
 
     def runs_csv(self, request: Request) -> Response:
-        """All rows of the table, not only those of one page."""
+        """Return all rows of the table, not only one page."""
         self._workspace.refresh()
         rows = self._workspace.table.page(RunSelection.parse(request.query_params).whole())["rows"]
         return _download(write_csv(list(map(_flat, rows))), "runs.csv", _TYPES["csv"])
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the table as one level of columns."""
+    """Return a row of the table with its columns on one level."""
     found = {name: value for name, value in row.items() if name not in ("values", "spark", "spark_of")}
     for name, cell in row["values"].items():
         if "n" in cell:

@@ -14,7 +14,7 @@ OTHERS, DAMAGED = "Others", "Damaged"
 
 
 class EntryGroup(NamedTuple):
-    """A label and the runs behind it; `mixed` if they differ in more than the seed."""
+    """A label and its runs; `mixed` if they differ in more than the seed."""
 
     label: str
     entries: list[RunEntry]
@@ -22,12 +22,12 @@ class EntryGroup(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The row of the group on a page: another one if a run is added or removed."""
+        """The key of the group's row on a page; it changes if a run is added or removed."""
         return sha256("".join(entry.key for entry in self.entries).encode()).hexdigest()[:16]
 
     @property
     def samples(self) -> list[RunEntry]:
-        """One run for each seed: a seed that was run twice counts once, as its last finished run, as in reports."""
+        """One run per seed: as in reports, a seed that was run twice counts once, as its last finished run."""
         seeds: dict[Any, RunEntry] = {}
         for entry in self.entries:
             at = (entry.alike, entry.settings.get("seed"))

@@ -1,7 +1,7 @@
-"""Who may ask the server: checks of every request, and the headers of every answer.
+"""Access control: checks of every request, and the security headers of every answer.
 
-A browser runs pages of other sites beside ours, and other users of the machine can connect to its ports. So each
-request needs a token, `Host` must be a name that nobody else's DNS controls, and a request that changes something must
+A browser also runs pages of other sites, and other users of the machine can connect to its ports. Therefore each
+request needs a token, `Host` must be a name that no foreign DNS controls, and a request that changes something must
 come from our own page.
 """
 
@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 TOKEN = "token"
 CSRF_HEADER = "X-Fedge-Token"
 PUBLIC = "/static/"
-"""Below it nothing depends on runs, so that the page for a missing token has its style."""
+"""Files below this path do not depend on runs and need no token, so that the page about a missing token has its style.
+"""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -41,11 +42,11 @@ _SAFE_METHODS = ("GET", "HEAD")
 
 @dataclass(frozen=True)
 class AccessRules:
-    """What a request must show. `hosts` are names that `Host` may have, beside IP addresses and localhost."""
+    """The rules for requests. `hosts` are the names that `Host` may contain besides IP addresses and localhost."""
 
     hosts: frozenset[str] = frozenset()
     root_path: str = ""
-    cookie: str = "fedge-view"  # cookies ignore ports: two servers on a machine need two names
+    cookie: str = "fedge-view"  # cookies ignore ports, so two servers on one machine need two names
     token: str = field(default_factory=lambda: token_urlsafe(32))
 
     @property
@@ -54,7 +55,7 @@ class AccessRules:
         return hmac.new(self.token.encode(), b"csrf", sha256).hexdigest()
 
     def host_problem(self, host: str) -> str | None:
-        """Return why a request with this `Host` is refused; None if it is not."""
+        """Return why a request with this `Host` is refused; None if it is allowed."""
         name = _host_name(host)
         if name is None:
             return "expected a Host header with a host name, got none that can be read"
@@ -80,7 +81,7 @@ class AccessRules:
         return None
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Whether a page of this origin is ours; behind a proxy, `Host` may be another than the page's."""
+        """Whether a page of this origin is ours; behind a proxy, `Host` may differ from the page's host."""
         try:
             there = urlsplit(origin)
             return there.netloc == host or there.hostname in self.hosts
@@ -89,7 +90,7 @@ class AccessRules:
 
 
 class Guard:
-    """Refuses requests by the rules; a valid token in the address becomes a cookie."""
+    """Refuses requests that break the rules, and replaces a valid token in the URL by a cookie."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app, self._rules = app, rules
@@ -99,7 +100,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         root = self._rules.root_path
-        if root and f"{scope['path']}/".startswith(f"{root}/"):  # proxies may pass the prefix on, or remove it
+        if root and f"{scope['path']}/".startswith(f"{root}/"):  # proxies may keep the prefix or remove it
             scope = {**scope, "path": scope["path"].removeprefix(root) or "/"}
 
         async def send_guarded(message: Message) -> None:
@@ -126,7 +127,7 @@ class Guard:
         if not any(map(rules.knows, _tokens(headers, rules.cookie))):
             return _refused(
                 401,
-                "this page needs its token: open the address that `fedge view` has printed, with ?token=... in it.\n"
+                "this page needs its token: open the address that `fedge view` printed, with ?token=... in it.\n"
                 "If you have just done so from another site, reload this page once.",
             )
         if scope["method"] not in _SAFE_METHODS and (problem := rules.change_problem(headers)):
@@ -134,8 +135,8 @@ class Guard:
         return None
 
     def _with_cookie(self, scope: Scope, query: list[tuple[str, str]]) -> Response:
-        """Send the browser to the same address without the token: it must not stay in history or be shared."""
-        path = scope["path"].lstrip("/")  # "//host" would lead elsewhere
+        """Redirect the browser to the same URL without the token, which must not stay in the history or be shared."""
+        path = scope["path"].lstrip("/")  # "//host" would redirect to another host
         there = f"{self._rules.root_path}/{path}" + (f"?{urlencode(query)}" if query else "")
         answer = RedirectResponse(there, status_code=303)
         answer.set_cookie(
@@ -147,7 +148,7 @@ class Guard:
 def _tokens(headers: Headers, cookie: str) -> list[str]:
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     found = [bearer.strip()] if scheme.lower() == "bearer" else []
-    jar = cookie_parser(headers.get("cookie", ""))  # one of another server on this host may be no valid cookie
+    jar = cookie_parser(headers.get("cookie", ""))  # a cookie of another server on this host may be malformed
     return [*found, *([jar[cookie]] if cookie in jar else [])]
 
 
@@ -159,7 +160,7 @@ def _host_name(host: str) -> str | None:
 
 
 def _is_address(name: str) -> bool:
-    """Whether it is an IP address, which no DNS answer can redirect."""
+    """Whether the host is an IP address, which DNS cannot redirect."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

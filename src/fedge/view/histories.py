@@ -1,7 +1,7 @@
 """The metric of each run over its rounds: a sparkline, the best and the last value, and the whole curve for means.
 
-Reading all records of a thousand runs takes seconds, so it happens in the background, and the result is stored.
-Curves are stored apart and read for the groups that are shown: the first view needs none of them.
+Reading all records of a thousand runs takes seconds, so it runs in the background and the result is stored. Curves are
+stored separately and read only for groups on display, because the first view needs none.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fedge.view.run_entry import RunEntry, Stamp
 from fedge.view.run_index import RunIndex
 
 MOST_POINTS = 40
-"""Of a sparkline."""
+"""Number of points of a sparkline."""
 _BUCKETS = MOST_POINTS // 4
-_MOST_MEANS = 2_000  # of groups that are remembered
+_MOST_MEANS = 2_000  # number of cached means of groups
 
 
 class History(msgspec.Struct, frozen=True):
-    """One metric of a run, as of a stamp."""
+    """One metric of a run, valid for a stamp of its files."""
 
     stamp: Stamp
     metric: str
@@ -41,7 +41,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Sparkline(NamedTuple):
-    """The mean of a metric over some runs of all; without values there is a problem, or runs are not read yet."""
+    """The mean of a metric over some of all runs; without values, there is a problem, or runs are not read yet."""
 
     metric: str
     values: list[float] | None
@@ -64,13 +64,13 @@ class Histories:
         self._loaded = False
 
     def known(self, entry: RunEntry) -> History | None:
-        """Return what was read of a run so far; None if nothing was. A running run may have recorded more since."""
+        """Return a run's history as last read; None if not read yet. A run in progress may have recorded more since."""
         if not self._loaded:
             self._load()
         return self._found.get(entry.folder)
 
     def refresh(self, entries: Iterable[RunEntry]) -> Iterator[str]:
-        """Read the runs that have changed; yield the key of each as soon as it is known."""
+        """Read the runs that have changed; yield the key of each one once it is read."""
         if not self._loaded:
             self._load()
         fresh: list[tuple[bytes, Curve]] = []
@@ -85,7 +85,7 @@ class Histories:
             self._store(fresh)
 
     def mean(self, runs: Sequence[RunEntry]) -> Sparkline:
-        """Return the mean over the finished ones of these runs: averaged over rounds first and then thinned."""
+        """Return the mean over the finished runs among these, averaged per round and then thinned."""
         finished = [entry for entry in runs if entry.summary is not None]
         metrics = list(dict.fromkeys(entry.metric for entry in finished))
         nothing = Sparkline(", ".join(metrics), None, 0, len(runs))
@@ -93,7 +93,7 @@ class Histories:
             return nothing._replace(problem="metrics differ" if metrics else "none finished")
         found = [self.known(entry) for entry in finished]
         if any(one is None or one.stamp != run.stamp for one, run in zip(found, finished, strict=True)):
-            return nothing  # it follows
+            return nothing  # it will be read soon
         averaged = tuple((entry.folder, entry.stamp) for entry in finished)
         mean = self._means.get(averaged)
         if mean is None:
@@ -111,8 +111,8 @@ class Histories:
         return Sparkline(metric, _spark(values), len(curves), len(runs))
 
     def at(self, entry: RunEntry, metric: str, round: int) -> float | None:
-        """Return a metric in one round; None if it was not measured in it. Reads a few parts of the records."""
-        if entry.problem is not None:  # its records may be a pipe that never ends
+        """Return a metric in one round; None if it was not measured then. Reads only a few parts of the records."""
+        if entry.problem is not None:  # its records may be a pipe without an end
             return None
         try:
             record = find_record(self._index.folder(entry) / files.ROUNDS, round)
@@ -137,7 +137,7 @@ class Histories:
             database.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?)", curves)
 
     def _curves(self, entries: Sequence[RunEntry]) -> list[Curve]:
-        """Return whole curves as they are stored; where none of this stamp is, the records are read again."""
+        """Return whole curves from the store; read the records again for runs without a curve of this stamp."""
         stored: dict[bytes, bytes] = {}
         with suppress(sqlite3.Error, OSError, ValueError), closing(self._index.connect()) as database:
             for entry in entries:
@@ -156,9 +156,9 @@ class Histories:
 
 
 def find_record(file: Path, round: int) -> dict[str, Any] | None:
-    """Return the record of a round by bisection, as rounds are in order; None if there is none.
+    """Return the record of a round by bisection, because rounds are in order; None if there is none.
 
-    Raises ValueError if a record that it meets is damaged.
+    Raises ValueError if a record on the way is damaged.
     """
     with file.open("rb") as opened:
         low, high = 0, os.fstat(opened.fileno()).st_size  # the record starts in [low, high)
@@ -180,10 +180,10 @@ class _Numbered(msgspec.Struct):
 
 
 def _line_from(opened: Any, place: int) -> tuple[int, bytes]:
-    """Return the first whole line that starts at or after a place, and where it starts; empty at the end."""
+    """Return the first whole line that starts at or after an offset, and its start; empty at the end."""
     opened.seek(max(0, place - 1))
     if place:
-        opened.readline()  # the rest of the line before
+        opened.readline()  # the rest of the previous line
     start, line = opened.tell(), opened.readline()
     return (start, line) if line.endswith(b"\n") else (place, b"")
 

@@ -1,4 +1,4 @@
-"""Runs with their records, read once and remembered until they change or memory is short."""
+"""A cache of runs with their records, until they change or the cache is full."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedge.view.run_entry import RunEntry, Stamp, tell_problem
 from fedge.view.run_index import RunIndex
 
 MOST_BYTES = 64 << 20
-"""Of the records of all remembered runs as they are stored; decoded they take about ten times as much."""
-_SIZE = 7  # place of the size of rounds.jsonl in a stamp
+"""Limit on the stored size of the records of all cached runs; decoded, they need about ten times as much memory."""
+_SIZE = 7  # index of the size of rounds.jsonl in a stamp
 
 
 class LoadedRuns:
-    """The most recently used runs. Threads may share it."""
+    """The most recently used runs. Thread-safe."""
 
     def __init__(self, index: RunIndex, most_bytes: int = MOST_BYTES) -> None:
         self._index, self._most_bytes = index, most_bytes
@@ -25,7 +25,7 @@ class LoadedRuns:
         self._lock = Lock()
 
     def get(self, entry: RunEntry) -> Run:
-        """Return a run as of its entry."""
+        """Return a run in the state of its entry."""
         with self._lock:
             known = self._runs.pop(entry.folder, None)
             if known is None or known[0] != entry.stamp:
@@ -36,7 +36,7 @@ class LoadedRuns:
             return known[1]
 
     def readable(self, entries: Iterable[RunEntry]) -> tuple[list[tuple[RunEntry, Run]], list[tuple[RunEntry, str]]]:
-        """Return the runs that can be read in full, and of the others why they cannot."""
+        """Return the runs that can be read in full, and the reason for each of the others."""
         runs, left_out = [], []
         for entry in entries:
             run = self.get(entry)

@@ -1,4 +1,4 @@
-"""What has changed, in order: read by streams and by polls alike."""
+"""Changes of runs, in order, for streams and polls."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class NewsItem(NamedTuple):
 
 
 class News:
-    """The last events of this process. Used from the event loop only."""
+    """The last events of this process. For use in the event loop only."""
 
     def __init__(self) -> None:
         self.session = token_hex(8)
         self.seq = 0
-        self.num_readers = 0  # streams, and polls of the last seconds
+        self.num_readers = 0  # streams and recent polls
         self._kept: deque[NewsItem] = deque()
         self._num_bytes = 0
         self._changed = asyncio.Condition()
         self._closed = False
-        self.wanted = asyncio.Event()  # somebody reads
+        self.wanted = asyncio.Event()  # set while there is a reader
 
     async def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Tell all readers."""
@@ -47,27 +47,27 @@ class News:
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """End all streams, since the server ends."""
+        """End all streams, because the server ends."""
         self._closed = True
         async with self._changed:
             self._changed.notify_all()
 
     def since(self, seq: int) -> list[NewsItem] | None:
-        """Return the events after a number; None if some of them are no longer kept, or the number is not ours."""
+        """Return the events after a number; None if some were dropped, or if the number is of another process."""
         if seq > self.seq or (self._kept and seq < self._kept[0].seq - 1) or (not self._kept and seq < self.seq):
             return None
         return [item for item in self._kept if item.seq > seq]
 
     @property
     def place(self) -> str:
-        """The number of the last event, and of which process: a page states it to learn what it has missed."""
+        """The number of the last event, with an id of this process: a page sends it to receive what it missed."""
         return f"{self.session} {self.seq}"
 
     def hello(self) -> bytes:
         return encode({"session": self.session, "seq": self.seq})
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Yield server-sent events from now on, with a comment now and then so that a dead connection is noticed."""
+        """Yield server-sent events from now on, with periodic comments that reveal a dead connection."""
         self.num_readers += 1
         self.wanted.set()
         try:
@@ -75,7 +75,7 @@ class News:
             yield _event(seq, "hello", self.hello())
             while not self._closed:
                 items = self.since(seq)
-                if items is None:  # this reader is too slow: it starts over
+                if items is None:  # the reader is too slow and must start over
                     seq = self.seq
                     yield _event(seq, "hello", encode({"session": token_hex(8), "seq": seq}))
                     continue

@@ -1,4 +1,4 @@
-"""Tags and notes of runs, by the run's id, in one file beside the runs: records are never changed."""
+"""Tags and notes of runs, keyed by the run's id, in one file beside the runs: run directories stay unchanged."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
 
 class RunNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person wrote about a run."""
+    """The tags and the note that users wrote about a run."""
 
     tags: Annotated[tuple[Tag, ...], msgspec.Meta(max_length=MOST_TAGS)] = ()
     note: Annotated[str, msgspec.Meta(max_length=4_000)] = ""
 
 
 class Notes:
-    """The notes of a folder: in the folder itself, or in the user's cache if it cannot be written."""
+    """The notes of a folder: in the folder itself, or in the user's cache if the folder is read-only."""
 
     def __init__(self, root: Path) -> None:
         name = sha256(os.fsencode(root)).hexdigest()[:16]
@@ -39,7 +39,7 @@ class Notes:
         self._read: tuple[object, Mapping[str, RunNote]] = (None, {})
 
     def read(self) -> Mapping[str, RunNote]:
-        """Return the notes by the runs' ids; those in the cache count where both files have one."""
+        """Return the notes by run id; if both files have one, that in the cache is used."""
         stamps = [_stamp(file) for file in self._files]
         with self._lock:
             if self._read[0] != stamps:
@@ -47,14 +47,14 @@ class Notes:
             return self._read[1]
 
     def write(self, key: str, note: RunNote) -> None:
-        """Store the note of a run; an empty one is removed. Raises StorageError if neither place can be written."""
+        """Store the note of a run; an empty note is deleted. Raises StorageError if neither file can be written."""
         beside, cached = self._files
         try:
             self._write(beside, key, note)
         except StorageError:
             self._write(cached, key, note)
             return
-        if key in _load(cached):  # from a time when the folder could not be written; it would count
+        if key in _load(cached):  # an older note, from when the folder was read-only, would be used
             self._write(cached, key, RunNote())
 
     def _write(self, file: Path, key: str, note: RunNote) -> None:
@@ -78,7 +78,7 @@ def read_note(data: bytes) -> RunNote:
 
 
 def _load(file: Path, strict: bool = False) -> dict[str, RunNote]:
-    """Return what a file holds; one that is damaged counts as empty, but with `strict` it is an error."""
+    """Return the notes in a file; a damaged file counts as empty, or raises StorageError if `strict`."""
     try:
         return {} if file.is_symlink() else msgspec.json.decode(file.read_bytes(), type=dict[str, RunNote])
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Pages as files that need no network: charts as SVG inside them, the style sheet too, and no scripts."""
+"""Pages as files that work offline: with inline SVG charts and style sheet, without scripts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OfflineCharts:
         self._count = 0
 
     def draw(self, kind: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        """Return `svg`, `command` and `notes` of a chart, or the `problem` for which there is none."""
+        """Return `svg`, `command` and `notes` of a chart, or the `problem` that prevents it."""
         self._count += 1
         try:
             answer = answer_chart(self._workspace, kind, QueryParams(list(pairs)))

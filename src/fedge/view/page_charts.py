@@ -25,7 +25,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class ChartQuery(msgspec.Struct, frozen=True):
-    """What a chart shows, by the parameters of an address."""
+    """The content of a chart, read from the parameters of a URL."""
 
     kind: str
     x: str | None = None
@@ -39,7 +39,7 @@ class ChartQuery(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(kind: str, query: Any) -> ChartQuery:
-        """Read query parameters; those that this kind does not take are ignored. Raises ConfigError."""
+        """Read query parameters; those that this kind of chart does not accept are ignored. Raises ConfigError."""
         if kind not in KINDS:
             raise ConfigError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
         at = [text for text in query.getlist("at") if text]
@@ -65,7 +65,7 @@ class ChartQuery(msgspec.Struct, frozen=True):
         return ChartRequest(self.kind, self.x, self.y, self.by, self.rounds, False, self.baseline, options)  # type: ignore[arg-type]
 
     def command(self, paths: Sequence[Path]) -> str:
-        """The command that makes the same chart."""
+        """The command that draws the same chart."""
         options = ["--kind", self.kind]
         for name, values in (("--x", [self.x]), ("--y", [self.y]), ("--by", self.by), ("--round", self.rounds)):
             options += [part for value in values if value is not None for part in (name, str(value))]
@@ -93,18 +93,18 @@ def _log(text: str | None) -> LogAxes | None:
 
 
 def chart_spec(options: ChartQuery, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the Vega-Lite specification. Raises ConfigError if these runs do not have it."""
+    """Return the Vega-Lite specification. Raises ConfigError if this chart cannot show these runs."""
     if not runs:
         raise ConfigError("a chart needs at least one run, got none; select others")
     options.request.check()
     spec: dict[str, Any] = make_printable(draw(options.request, runs)).to_dict(validate=False)
-    if isinstance(values := (spec.get("data") or {}).get("values"), list):  # a page appends to data that has a name
+    if isinstance(values := (spec.get("data") or {}).get("values"), list):  # pages append only to named data
         spec |= {"data": {"name": _DATA}, "datasets": {**spec.get("datasets", {}), _DATA: values}}
     return spec
 
 
 def append_rule(options: ChartQuery, run: Run, spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return how a page appends records after the last one to a run's curve: the row of a point, and units of axes."""
+    """Return how a page appends new records to a run's curve: the row of a point, and the units of the axes."""
     name = (spec.get("data") or {}).get("name")
     rows = (spec.get("datasets") or {}).get(name)
     if options.kind != "curves" or not rows:
@@ -130,13 +130,13 @@ def as_png(spec: Mapping[str, Any]) -> bytes:
 
 
 def as_csv(spec: Mapping[str, Any]) -> bytes:
-    """Return the data behind the marks, one row each."""
+    """Return the data of the marks, one row each."""
     rows = max(_tables(spec), key=len, default=[])
     return write_csv(rows)
 
 
 def write_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return rows as a table; a text that a spreadsheet would compute begins with an apostrophe."""
+    """Return rows as a CSV table; text that a spreadsheet would evaluate as a formula gets a leading apostrophe."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -152,7 +152,7 @@ def _cell(value: Any) -> Any:
 
 
 def _tables(spec: Any) -> Iterator[list[dict[str, Any]]]:
-    """All data tables of a specification."""
+    """Yield all data tables of a specification."""
     if isinstance(spec, dict):
         values = spec["data"].get("values") if isinstance(spec.get("data"), dict) else None
         if isinstance(values, list):

@@ -1,4 +1,4 @@
-"""The pages as HTML, on the server and as files. The server renders all of it, so that text is escaped in one place."""
+"""The pages as HTML, served and as files. The server renders all HTML, so that text is escaped in one place."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Pages:
             "written": lambda name, value: describe(name).write(value),
         }
         for name in ("page.html", "parts/macros.html", "runs.html"):
-            self._templates.get_template(name)  # compiled now, so that nobody who opens the first page waits for it
+            self._templates.get_template(name)  # compiled now, so that the first page does not wait for it
 
     def routes(self) -> list[Route]:
         handlers: dict[str, Callable[[Request], Response]] = {
@@ -77,7 +77,7 @@ class Pages:
         return [Route(path, self._noting_news(handler)) for path, handler in handlers.items()]
 
     def _noting_news(self, handler: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        """Note which news there is before anything is read, so that a page can ask for what it lacks."""
+        """Record the last news before reading anything, so that a page can request what it lacks."""
 
         def answer(request: Request) -> Response:
             request.state.news = self._workspace.news.place
@@ -88,7 +88,7 @@ class Pages:
     def runs(self, request: Request) -> Response:
         self._workspace.refresh()
         query = request.query_params
-        if _offline(request):  # a file has no second page of rows, and no curves that follow later
+        if _offline(request):  # a file has neither a second page of rows nor curves that load later
             for _ in self._workspace.histories.refresh(self._workspace.index.entries.values()):
                 pass
             query = QueryParams(
@@ -135,11 +135,11 @@ class Pages:
         return self._render(request, "server.html", {"run": entry, "server": found})
 
     def error(self, status: int, told: str) -> Response:
-        """A page that states what went wrong and what to do."""
+        """Return a page that states what failed and what to do."""
         return HTMLResponse(self._templates.get_template("error.html").render(told=told, status=status), status)
 
     def _render(self, request: Request, name: str, values: Mapping[str, Any], part: str | None = None) -> Response:
-        """Render a page, or the part of it that is given or that a request asks for, or the page as a file."""
+        """Render a page, one part of it if given or requested, or the page as a file."""
         template = self._templates.get_template(name)
         values = {"query": _Query(request.query_params.multi_items()), **values}
         if _offline(request):
@@ -157,7 +157,7 @@ class Pages:
 
 
 def _shown_rows(request: Request) -> ShownRows | None:
-    """Return what a page that asks for changed rows has already."""
+    """Return what a page that requests changed rows already shows."""
     order = request.headers.get(_ORDER)
     return ShownRows(order, frozenset(request.headers.get(_CHANGED, "").split())) if order else None
 
@@ -167,7 +167,7 @@ def _offline(request: Request) -> bool:
 
 
 class _Query:
-    """The parameters of an address, to make others from them."""
+    """The parameters of a URL, from which templates make other URLs."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
         self.pairs = [pair for pair in pairs if pair[1]]
@@ -179,7 +179,7 @@ class _Query:
         return [value for key, value in self.pairs if key == name]
 
     def but(self, *without: str, **changed: Any) -> list[tuple[str, str]]:
-        """The parameters without some, and with others set; None leaves one out."""
+        """Return the parameters without some, and with others set; None drops one."""
         kept = [pair for pair in self.pairs if pair[0] not in without and pair[0] not in changed]
         return kept + [(name, str(value)) for name, value in changed.items() if value is not None]
 
@@ -197,5 +197,5 @@ def spark_points(values: Sequence[float] | None) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Make plain text safe to show; markup that a template has made stays as it is."""
+    """Escape unsafe characters of plain text; markup from a template stays unchanged."""
     return printable(value, "\n") if type(value) is str else "–" if value is None else value

@@ -1,4 +1,4 @@
-"""The rows of the table of runs, as `/api/runs` documents them."""
+"""The rows of the table of runs, in the format of `/api/runs`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedge.view.selection import RunSelection, is_number
 
 
 class RowSource(Protocol):
-    """What rows are made of; `RunTable` has it."""
+    """The source of the values in rows; implemented by `RunTable`."""
 
     def status(self, entry: RunEntry) -> str: ...
     def spark(self, entry: RunEntry) -> list[float] | None: ...
@@ -94,7 +94,7 @@ class RowWriter:
 
 
 def estimate_cell(found: Reached, declared: Field) -> dict[str, Any]:
-    """Return an estimate of a result with its text and n of N: over how many of the runs it is."""
+    """Return an estimate of a result with its text and n of N: runs in the mean, of those in the group."""
     said = {"n": found.reached, "of": found.count}
     if found.estimate is None:
         return {"mean": None, "text": "–", **said}

@@ -1,4 +1,4 @@
-"""One run with everything that it recorded, for its page."""
+"""The complete description of one run, for its page."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PARTS = {
     "bytes": ("bytes_down", "bytes_up", "bytes_backhaul"),
     "sim_seconds": ("sim_down_s", "sim_compute_s", "sim_wait_s", "sim_up_s"),
 }
-"""What the totals of a run are made of."""
+"""The parts of each total cost of a run."""
 _COSTS = ("messages", "local_steps", "flops", "energy_j", "seconds")
 
 
 def describe_run(entry: RunEntry, run: Run, root: Path) -> dict[str, Any]:
-    """Return what `/api/run/KEY` documents; of a damaged run its problem."""
+    """Return the answer of `/api/run/KEY`; for a damaged run, its problem."""
     status = status_of(entry, root)
     found: dict[str, Any] = {
         "key": entry.key,
@@ -67,7 +67,7 @@ def describe_run(entry: RunEntry, run: Run, root: Path) -> dict[str, Any]:
 
 
 def describe_fields(records: Sequence[Mapping[str, Any]], own: OwnFields) -> list[dict[str, Any]]:
-    """Return title, unit and direction of each field that was recorded as a number."""
+    """Return title, unit and direction of each recorded numeric field."""
     names = dict.fromkeys(
         name for record in records for name, value in record.items() if isinstance(value, int | float)
     )
@@ -87,7 +87,7 @@ def describe_fields(records: Sequence[Mapping[str, Any]], own: OwnFields) -> lis
 
 
 def _results(summary: Mapping[str, Any], own: OwnFields) -> list[dict[str, Any]]:
-    """The summary with titles and units."""
+    """Return the summary with titles and units."""
     found = []
     for name, value in summary.items():
         declared = describe(name, own)
@@ -97,7 +97,7 @@ def _results(summary: Mapping[str, Any], own: OwnFields) -> list[dict[str, Any]]
 
 
 def _costs(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The totals so far, those with parts as a breakdown."""
+    """Return the totals so far, with a breakdown into parts."""
     found = []
     for whole, parts in _PARTS.items():
         sums = {name: _total(records, name) for name in parts}
@@ -105,7 +105,7 @@ def _costs(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         total = sum(known.values()) if whole == "bytes" else _total(records, whole)
         if known and total is not None:
             shares = [_cost(name, value) | {"share": value / total if total else 0.0} for name, value in known.items()]
-            title = {"title": "traffic"} if whole == "bytes" else {}  # with the backhaul, which `bytes` leaves out
+            title = {"title": "traffic"} if whole == "bytes" else {}  # includes the backhaul, unlike `bytes`
             found.append(_cost(whole, total) | title | {"parts": shares})
     found += [_cost(name, value) for name in _COSTS if (value := _total(records, name)) is not None]
     return found

@@ -1,4 +1,4 @@
-"""What is known of a run without reading all its records: settings, results, the last values."""
+"""A summary of a run that does not require reading all its records: settings, results, last values."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from fedge.core.printable import printable
 from fedge.runs import Run, files
 
 STAMPED = (files.CONFIG, files.SUMMARY, files.ROUNDS)
-"""The files by which a change of a run is noticed."""
+"""The files whose stamps reveal a change of a run."""
 Stamp = tuple[int, ...]
-"""Of each of these files the time of its last change in nanoseconds, its size and its inode; zeros if it is absent."""
+"""For each of these files its modification time in nanoseconds, size and inode; zeros if it is absent."""
 
 MOST_BYTES = 1 << 20
-"""Of a file that is read and shown as a whole: the table holds settings and results of all runs."""
+"""Size limit of files that are read completely: the table holds settings and results of all runs."""
 _LOGS = (files.ROUNDS, files.TRACES, files.EDGE, files.CLIENTS, files.EVENTS)
 READ = frozenset((*STAMPED, *_LOGS, files.ENVIRONMENT, files.NAMES, files.STATUS, files.LOCK, files.REGISTRY))
-"""The files that the page reads, which must be regular: a link leads elsewhere, and a pipe may never end."""
+"""The files that the page reads, which must be regular: a link may point outside the folder, and a pipe may never end.
+"""
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,27 +40,27 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     folder: bytes
     stamp: Stamp
     problem: str | None = None
-    odd: tuple[str, ...] = ()  # files that are not regular, so that nothing was read
-    holds_runs: bool = False  # repeats over seeds: no run, but a folder of runs
+    odd: tuple[str, ...] = ()  # files that are not regular; then nothing was read
+    holds_runs: bool = False  # a folder with one run per seed, not a run
     id: str | None = None
     sweep: bytes | None = None  # the folder of the sweep that it belongs to
     settings: dict[str, Any] = {}
-    alike: str = ""  # equal for runs that differ in the seed alone
+    alike: str = ""  # digest, equal for runs that differ in the seed alone
     clock: str = "simulated"
     networked: bool = False
     metrics: tuple[MetricDeclaration, ...] = ()
     summary: dict[str, Any] | None = None
-    last: dict[str, Any] = {}  # the last value of each field near the end of the records
-    started_s: float | None = None  # since 1970
+    last: dict[str, Any] = {}  # the last values found near the end of the records, by field
+    started_s: float | None = None  # seconds since 1970
 
     @property
     def key(self) -> str:
-        """The run in addresses."""
+        """The run's key in URLs."""
         return sha256(self.folder).hexdigest()[:16]
 
     @property
     def path(self) -> str:
-        """For people: below the indexed folder, whatever its bytes are."""
+        """The path below the indexed folder as printable text."""
         return printable(os.fsdecode(self.folder))
 
     @property
@@ -72,7 +73,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def note_key(self) -> str:
-        """By which tags and notes are stored: it stays when a folder is renamed."""
+        """The key of tags and notes; it survives renaming the folder."""
         return self.id or self.key
 
     @property
@@ -91,7 +92,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def metric(self) -> str:
-        """What it is judged by: the target's metric, or else accuracy or loss."""
+        """The metric that judges the run: the target's, otherwise accuracy or loss."""
         target = self.settings.get("target.metric")
         known = {**(self.summary or {}), **self.last}
         choices = [target] if isinstance(target, str) else []
@@ -111,10 +112,10 @@ def stamp_of(folder: str) -> Stamp:
 
 
 def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None, odd: frozenset[str]) -> RunEntry:
-    """Read a run directory: configuration, summary and the end of the records. `odd` are files that are not regular."""
+    """Read a run directory: configuration, summary and the end of the records. `odd` are the non-regular files."""
     made: dict[str, Any] = {"folder": relative, "stamp": stamp, "sweep": sweep}
     if names := tuple(sorted(odd)):
-        reason = f"{names[0]} is a symbolic link or no regular file, which the page does not read; replace it by a copy"
+        reason = f"{names[0]}: expected a regular file, got a link or a special file; replace it with a copy"
         return RunEntry(**made, odd=names, problem=reason)
     for name, size in ((files.CONFIG, stamp[1]), (files.SUMMARY, stamp[4]), (files.ENVIRONMENT, _size(folder))):
         if size > MOST_BYTES:
@@ -143,7 +144,7 @@ def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None,
 
 
 def tell_size(name: str, size: int) -> str:
-    return f"{name} has {size:,} bytes, and the page reads at most {MOST_BYTES:,}; shorten its texts"
+    return f"{name}: expected at most {MOST_BYTES:,} bytes, got {size:,}; shorten its texts"
 
 
 def status_of(entry: RunEntry, root: Path) -> str:
@@ -176,11 +177,11 @@ def _size(folder: Path) -> int:
 def _started(run: Run) -> float | None:
     with suppress(FedgeError, ValueError, OverflowError):
         started = run.environment.get("started")
-        # in UTC, so that a time beyond the year 9999 there counts as unknown
+        # in UTC, so that a time beyond the year 9999 counts as unknown
         return datetime.fromisoformat(started).astimezone(UTC).timestamp() if isinstance(started, str) else None
     return None
 
 
 def tell_problem(problem: str, folder: Path) -> str:
-    """Return a reason without the path above the folder: a shared page need not tell where it lies."""
+    """Return a reason without the path above the folder, which a shared page should not reveal."""
     return printable(problem.replace(f"{folder}/", "").replace(str(folder), "the run"))

@@ -1,4 +1,4 @@
-"""All runs below a folder, remembered in the user's cache so that only what has changed is read again."""
+"""An index of all runs below a folder, stored in the user's cache, so that only changed runs are read again."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedge.runs.files import CONFIG, ENVIRONMENT, ROUNDS
 from fedge.view.run_entry import READ, STAMPED, RunEntry, Stamp, read_entry, stamp_of
 
 _LAYOUT = 3
-"""Of the tables and entries; an index of another layout or another version of fedge is made again."""
+"""Layout number of the stored index; an index of another layout or version of fedge is rebuilt."""
 TABLES = {"runs": "entry", "histories": "history", "curves": "curve"}
-"""The tables of the stored index, all by the run's folder, each with its other column."""
+"""The tables of the stored index, keyed by the run's folder, each with its second column."""
 NOT_STORED = Path(":memory:")
-"""In place of the index file: everything is read anew."""
+"""Used in place of the index file: nothing is stored, and all runs are read."""
 _MARKS = {CONFIG, ENVIRONMENT, ROUNDS}
 _SWEEP = "sweep.json"
-_MOST_DEEP = 40  # folders below each other
+_MOST_DEEP = 40  # depth of nested folders
 
 
 Entries = Mapping[str, RunEntry]
@@ -34,7 +34,7 @@ Entries = Mapping[str, RunEntry]
 
 
 class IndexChange(NamedTuple):
-    """Keys of runs that are new, gone, or have changed between two states of an index."""
+    """Keys of runs that were added, removed or changed between two states of an index."""
 
     added: list[str]
     removed: list[str]
@@ -50,7 +50,7 @@ class IndexChange(NamedTuple):
 
 
 class RunIndex:
-    """The runs below a folder; `scan` brings it up to date. Threads may share it."""
+    """The runs below a folder; `scan` updates it. Thread-safe."""
 
     def __init__(self, root: Path, file: Path | None = None, links: bool = False) -> None:
         """`file` is where the index is stored, by default in the user's cache; `links`: also read linked files."""
@@ -65,15 +65,15 @@ class RunIndex:
 
     @property
     def entries(self) -> Entries:
-        """The runs of the last scan by their keys, in the order of their paths. Never changed, only replaced."""
+        """The runs of the last scan by key, in the order of their paths. It is never changed, only replaced."""
         return self._by_key
 
     def folder(self, entry: RunEntry) -> Path:
-        """Return where a run lies."""
+        """Return the path of a run's directory."""
         return self.root / os.fsdecode(entry.folder)
 
     def scan(self) -> Entries:
-        """Look for new, changed and removed runs; return all."""
+        """Find new, changed and removed runs; return all runs."""
         with self._lock:
             if not self._loaded:
                 self._known, self._loaded = self._load(), True
@@ -96,7 +96,7 @@ class RunIndex:
             try:
                 with os.scandir(folder) as listing:
                     items = list(listing)
-            except OSError:  # vanished, or not permitted
+            except OSError:  # removed meanwhile, or not permitted
                 continue
             names = {item.name for item in items}
             if _SWEEP in names:
@@ -123,7 +123,7 @@ class RunIndex:
         return {entry.key: entry for entry in sorted(runs, key=lambda entry: entry.folder.split(b"/"))}
 
     def _load(self) -> dict[bytes, RunEntry]:
-        """Return the stored entries; none if there is no index, or none that can be used."""
+        """Return the stored entries; empty without a usable index."""
         try:
             with closing(self.connect()) as database:
                 rows = database.execute("SELECT entry FROM runs").fetchall()
@@ -135,7 +135,7 @@ class RunIndex:
             return {}
 
     def _store(self, fresh: list[RunEntry], gone: list[bytes]) -> None:
-        """Write changes. A page without a stored index works as well, so that a full disk is no error."""
+        """Write changes. A full disk is ignored, because the page also works without a stored index."""
         with suppress(sqlite3.Error, OSError), closing(self.connect()) as database, database:
             for table in TABLES:
                 database.executemany(f"DELETE FROM {table} WHERE folder = ?", [(folder,) for folder in gone])
@@ -143,7 +143,7 @@ class RunIndex:
             database.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?)", rows)
 
     def connect(self) -> sqlite3.Connection:
-        """Open the stored index, made if there is none. Raises sqlite3.Error or OSError."""
+        """Open the stored index, or create it. Raises sqlite3.Error or OSError."""
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         database = sqlite3.connect(self._file, timeout=2)
         try:
@@ -167,10 +167,10 @@ _DECODER = msgspec.msgpack.Decoder(RunEntry)
 
 
 def _encode(entry: RunEntry) -> bytes | None:
-    """Return None for an entry that cannot be stored, and so is read again by the next process."""
+    """Return an entry's bytes; None if it cannot be stored, in which case the next process reads the run again."""
     try:
         return _ENCODER.encode(entry)
-    except (OverflowError, RecursionError):  # a setting of more than 64 bits, or in a thousand tables
+    except (OverflowError, RecursionError):  # a setting of more than 64 bits, or nested a thousand tables deep
         return None
 
 

@@ -1,4 +1,4 @@
-"""What happened in a run, newest first: its rounds as the terminal shows them, and the events of a networked run."""
+"""The log of a run, newest first: rounds as on a terminal, and the events of a networked run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_ROUNDS = 100
 
 
 def read_log(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last lines of a run's log; `run` is what `describe_run` returns."""
+    """Return the last lines of a run's log; `run` is the result of `describe_run`."""
     records, config = run.get("records") or [], run.get("config") or {}
     generation = (run.get("cursor") or {}).get("generation", 0)
     environment = run.get("environment") or {}
@@ -23,10 +23,10 @@ def read_log(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
         totals.add(record)
         lines.append({"round": record["round"], "text": totals.line()})
     notes = [f"started {environment['started']}"] if environment.get("started") else []
-    if (restarts := generation // 2 - 1) > 0:  # it grows twice whenever a run starts
+    if (restarts := generation // 2 - 1) > 0:  # it increases by two whenever a run starts
         notes.append("resumed once" if restarts == 1 else f"resumed {restarts} times")
     changes = config.get("code_changes") or []
-    notes += [f"the code was changed after round {change.get('round')}, which was accepted" for change in changes]
+    notes += [f"a change of the code after round {change.get('round')} was accepted" for change in changes]
     if run.get("summary"):
         notes.append("complete")
     return {

@@ -1,4 +1,4 @@
-"""The table of runs: searched, filtered, grouped, sorted and written out, one page of rows at a time."""
+"""The table of runs: search, filters, groups, sorting, and rows of one page at a time."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from fedge.view.selection import RunSelection, is_number, value_of
 from fedge.view.table_choices import TableChoices, describe_column, find_choices, offer_the_same
 
 SPECIAL = ("status", "path", "name", "algorithm", "rounds", "started", "tag", "note", "clock", "sweep")
-"""Columns and conditions that are neither a setting nor a result."""
-_FEW = 4  # varied settings that are columns unless others are chosen
+"""Names of columns and conditions that are neither settings nor results."""
+_FEW = 4  # number of varied settings shown as columns by default
 _COSTS = ("rounds_to_target", "bytes_to_target", "sim_seconds_to_target")
 
 
 class ShownRows(NamedTuple):
-    """What a page shows already: the `order` that it was given, and the runs that have changed since."""
+    """The rows that a page already shows: the `order` that it received, and the runs that have changed since."""
 
     order: str
     changed: frozenset[str]
 
 
 class RunTable:
-    """The runs of an index as rows. Threads may share it."""
+    """The runs of an index as rows. Thread-safe."""
 
     def __init__(self, index: RunIndex, notes: Notes, histories: Histories) -> None:
         self._index, self._notes, self._histories = index, notes, histories
@@ -45,7 +45,7 @@ class RunTable:
         self._texts: dict[bytes, tuple[RunEntry, str]] = {}
 
     def choices(self) -> TableChoices:
-        """Return the choices. A run that has only written further records does not change them."""
+        """Return the choices of filters and columns. They do not change if a run only appends records."""
         with self._lock:
             entries = self._index.entries
             if self._choices is None or not offer_the_same(self._choices[0], entries):
@@ -55,7 +55,7 @@ class RunTable:
             return self._choices[1]
 
     def select(self, wanted: RunSelection) -> list[RunEntry]:
-        """Return the runs that the parameters choose, in the order of their paths. Raises ConfigError."""
+        """Return the runs selected by the parameters, in the order of their paths. Raises ConfigError."""
         entries, notes = self._index.entries, self._notes.read()
         if wanted.runs:
             found = [entries[key] for key in dict.fromkeys(wanted.runs) if key in entries]
@@ -71,9 +71,9 @@ class RunTable:
         return found
 
     def page(self, wanted: RunSelection, shown: ShownRows | None = None) -> dict[str, Any]:
-        """Return the rows and columns of one page, as `/api/runs` documents them.
+        """Return the rows and columns of one page, in the format of `/api/runs`.
 
-        If it has the `order` of what is shown already, only the rows of changed runs are made.
+        If the `order` of the shown rows is unchanged, return only the rows of changed runs.
         """
         chosen, notes = self.select(wanted), self._notes.read()
         choices = self.choices()
@@ -113,7 +113,7 @@ class RunTable:
         return self._histories.mean(group.samples)
 
     def value(self, entry: RunEntry, name: str, wanted: RunSelection) -> Any:
-        """Return a setting or a result of a run: the last value of a metric, the best, or that of a round."""
+        """Return a setting or a result of a run; for a metric its last value, its best, or that of a round."""
         is_metric = describe(name, entry.own_fields).role == "metric" and name not in entry.settings
         if wanted.which == "at" and is_metric:
             return self._histories.at(entry, name, wanted.round or 1)
@@ -126,7 +126,7 @@ class RunTable:
         return found
 
     def reader(self, name: str, wanted: RunSelection, notes: Mapping[str, RunNote]) -> Callable[[RunEntry], Any]:
-        """Return what reads a setting, a result or one of `SPECIAL` of a run."""
+        """Return a function that reads a setting, a result or one of `SPECIAL` from a run."""
         special: dict[str, Callable[[RunEntry], Any]] = {
             "status": self.status,
             "path": lambda entry: entry.path,
@@ -142,7 +142,7 @@ class RunTable:
         return special.get(name) or self._plain_reader(name, wanted)
 
     def _plain_reader(self, name: str, wanted: RunSelection) -> Callable[[RunEntry], Any]:
-        """Return `value` of one name; what a summary or the settings hold is read without looking at declarations."""
+        """Return `value` for one name; values in the summary or the settings are read without their declarations."""
         choices = self.choices()
         if name in choices.settings and name not in choices.results:
             return lambda entry: entry.settings.get(name)
@@ -176,7 +176,7 @@ class RunTable:
         return [row for _, row in known] + [row for found, row in keyed if found is None]  # unknown values come last
 
     def estimate(self, group: EntryGroup, name: str, wanted: RunSelection) -> Reached | Any:
-        """Return the mean of a number over a group's finished seeds, or else the value that all its runs share."""
+        """Return the mean of a number over a group's finished seeds; otherwise the value that all its runs share."""
         values = list(map(self._plain_reader(name, wanted), group.entries))
         numbers = [value for value in values if value is not None]
         choices = self.choices()
@@ -220,7 +220,7 @@ def _keys(row: RunEntry | EntryGroup) -> list[str]:
 
 
 def _digest(wanted: RunSelection, page: Mapping[str, Any], rows: Sequence[RunEntry | EntryGroup]) -> str:
-    """Return what changes with everything on a page but the contents of its rows."""
+    """Return a digest of everything on a page except the contents of its rows."""
     named = [(row.key, row.label if isinstance(row, EntryGroup) else "") for row in rows]
     return sha256(msgspec.json.encode((wanted, page, named))).hexdigest()[:16]
 

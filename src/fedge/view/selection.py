@@ -1,4 +1,4 @@
-"""Which runs are meant: the query parameters that pages, endpoints and exports share."""
+"""The selection of runs: query parameters shared by pages, endpoints and exports."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ OPTIONS = {
     "sort": "sort",
     "column": "column",
 }
-"""The query parameters of the table of runs, each with its option of `fedge list`."""
+"""The query parameters of the table of runs, each with the corresponding option of `fedge list`."""
 
 
 class Parameters(Protocol):
-    """Query parameters, as Starlette has them."""
+    """Query parameters, with the interface of Starlette."""
 
     def get(self, name: str) -> str | None: ...
     def getlist(self, name: str) -> list[str]: ...
 
 
 class GivenParameters(NamedTuple):
-    """Query parameters that a program gives: those with one value, and those with several."""
+    """Query parameters set by a program: `one` has a single value each, `many` several."""
 
     one: Mapping[str, str]
     many: Mapping[str, Sequence[str]]
@@ -70,7 +70,7 @@ class Condition(msgspec.Struct, frozen=True):
         return f"{self.name}{self.operator}{self.value}"
 
     def test(self) -> Callable[[Any], bool]:
-        """Return what tells whether a value fulfils it; numbers are compared as numbers, all else as text."""
+        """Return a function that checks whether a value meets the condition; numbers are compared by value."""
         operator, wanted = self.operator, self.value.lower()
         number, compare = _number(self.value), _COMPARE[operator]
 
@@ -98,7 +98,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class RunSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """What to show of the runs, and how."""
+    """Which runs to show, and how."""
 
     words: Sequence[str] = ()
     where: Sequence[Condition] = ()
@@ -137,7 +137,7 @@ class RunSelection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def whole(self) -> RunSelection:
-        """Return the same with all rows on one page."""
+        """Return the same selection with all rows on one page."""
         return msgspec.structs.replace(self, offset=0, limit=2**53)
 
     def list_options(self, columns: Sequence[str]) -> list[str]:
@@ -149,13 +149,13 @@ class RunSelection(msgspec.Struct, frozen=True, kw_only=True):
         return [word for name, value in pairs if value for word in (f"--{OPTIONS[name]}", value)]
 
     def pairs(self) -> list[tuple[str, str]]:
-        """The parameters that choose runs, for addresses of other pages."""
+        """Return the parameters that select runs, for URLs of other pages."""
         found = [("q", " ".join(self.words))] if self.words else []
         return [*found, *(("where", str(each)) for each in self.where), *(("run", key) for key in self.runs)]
 
 
 def value_of(entry: RunEntry, name: str, which: Which = "last") -> Any:
-    """A setting by its path, or a result by its name; None if the run has none. A name of both means the result."""
+    """Return a setting by path, or a result by name; None if the run has neither. A result takes precedence."""
     if name.startswith("config."):
         return entry.settings.get(name.removeprefix("config."))
     summary = entry.summary or {}
@@ -166,7 +166,7 @@ def value_of(entry: RunEntry, name: str, which: Which = "last") -> Any:
         return None if any(part is None for part in parts) else parts[0] if len(parts) == 1 else sum(parts)
     if name in entry.settings:
         return entry.settings[name]
-    # The last record has the cost of a round; what a run has paid so far is known when it ends.
+    # The last record has the cost of one round; the total of a run is recorded only at its end.
     return entry.last.get(name) if describe(name, entry.own_fields).total == "last" else None
 
 

@@ -1,4 +1,4 @@
-"""The web server behind the page: its socket, its address, its end."""
+"""The web server of the page: its socket, its URL and its shutdown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def listen(host: str, port: int | None) -> socket.socket:
             if error.errno == errno.EADDRINUSE and port is None:
                 continue
             raise NetworkError(_told(host, number, error)) from None
-        except UnicodeError:  # a part of the name is empty or too long for DNS
+        except UnicodeError:  # a label of the name is empty or too long for DNS
             raise NetworkError(_WRONG_HOST.format(host)) from None
     raise NetworkError(f"no free port from {PORT} to {PORT + _NUM_TRIED - 1} on {host}; choose one with --port")
 
@@ -47,7 +47,7 @@ def check_root_path(path: str) -> str:
 
 
 def rules_of(host: str, port: int, allowed: list[str], root_path: str) -> AccessRules:
-    """Return what requests must show: on all interfaces, the machine's own name is known too."""
+    """Return the rules for requests; a server on all interfaces also accepts the machine's own name."""
     names = {host, *allowed}
     if not _is_loopback(host):
         names |= {socket.gethostname(), socket.getfqdn()}
@@ -55,18 +55,18 @@ def rules_of(host: str, port: int, allowed: list[str], root_path: str) -> Access
 
 
 def address(host: str, port: int, rules: AccessRules) -> str:
-    """Return the address to open, with the token."""
+    """Return the URL to open, with the token."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{shown}:{port}{rules.root_path}/?{TOKEN}={rules.token}"
 
 
 def serve(folder: Path, listening: socket.socket, rules: AccessRules) -> None:
-    """Answer requests until Ctrl-C or SIGTERM; the signal is raised again when all connections are closed."""
+    """Answer requests until Ctrl-C or SIGTERM; raise the signal again once all connections are closed."""
     workspace = Workspace(folder)
     app = make_app(workspace, rules)
 
     async def cancellable(scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(asyncio.CancelledError):  # a slow answer that the end of the server cuts off is no error
+        with suppress(asyncio.CancelledError):  # an answer that the shutdown interrupts is not an error
             await app(scope, receive, send)
 
     config = uvicorn.Config(
@@ -81,7 +81,7 @@ def serve(folder: Path, listening: socket.socket, rules: AccessRules) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its live streams, which would never end by themselves."""
+    """A server that ends its live streams at shutdown; they would never end on their own."""
 
     def __init__(self, config: uvicorn.Config, workspace: Workspace) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""A networked run as its server describes it: `status.json` and `events.jsonl`, read only."""
+"""A networked run as described by its server in `status.json` and `events.jsonl`, which are only read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedge.runs.last_events import LAST_BYTES, EventCursor, read_last_events
 from fedge.view.run_entry import MOST_BYTES, tell_size
 
 MOST_EVENTS = 200
-_DEAD_S = 10.0  # a living server replaces its status once a second
+_DEAD_S = 10.0  # a running server replaces its status once per second
 MOST_CLIENTS = 500
 _TAIL_BYTES = 256 << 10
 _REJECTIONS = ("reject", "refuse", "drop", "fail", "decline", "late", "void")
@@ -38,11 +38,11 @@ _STATES = {
     "leave": "left",
     "refuse": "refused",
 }
-"""What a client does after its last event."""
+"""The state of a client after its last event."""
 
 
 class _StatusFields(msgspec.Struct):
-    """What the page relies on, of all that a server writes to status.json."""
+    """The fields of status.json that the page uses."""
 
     state: str = ""
     time: str = ""
@@ -64,7 +64,7 @@ class _StatusFields(msgspec.Struct):
 
 
 def read_status(file: Path) -> dict[str, Any] | None:
-    """Return the last status, with defaults for what it lacks; None if there is none. Raises FedgeError."""
+    """Return the last status, with defaults for missing fields; None without a status. Raises FedgeError."""
     data = files.read_bytes(file)
     if data is None:
         return None
@@ -77,7 +77,7 @@ def read_status(file: Path) -> dict[str, Any] | None:
 
 
 def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
-    """Return what `/api/server/KEY` documents; a damaged file is described by its problem."""
+    """Return the answer of `/api/server/KEY`; for a damaged file, its problem."""
     found: dict[str, Any] = {"status": None, "problem": None, "age_s": None, "alive": False}
     try:
         found["status"] = status = read_status(folder / files.STATUS)
@@ -98,7 +98,7 @@ def describe_server(folder: Path, now_s: float) -> dict[str, Any]:
 
 
 def _clients(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each client with what it did last, by its number; those that never got one, by name."""
+    """Return each client with its last event, by number; clients that never joined, by name."""
     found: dict[Any, dict[str, Any]] = {}
     for event in history:
         number, name, kind = event.get("client"), event.get("name"), event.get("event")
@@ -121,10 +121,10 @@ def new_events(folder: Path, cursor: EventCursor | None) -> tuple[list[dict[str,
 
 
 def _age(status: Mapping[str, Any], now_s: float) -> float | None:
-    """Return the seconds since a status was written; None if its time cannot be read, or lies in the future."""
+    """Return the seconds since a status was written; None if its time cannot be read or is in the future."""
     try:
         written = datetime.fromisoformat(str(status.get("time")))
         age = now_s - written.astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
         return None
-    return max(0.0, age) if age > -_DEAD_S else None  # clocks of two machines differ by seconds, not by more
+    return max(0.0, age) if age > -_DEAD_S else None  # the clocks of two machines may differ by seconds

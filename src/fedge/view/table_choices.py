@@ -1,4 +1,4 @@
-"""What the runs of a folder can be filtered, grouped and shown by."""
+"""The settings and results by which the runs of a folder can be filtered, grouped and shown."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedge.view.selection import RunSelection
 class TableChoices(NamedTuple):
     """The settings and results of runs, with some of their values."""
 
-    settings: Mapping[str, list[Any]]  # those in which runs differ, each with some of its values
-    same: Mapping[str, Any]  # those that all runs share
+    settings: Mapping[str, list[Any]]  # that differ between runs, each with some of its values
+    same: Mapping[str, Any]  # shared by all runs
     results: Sequence[str]
     own: OwnFields
-    metrics: Mapping[bytes, str]  # by folder: what a run is judged by
+    metrics: Mapping[bytes, str]  # by folder: the metric that judges a run
 
 
 def describe_column(name: str, choices: TableChoices, wanted: RunSelection) -> dict[str, Any]:
-    """Return title, unit and direction of a column; `which` values of a metric it has, if not the last ones."""
+    """Return title, unit and direction of a column, and `which` values of a metric it shows unless the last ones."""
     is_setting = name.removeprefix("config.") in (choices.settings if name not in choices.results else ())
     if is_setting or name in choices.same:
         return {"name": name, "title": name, "unit": "", "role": "setting", "better": "neither", "which": ""}
@@ -39,7 +39,7 @@ def describe_column(name: str, choices: TableChoices, wanted: RunSelection) -> d
 
 
 def offer_the_same(before: Entries, now: Entries) -> bool:
-    """Whether two states of an index differ in values alone, not in settings and names of results."""
+    """Whether two states of an index have the same settings and names of results, and differ in values only."""
     if before is now:
         return True
     change = IndexChange.between(before, now)

@@ -1,7 +1,7 @@
-"""The JavaScript that draws charts: Vega, Vega-Lite and Vega-Embed, which vl-convert has in it.
+"""The JavaScript that draws charts: Vega, Vega-Lite and Vega-Embed, included in vl-convert.
 
-Bundling takes seconds, so the result is stored in the user's cache, once for each version of vl-convert. Another
-process does it, since vl-convert would stop all threads of this one meanwhile.
+Bundling takes seconds, so the result is stored in the user's cache for each version of vl-convert. It runs in another
+process, because vl-convert would block all threads of this one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SNIPPET = "window.vega = vega; window.vegaLite = vegaLite; window.vegaEmbed = v
 
 
 class VegaBundle:
-    """The bundle, made when it is first asked for. Threads may share it."""
+    """The bundle, made on first use. Thread-safe."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or user_cache() / "view"
@@ -31,14 +31,14 @@ class VegaBundle:
 
     @property
     def file_name(self) -> str:
-        """It changes with the version, so that browsers may keep the file for ever."""
+        """The file name, which includes the version, so that browsers may cache the file forever."""
         try:
             return f"vega-{version('vl-convert-python')}.js"
-        except PackageNotFoundError:  # the pages work without charts, which explain what to install
+        except PackageNotFoundError:  # the pages work without charts; each chart states what to install
             return "vega.js"
 
     def read(self) -> bytes:
-        """Return the JavaScript; a cache that cannot be used costs time only. Raises FedgeError without vl-convert."""
+        """Return the JavaScript; without a usable cache, it only takes longer. Raises FedgeError without vl-convert."""
         with self._lock:
             if self._text is None:
                 file = self._folder / self.file_name

@@ -1,4 +1,4 @@
-"""Looks at the files of all runs again and again while somebody reads, and publishes what is new."""
+"""Watches the files of all runs while there are readers, and publishes changes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedge.view.run_index import Entries, IndexChange, RunIndex
 from fedge.view.server_details import new_events, read_status
 
 _EVERY_S = 0.4
-_SHARE = 5  # a look takes at most one part in this many of the time
-_POLL_S = 10.0  # after a poll, its reader counts as present for so long
+_SHARE = 5  # scanning takes at most one part in this many of the time
+_POLL_S = 10.0  # seconds for which a reader counts as present after a poll
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ Item = tuple[str, dict[str, Any]]
 
 
 class Watcher:
-    """Finds news in the runs of an index."""
+    """Finds changes in the runs of an index."""
 
     def __init__(self, index: RunIndex, histories: Histories, news: News) -> None:
         self._index, self._histories, self._news = index, histories, news
@@ -40,12 +40,12 @@ class Watcher:
         self._seen: Entries | None = None
 
     def polled(self) -> None:
-        """Note that somebody reads by polling."""
+        """Record that a reader has polled."""
         self._polled_s = time.monotonic()
         self._news.wanted.set()
 
     async def run(self) -> None:
-        """Watch until cancelled; nothing is read while nobody listens."""
+        """Watch until cancelled; read nothing while there are no readers."""
         while True:
             await self._news.wanted.wait()
             if not self._news.num_readers and time.monotonic() - self._polled_s > _POLL_S:
@@ -55,12 +55,12 @@ class Watcher:
             try:
                 for kind, data in await asyncio.to_thread(self.look):
                     await self._news.publish(kind, data)
-            except Exception:  # a page without news would look as if nothing happened
-                _LOG.exception("looking for news of runs failed, which is a defect of Fedge; trying again")
+            except Exception:  # otherwise pages would stop updating without any sign
+                _LOG.exception("watching runs failed, which is a defect of Fedge; trying again")
             await asyncio.sleep(max(_EVERY_S, _SHARE * (time.monotonic() - began)))
 
     def look(self) -> list[Item]:
-        """Return what is new since the last look; at first, since the runs that a page has shown."""
+        """Return the changes since the last call; on the first call, since the runs that a page has shown."""
         if self._seen is None and self._index.entries:
             self._seen = self._index.entries
         entries = self._index.scan()
@@ -76,14 +76,14 @@ class Watcher:
         for key in written:
             news += self._records(entries[key])
         news += self._changed_statuses(frozenset(written))
-        told = {data.get("key") for _, data in news}  # their rows are fetched anyway, after this look
+        told = {data.get("key") for _, data in news}  # their rows are fetched anyway after this call
         sparks = [key for key in self._histories.refresh(entries.values()) if key not in told]
         if sparks:
             news.append(("sparks", {"keys": sparks}))
         return news
 
     def _records(self, entry: RunEntry) -> list[Item]:
-        """The records of a changed run that are new; all that a reader may lack, if it was not followed so far."""
+        """Return the new records of a changed run; all that a reader may lack, if the run was not followed before."""
         before = self._cursors.get(entry.key)
         self._statuses[entry.key] = status = status_of(entry, self._index.root)
         if entry.problem is not None:
@@ -104,10 +104,10 @@ class Watcher:
         return [("records", data), ("run", row)]
 
     def _changed_statuses(self, written: frozenset[str]) -> list[Item]:
-        """Runs that have begun or ended without a change of their records, and the news of servers.
+        """Yield runs that started or ended without new records, and the changes of servers.
 
-        A server that was followed, or has just written, is asked after its run is complete too: its last clients leave
-        then.
+        A server that was followed or has just written is also read after its run is complete, because its last clients
+        leave then.
         """
         news: list[Item] = []
         for key, entry in self._index.entries.items():

@@ -1,4 +1,4 @@
-"""Everything that the handlers of requests share: one folder of runs, and what is known of it."""
+"""The state shared by all request handlers: one folder of runs, its index and its caches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedge.view.vega_bundle import VegaBundle
 from fedge.view.watcher import Watcher
 
 MOST_COMPARED = 500
-"""Runs whose records are read for one request. More are refused and not sampled."""
+"""Maximum number of runs whose records one request reads. Larger requests are refused, not sampled."""
 _FRESH_S = 0.5
-_SHARE = 20  # a scan takes at most one part in this many of the time
+_SHARE = 20  # scanning takes at most one part in this many of the time
 
 
 class Workspace:
-    """A folder of runs, as the page sees it."""
+    """A folder of runs, as served by the page."""
 
     def __init__(self, root: Path) -> None:
         self.index = RunIndex(root)
@@ -42,7 +42,7 @@ class Workspace:
         self._stale_s = 0.0
 
     def refresh(self) -> None:
-        """Bring the index up to date, unless that was done a moment ago; a large folder is scanned less often."""
+        """Update the index, unless it was just updated; a large folder is scanned less often."""
         with self._lock:
             began = time.monotonic()
             if began >= self._stale_s:
@@ -58,7 +58,7 @@ class Workspace:
         return self.index.entries[key]
 
     def folder(self, entry: RunEntry) -> Path:
-        """Return where a run lies. Raises RunError if a file in it is a link or a pipe, which must not be opened."""
+        """Return a run's directory. Raises RunError if a file in it is a link or a pipe, which must not be opened."""
         if entry.odd:
             raise RunError(f"{entry.path}: {entry.problem}")
         return self.index.folder(entry)
@@ -70,6 +70,6 @@ class Workspace:
         if len(chosen) > MOST_COMPARED:
             raise ConfigError(
                 f"expected at most {MOST_COMPARED} runs to compare, got {len(chosen)}; "
-                "select fewer with the search or a filter: none are left out silently"
+                "select fewer with the search or a filter"
             )
         return self.loaded.readable(chosen)

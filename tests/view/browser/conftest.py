@@ -1,4 +1,4 @@
-"""A real `fedge view` on runs that were really trained, in a real Chromium."""
+"""A real `fedge view` on trained runs, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from view.view_server import ViewServer
 sync_api = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need playwright")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WAIT_MS = 60_000
-"""What has not happened by then never will."""
+"""Timeout of all waits, in milliseconds."""
 CELLS = changed(
     SMALL,
     name="cells",
@@ -61,7 +61,7 @@ def trained(fedge: Fedge, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rename(run: Path, name: str) -> None:
-    """Make a copy of a run another one."""
+    """Give a copy of a run another name and id."""
     file = run / "config.json"
     text = re.sub(r'"name": ?"rate-0.1"', f'"name": "{name}"', file.read_text())
     file.write_text(re.sub(r'"id": ?"\w{4}', f'"id": "{name[:2].encode().hex()}', text))
@@ -76,19 +76,19 @@ def train(fedge: Fedge, folder: Path, settings: dict[str, Any], below: str) -> N
 
 @pytest.fixture(scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all tests: the drawing library takes seconds to make."""
+    """One cache for all tests, because building the drawing library takes seconds."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
 def cache(cache_folder: Path) -> Path:
-    """In place of the one that is empty for each test."""
+    """Replaces the empty cache of each test."""
     return cache_folder
 
 
 @pytest.fixture
 def runs(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the trained runs, to be changed."""
+    """A copy of the trained runs that a test may change."""
     shutil.copytree(trained, tmp_path / "runs")
     return tmp_path / "runs"
 
@@ -111,7 +111,7 @@ def browser() -> Iterator[Any]:
 
 
 class Errors(list[str]):
-    """What browsers complained about; a test takes out what it expects."""
+    """Errors and warnings of browsers; a test removes those that it expects."""
 
     def expect(self, text: str) -> None:
         self[:] = [error for error in self if text not in error]
@@ -126,7 +126,7 @@ def errors() -> Iterator[Errors]:
 
 @pytest.fixture
 def open_context(browser: Any, errors: Errors) -> Iterator[Callable[..., Any]]:
-    """open_context(view, width, scheme): a browser that has the token; its complaints are collected."""
+    """open_context(view, width, scheme): a browser that has the token; its errors and warnings are collected."""
     made: list[Any] = []
 
     def make(

@@ -1,4 +1,4 @@
-"""A proxy in front of the page that counts what a browser asks for, and can hold back the live stream."""
+"""A proxy in front of the page that counts a browser's requests, and can block the live stream."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _REQUEST = re.compile(rb"^(?:GET|POST|HEAD) (\S+) HTTP/1\.1\r$", re.MULTILINE)
 
 
 class CountingProxy:
-    """Passes connections on to a port of this machine; as a context, it listens until the end."""
+    """Forwards connections to a port of this machine; listens inside its context."""
 
     def __init__(self, port: int, hold_streams: bool = False) -> None:
         self.paths: list[str] = []
-        """Of all requests, without parameters, in order."""
+        """The paths of all requests, without parameters, in order."""
         self.num_bytes = 0
-        """Of all answers, with their headers."""
+        """Bytes of all answers, including their headers."""
         self._upstream, self._hold = port, hold_streams
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What appears without reloading: records, runs that come and go, resumed and damaged runs, servers."""
+"""Updates without reloading: records, added and removed runs, resumed and damaged runs, servers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def wait_text(tab: Any, text: str, within: str = "main") -> None:
 
 @pytest.fixture
 def begun(runs: Path) -> Path:
-    """A run that has recorded 40 rounds, and whose process this test plays."""
+    """A run that has recorded 40 rounds; the test acts as its process."""
     return make_run(runs / "begun" / "seed-1", rounds=40, finished=False, rate=0.05)
 
 
@@ -61,7 +61,7 @@ def live(start_view: Callable[..., ViewServer], begun: Path, runs: Path) -> View
 
 
 def test_records_are_appended_within_a_second(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
-    """The time is printed and not asserted: a busy machine has no second to give."""
+    """The time is printed and not asserted, because a busy machine may be slower."""
     tab = open_tab(live)
     tab.goto(live.address(run_address(tab, "begun")))
     wait_for_charts(tab)
@@ -81,7 +81,7 @@ def test_records_are_appended_within_a_second(live: ViewServer, open_tab: OpenTa
 
 
 def test_a_record_is_drawn_once_over_summed_costs(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
-    """Records written while the chart loads are in it already: appending them again would count them twice."""
+    """The chart already has records written while it loads: appending them again would count them twice."""
     tab = open_tab(live)
     path = run_address(tab, "begun")
     held: list[Any] = []
@@ -99,7 +99,7 @@ def test_a_record_is_drawn_once_over_summed_costs(live: ViewServer, open_tab: Op
 
 
 def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
-    """Only the new record travels: that of a run with 40 rounds takes as much as that of a short one."""
+    """Only the new record is transferred: that of a run with 40 rounds is as large as that of a short one."""
     connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=WAIT_MS / 1000)
     connection.request("GET", "/api/live", headers=live.headers)
     stream = connection.getresponse()
@@ -138,7 +138,7 @@ def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
 def test_bytes_of_a_tick_on_the_table_of_runs(
     start_view: Callable[..., ViewServer], open_tab: OpenTab, tmp_path: Path
 ) -> None:
-    """Only the row of the run that trains travels, of a table with a hundred rows; the news itself is in the count."""
+    """Of a table with a hundred rows, only the row of the changed run is transferred; the count includes the news."""
     make_runs(tmp_path / "many", 999, 3)
     begun = make_run(tmp_path / "many" / "begun" / "seed-1", rounds=40, finished=False, rate=0.05)
     view = start_view(tmp_path / "many")
@@ -160,7 +160,7 @@ def test_bytes_of_a_tick_on_the_table_of_runs(
         assert tab.evaluate("table => table.isConnected", table)
 
 
-def test_a_changed_row_leaves_the_rest_of_the_table_alone(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+def test_a_changed_row_leaves_the_other_rows_unchanged(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
     """A reader who selects rows is not disturbed by runs that train."""
     tab = open_tab(live)
     wait_live(tab)
@@ -183,7 +183,7 @@ def test_a_changed_row_leaves_the_rest_of_the_table_alone(live: ViewServer, open
     assert "begun" in tab.evaluate("document.activeElement.closest('tr').textContent")
 
 
-def test_a_row_moves_where_the_sort_wants_it(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+def test_a_row_moves_to_its_sorted_position(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
     tab = open_tab(live, "/?sort=-rounds&where=status!=damaged")
     other = make_run(begun.parent.parent / "begun-too" / "seed-1", rounds=60, finished=False, rate=0.05)
     wait_live(tab)
@@ -219,7 +219,7 @@ def test_ten_tabs_share_one_stream(
 
 
 @pytest.mark.parametrize("why", ["no SharedWorker", "a proxy that holds streams back"])
-def test_polling_where_streams_do_not_work(
+def test_polling_replaces_streams_that_do_not_work(
     live: ViewServer, open_context: Callable[..., Any], begun: Path, why: str
 ) -> None:
     with CountingProxy(live.port, hold_streams=True) as proxy:
@@ -236,7 +236,7 @@ def test_polling_where_streams_do_not_work(
         context.close()
 
 
-def test_a_stream_that_broke_off_misses_nothing(
+def test_a_reconnected_stream_misses_no_event(
     live: ViewServer, open_context: Callable[..., Any], open_tab: OpenTab, begun: Path, errors: Errors
 ) -> None:
     """The last record of a run may be written while the stream is down."""
@@ -246,7 +246,7 @@ def test_a_stream_that_broke_off_misses_nothing(
         tab.goto(live.address("/", proxy.port))
         tab.goto(live.address(run_address(tab, "begun"), proxy.port))
         wait_live(tab)
-        other = open_tab(live, run_address(open_tab(live), "begun"))  # it hears the news that this one misses
+        other = open_tab(live, run_address(open_tab(live), "begun"))  # it receives the news that this one misses
         wait_live(other)
         append(begun, 41)
         wait_text(tab, "round 41")
@@ -260,10 +260,10 @@ def test_a_stream_that_broke_off_misses_nothing(
     errors.clear()  # the browser reports each connection that fails
 
 
-def test_a_record_written_while_the_page_travels(
+def test_a_record_written_while_the_page_is_transferred_is_shown(
     live: ViewServer, open_context: Callable[..., Any], open_tab: OpenTab, begun: Path
 ) -> None:
-    """Its news was told before the page could listen."""
+    """The event was published before the page could listen."""
     path = run_address(open_tab(live), "begun")
     context = open_context(live)
     first, second = context.new_page(), context.new_page()
@@ -282,7 +282,7 @@ def test_a_record_written_while_the_page_travels(
     second.wait_for_function(f"() => ({_NUM_POINTS})() === 41")
 
 
-def test_a_row_that_changes_while_the_table_travels(
+def test_a_row_that_changes_while_the_table_is_transferred_is_updated(
     live: ViewServer, open_context: Callable[..., Any], begun: Path
 ) -> None:
     context = open_context(live)
@@ -305,7 +305,7 @@ def test_a_row_that_changes_while_the_table_travels(
 def test_two_rows_that_change_at_once(
     live: ViewServer, open_context: Callable[..., Any], begun: Path, runs: Path, how: str
 ) -> None:
-    """Each of them asks for its row, and none of these requests ends that for another."""
+    """Each change requests its row, and no request cancels that of another row."""
     other = make_run(runs / "begun-too" / "seed-1", rounds=60, finished=False, rate=0.05)
     context = open_context(live)
     tab = context.new_page()
@@ -321,7 +321,7 @@ def test_two_rows_that_change_at_once(
         for number in range(2):
             append(begun, 41 + 2 * turn + number)
             append(other, 61 + 2 * turn + number)
-            heard = context.new_page()  # that it shows them means that the news is out
+            heard = context.new_page()  # once it shows them, the news has been published
             heard.goto(live.address("/"))
             wait_text(heard, f"{61 + 2 * turn + number}/60")
             heard.close()
@@ -331,7 +331,7 @@ def test_two_rows_that_change_at_once(
     context.close()
 
 
-def test_a_chart_that_is_older_than_the_one_it_replaces_is_drawn_again(
+def test_a_chart_older_than_the_one_it_replaces_is_drawn_again(
     live: ViewServer, open_tab: OpenTab, begun: Path
 ) -> None:
     tab = open_tab(live)

@@ -51,7 +51,7 @@ def test_every_page(
     assert not problems, "\n".join(problems)
 
 
-def test_hostile_texts_do_nothing(
+def test_hostile_texts_run_no_script(
     start_view: Callable[..., ViewServer], runs: Path, open_context: Callable[..., Any], errors: Errors
 ) -> None:
     sample = [text for text in STRINGS if len(text) < 300]

@@ -1,4 +1,4 @@
-"""What a person does on the page: search, filter, sort, group, compare, export, play, with mouse and keys."""
+"""Use of the page by mouse and keyboard: search, filter, sort, group, compare, export, play."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wait_for_rows(tab: Any, number: int) -> None:
 
 
 def wait_for_charts(tab: Any) -> None:
-    """Wait until every chart is drawn or says why it is not."""
+    """Wait until every chart is drawn or shows why it cannot be."""
     tab.wait_for_function(
         "() => [...document.querySelectorAll('figure[data-chart]')]"
         ".every(figure => figure.querySelector('.canvas svg, .chart-problem'))"
@@ -213,10 +213,10 @@ def test_below_a_root_path_behind_a_proxy(start_view: Callable[..., ViewServer],
     wait_for_charts(tab)
 
 
-def test_charts_tell_what_to_install(
+def test_charts_state_what_to_install(
     start_view: Callable[..., ViewServer], runs: Path, open_tab: OpenTab, errors: Errors
 ) -> None:
-    """Only the library of charts is missing: the page works, and each chart has the reason in its place."""
+    """Only the charting library is missing: the page works, and each chart is replaced by the reason."""
     view = start_view(runs, hooks=[(hide.__module__, hide.__name__, {"names": ["vl_convert"]})])
     tab = open_tab(view, "/compare?q=rate-0")
     wait_for_charts(tab)

@@ -127,7 +127,7 @@ class _Level:
         h' = n + z * (h - n)
 
     The four are stored side by side as n, r, z, m: the first three need one product with the input, the last three one
-    with the state. The backward pass overwrites them with their gradients, and the same holds.
+    with the state. The backward pass overwrites them with their gradients, which need the same two products.
     """
 
     def __init__(self, prefix: str, level: int, bias: bool) -> None:
@@ -233,8 +233,8 @@ def _turned_back(weight: Tensor) -> Tensor:
 def _to_slopes(gates: Tensor, before: Tensor) -> Tensor:
     """Replace the gates by the derivatives of the next state, and return z, its derivative by the previous state.
 
-    For n, r and z they are derivatives by the sums inside tanh and sigmoid, for m by m itself. Multiplying them by the
-    gradient of the next state gives the gradients of these, which is all that remains to be done step by step.
+    For n, r and z they are derivatives by the sums inside tanh and sigmoid, for m by m itself. Multiplied by the
+    gradient of the next state, they give the gradients of these: the only work left for each step.
     """
     n, r, z, m = gates.chunk(4, -1)
     passed, by_n = z.clone(), 1 - z

@@ -35,7 +35,7 @@ async function whyNoBundle() {
   }
 }
 
-/** Colours of print, and what they are on a dark page. */
+/** Print colours and their replacements on a dark page. */
 const DARK = new Map([
   ["#222222", "#e6e9ed"], ["#777777", "#a3acb7"], ["#000000", "#ffffff"],
   ["#ffffff", "#14181d"], ["#d5d5d5", "#39424d"], ["#DDDDDD", "#59636f"], ["#0072B2", "#1f86d1"],
@@ -51,21 +51,21 @@ function recoloured(value) {
   if (typeof value === "string") return DARK.get(value) ?? value;
   if (Array.isArray(value)) return value.map(recoloured);
   if (value && typeof value === "object") {
-    if (value.name === "viridis") return { ...value, extent: [0.35, 1] }; // its dark end is for paper
+    if (value.name === "viridis") return { ...value, extent: [0.35, 1] }; // its dark end is invisible on a dark page
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, recoloured(inner)]));
   }
   return value;
 }
 
 /**
- * The specification for the page: as wide as its place, on the page's background.
+ * Return the specification with the width of its figure and the background of the page.
  * @param {any} spec @param {number} room
  */
 function fitted(spec, room) {
   const made = isDark() ? recoloured(spec) : structuredClone(spec);
   made.config = { ...made.config, background: "transparent" };
   if (typeof made.width === "number" && !made.hconcat && !made.concat) {
-    const inside = String(made.autosize?.type ?? "").startsWith("fit"); // then the width has the axes in it
+    const inside = String(made.autosize?.type ?? "").startsWith("fit"); // then the width includes the axes
     const wide = Math.max(240, room - (inside ? 20 : 130));
     if (typeof made.height === "number" && (made.layer || made.mark) && made.height > 120 && made.width < wide) {
       made.height = Math.max(made.height, Math.min(320, Math.round((made.height * wide) / made.width)));
@@ -76,7 +76,7 @@ function fitted(spec, room) {
 }
 
 /**
- * Draw a chart when earlier drawings of it are done: two at once would share its place.
+ * Draw a chart after its earlier drawings have finished: two at once would share the figure.
  * @param {Element} figure @param {boolean} [fresh] whether its data may have changed
  * @returns {Promise<void>}
  */
@@ -95,11 +95,11 @@ async function drawNow(figure, fresh) {
   figure.setAttribute("data-asked", url);
   try {
     const [embed, answer] = await Promise.all([loadVega(), own ?? /** @type {Promise<ChartAnswer>} */ (fetchJson(url))]);
-    if (figure.getAttribute("data-chart") !== url) return; // another one was asked for meanwhile
+    if (figure.getAttribute("data-chart") !== url) return; // another chart was requested meanwhile
     const result = await embed(canvas, fitted(answer.spec, figure.clientWidth), {
       ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true, theme: "fedge" },
     });
-    canvas.querySelector("svg")?.setAttribute("aria-hidden", "true"); // its place has a role and a label
+    canvas.querySelector("svg")?.setAttribute("aria-hidden", "true"); // the figure has a role and a label
     const before = drawn.get(figure);
     before?.finalize();
     drawn.set(figure, { answer, view: result.view, finalize: () => result.finalize(), rows: 0 });
@@ -108,7 +108,7 @@ async function drawNow(figure, fresh) {
     if (notes) notes.textContent = [...count, ...answer.notes].join("\n");
     const command = figure.querySelector(".command");
     if (command) command.textContent = answer.command;
-    if (answer.append?.after < before?.answer.append?.after) draw(figure, true); // records came while this one travelled
+    if (answer.append?.after < before?.answer.append?.after) draw(figure, true); // records arrived during the request
   } catch (error) {
     const line = document.createElement("p");
     line.className = "chart-problem";
@@ -136,7 +136,7 @@ export function redraw(figure, url) {
 }
 
 /**
- * Draw a chart with its data as they are now.
+ * Draw a chart with its current data.
  * @param {Element} figure
  */
 export function drawAgain(figure) {
@@ -144,8 +144,8 @@ export function drawAgain(figure) {
 }
 
 /**
- * Append records to a chart of one run; returns whether it could be done. Records that the chart has are skipped: they
- * were written while it was loaded. If it lacks records before these, it cannot be done.
+ * Append records to a chart of one run; return whether this succeeded. Records that the chart already has, written
+ * while it was loading, are skipped. It fails if the chart lacks earlier records.
  * @param {Element} figure @param {any[]} records
  */
 export function appendRecords(figure, records) {
@@ -162,7 +162,7 @@ export function appendRecords(figure, records) {
     const mean = record[how.y] / how.y_size;
     rows.push({ ...how.row, x: (how.x === "round" ? record.round : how.total) / how.x_size, mean, low: mean, high: mean });
   }
-  known.answer.spec.datasets[how.data].push(...rows); // a change of the theme draws them again
+  known.answer.spec.datasets[how.data].push(...rows); // kept for redrawing when the theme changes
   known.view.insert(how.data, rows).runAsync();
   return true;
 }

@@ -7,7 +7,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return;
   }
-  const area = document.createElement("textarea"); // without TLS a browser has no clipboard but this one
+  const area = document.createElement("textarea"); // without TLS, this is a browser's only access to the clipboard
   area.value = text;
   document.body.append(area);
   area.select();

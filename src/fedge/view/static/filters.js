@@ -1,5 +1,5 @@
 // @ts-check
-// The form above the table of runs: filters are added and removed, and the round is asked for where it counts.
+// The form above the table of runs: adds and removes filters, and shows the field for the round where it applies.
 
 /** @param {Element} element */
 function changed(element) {

@@ -1,5 +1,5 @@
 // @ts-check
-// What changes while the page is open: records are appended, rows and parts of changed runs are rendered again.
+// Live updates: append records to charts, and render rows and parts of changed runs again.
 import { appendRecords, drawAgain } from "./charts.js";
 import { fetchJson, news as rendered, root } from "./page_info.js";
 import { refreshPart } from "./parts.js";
@@ -15,9 +15,9 @@ const ALL = "all";
 let session = "";
 /** @type {Promise<void>} */
 let following = Promise.resolve();
-/** @type {Map<string, boolean>} names of parts that are being refreshed, and whether that is wanted again */
+/** @type {Map<string, boolean>} names of parts being refreshed, and whether another refresh was requested */
 const refreshing = new Map();
-/** @type {Map<string, Set<string>>} by the name of a part: runs that have changed since it was asked for */
+/** @type {Map<string, Set<string>>} by the name of a part: runs that have changed since its last request */
 const stale = new Map();
 
 /** @param {string} text @param {boolean} on */
@@ -33,14 +33,14 @@ function pause(ms) {
   return new Promise((done) => setTimeout(done, ms));
 }
 
-/** @returns {Promise<void>} when somebody can see the page */
+/** @returns {Promise<void>} resolved once the page is visible */
 function visible() {
   if (!document.hidden) return Promise.resolve();
   return new Promise((done) => document.addEventListener("visibilitychange", () => done(), { once: true }));
 }
 
 /**
- * Do something now, and if it is wanted meanwhile once more, at most once in a time and never twice at a time.
+ * Run an action now, and once more if requested meanwhile; never concurrently, and at most once per interval.
  * @param {string} name @param {() => Promise<void>} act @param {number} [every]
  */
 async function throttled(name, act, every = REFRESH_MS) {
@@ -66,7 +66,7 @@ function note(name, keys) {
 }
 
 /**
- * Refresh a part: all of it, or where it has rows those of some runs.
+ * Refresh a part, or of a part with rows only those of some runs.
  * @param {string} name @param {string[]} [keys]
  */
 function refreshSoon(name, keys = [ALL]) {
@@ -74,7 +74,7 @@ function refreshSoon(name, keys = [ALL]) {
   throttled(name, async () => {
     const wanted = stale.get(name);
     stale.delete(name);
-    if (wanted && !(await refreshPart(name, wanted.has(ALL) ? undefined : wanted))) note(name, [...wanted]); // the next news brings them
+    if (wanted && !(await refreshPart(name, wanted.has(ALL) ? undefined : wanted))) note(name, [...wanted]); // retried with the next news
   });
 }
 
@@ -128,8 +128,8 @@ function followEvents(data) {
 }
 
 /**
- * Ask for what was written after the page was made and before it listened.
- * @param {{session: string, seq: number}} heard the last news before the first that this page hears
+ * Request what was written after the page was rendered and before it began to listen.
+ * @param {{session: string, seq: number}} heard the last news before the first that this page receives
  */
 function catchUp(heard) {
   const [maker, seq] = rendered.split(" ");
@@ -149,7 +149,7 @@ function handle(event, data) {
     else if (!session) catchUp(data);
     session = data.session;
   } else if (event === "lost") report("connection lost, trying again", false);
-  else if (event === "refused") report("refused: open the address that fedge view has printed", false);
+  else if (event === "refused") report("refused: open the address that fedge view printed", false);
   else if (event === "records") {
     following = following.then(() => follow(data)).catch((error) => report(String(error.message ?? error), false));
   } else if (event === "run" || event === "note") changed([data.key]);
@@ -184,7 +184,7 @@ export function startLive() {
   }
   const worker = new SharedWorker(new URL("./live_worker.js", import.meta.url), { name: "fedge-live" });
   const fallback = setTimeout(() => {
-    worker.port.onmessage = null; // a proxy holds the stream back
+    worker.port.onmessage = null; // a proxy buffers the stream
     worker.port.postMessage({ leave: true });
     poll();
   }, SILENT_MS);
@@ -197,6 +197,6 @@ export function startLive() {
   addEventListener("pageshow", (event) => {
     if (!event.persisted) return;
     worker.port.postMessage({ url: `${location.origin}${root}/api/live` });
-    refreshAll(); // the page was away, and so was its news
+    refreshAll(); // restored from the browser's cache: it missed all news since
   });
 }

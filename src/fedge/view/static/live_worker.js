@@ -1,5 +1,5 @@
 // @ts-check
-// One stream for all tabs of a browser, which opens at most six connections to a host.
+// One stream for all tabs, because a browser opens at most six connections to a host.
 
 const RETRY_MS = 5000;
 
@@ -20,7 +20,7 @@ function tell(message) {
 function listen(url) {
   const source = (stream = new EventSource(url));
   source.onerror = () => {
-    const refused = source.readyState === EventSource.CLOSED; // else the browser connects again by itself
+    const refused = source.readyState === EventSource.CLOSED; // otherwise the browser reconnects automatically
     hello = undefined;
     tell({ event: refused ? "refused" : "lost" });
     if (refused) setTimeout(() => source === stream && listen(url), RETRY_MS);

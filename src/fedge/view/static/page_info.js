@@ -8,7 +8,7 @@ function meta(name) {
 export const root = meta("fedge-root");
 export const csrf = meta("fedge-csrf");
 export const bundle = meta("fedge-bundle");
-/** The session and the number of the last news when this page was made. */
+/** The session and the number of the last news when this page was rendered. */
 export const news = meta("fedge-news");
 
 /**

@@ -1,5 +1,5 @@
 // @ts-check
-// Parts of a page are rendered by the server and replaced here: the address is the whole state of a view.
+// Parts of a page are rendered by the server and replaced here: the URL holds the complete state of a view.
 import { drawCharts } from "./charts.js";
 import { showNumChosen } from "./keys.js";
 
@@ -12,8 +12,8 @@ const pending = new Map();
 /**
  * Fetch a part of the current page again and put it in place; focus, ticked boxes and scroll positions stay.
  * @param {string} name
- * @param {Set<string>} [keys] the runs that have changed: only their rows are fetched if the table is else the same
- * @returns {Promise<boolean>} whether the part is as new as this call, or a later one makes it so
+ * @param {Set<string>} [keys] the runs that have changed: only their rows are fetched if the table is otherwise unchanged
+ * @returns {Promise<boolean>} whether this call, or a later one, refreshes the part
  */
 export async function refreshPart(name, keys) {
   const element = document.querySelector(`[data-part="${name}"]`);
@@ -52,7 +52,7 @@ export async function refreshPart(name, keys) {
 }
 
 /**
- * Put changed rows in the place of those that they replace.
+ * Replace changed rows.
  * @param {HTMLElement} element @param {string} html
  */
 function replaceRows(element, html) {
@@ -70,7 +70,7 @@ function replaceRows(element, html) {
 }
 
 /**
- * Note which row, or control in a row, has the focus; returns a function that gives it back.
+ * Record which row, or control in a row, has the focus; return a function that restores it.
  * @param {HTMLElement} element
  */
 function rememberRow(element) {
@@ -96,7 +96,7 @@ function say(element, text) {
 }
 
 /**
- * Note what a person has done in a part; returns a function that does it again.
+ * Record the user's input in a part; return a function that restores it.
  * @param {HTMLElement} element
  */
 function remember(element) {
@@ -113,7 +113,7 @@ function remember(element) {
     }
     for (const figure of element.querySelectorAll("figure[data-chart]")) {
       const before = charts.get(figure.getAttribute("data-chart"));
-      if (before) figure.replaceWith(before); // shown until its new data are here
+      if (before) figure.replaceWith(before); // shown until its new data arrives
     }
     element.querySelectorAll("details").forEach((each, i) => (each.open = open[i] ?? each.open));
     element.querySelectorAll(".scroll, .feed").forEach((each, i) => {
