@@ -89,3 +89,10 @@ def test_a_level_has_an_interval_only_if_its_runs_differ_in_the_seed_alone(make_
     assert same.result.estimate == Estimate(pytest.approx(0.3), 0.2, 0.4, 2, "range")
     assert pooled.result.estimate.mean == pytest.approx(0.6)
     assert pooled.result.estimate.low is None
+
+
+def test_numbers_near_the_largest() -> None:
+    """Neither their sum nor a difference of two of them is a float."""
+    for xs in ([0.0, 1.0, 2.0], [-1.5e308, 0.0, 1.5e308], [5e-324, 1e-323, 1.5e-323]):
+        assert pearson(xs, [1e308, 1.5e308, 1.7e308]) == pytest.approx(pearson([0, 1, 2], [1.0, 1.5, 1.7]))
+        assert pearson(xs, [1.7e308, 0.0, -1.7e308]) == pytest.approx(-1.0)

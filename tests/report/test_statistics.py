@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.report.statistics import Estimate, interval, student, to_target
+from fedge.report.statistics import Estimate, average, interval, student, to_target
 
 # Two-sided 95 % and 99 % points as printed in tables of Student's distribution.
 PRINTED = [
@@ -99,3 +99,8 @@ def test_the_mean_over_different_settings_has_no_interval() -> None:
     found = to_target([10.0, None, 14.0], mixed=True)
     assert (found.reached, found.count) == (2, 3)
     assert (found.estimate.mean, found.estimate.low, found.estimate.high) == (12, None, None)
+
+
+def test_the_average_of_numbers_near_the_largest() -> None:
+    assert average([1.6e308, 1.7e308]) == pytest.approx(1.65e308)
+    assert average([0.1] * 10) == 0.1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
@@ -16,7 +18,8 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from fedge.cli import app
-from fedge.core.printable import printable_command
+from fedge.core.printable import printable, printable_command
+from view.hostile_strings import FILE_NAMES, STRINGS
 
 OpenPage = Callable[..., TestClient]
 
@@ -154,4 +157,24 @@ def test_no_control_characters_in_commands(tmp_path: Path, open_page: OpenPage) 
         commands = Commands(page.get(address).text).found
         assert commands
         assert not any(set(command) & {"\x1b", "\n"} for command in commands)
-    assert printable_command(["fedge", "a\x1bb", "it's"]) == "fedge 'a\\u001bb' 'it'\"'\"'s'"
+    assert printable_command(["fedge", "a\x1bb", "it's"]) == "fedge $'a\\x1bb' 'it'\"'\"'s'"
+
+
+def test_a_shell_reads_the_words_of_a_command() -> None:
+    words = [each for each in (*STRINGS, *map(os.fsdecode, FILE_NAMES)) if not set(each) & {"\0", "\ud800"}]
+    assert len(words) > 200
+    command = printable_command(words)
+    assert printable(command) == command
+    got = subprocess.run(["bash"], input=f"printf '%s\\0' {command}".encode(), capture_output=True, check=True).stdout
+    assert got.split(b"\0") == [*map(os.fsencode, words), b""]
+
+
+def test_commands_of_a_folder_with_an_odd_name(tmp_path: Path, open_page: OpenPage) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff'\x1b[31m\n\\ $HOME")
+    for seed in (1, 2):
+        make_run(folder / f"seed-{seed}", seed)
+    (command,) = Commands(open_page(folder).get("/").text).found
+    got = subprocess.run(
+        ["bash", "-c", command.replace("fedge list", "ls", 1).partition(" --")[0]], capture_output=True
+    )
+    assert got.stdout.split() == [b"seed-1", b"seed-2"]

@@ -213,6 +213,14 @@ def test_only_the_whole_prefix_is_removed(runs: Path, open_page: OpenPage, path:
     assert open_page(runs, AccessRules(root_path="/fedge")).get(path).status_code == status
 
 
+@pytest.mark.parametrize("path", ["/fedge/compare/", "/compare/", "/api/chart/..%2f", "/api/runs/"])
+def test_no_redirect_leads_past_the_root_path(runs: Path, open_page: OpenPage, path: str) -> None:
+    """A redirect by the router would name the server behind the proxy."""
+    answer = open_page(runs, AccessRules(root_path="/fedge")).get(path, follow_redirects=False)
+    assert (answer.status_code, "location" in answer.headers) == (404, False)
+    assert "there is no such page" in answer.text
+
+
 def test_the_cookie_of_a_page_below_a_root_path(runs: Path, open_page: OpenPage) -> None:
     """Browsers do not send it to other applications on the proxy's host."""
     rules = AccessRules(root_path="/fedge", cookie="fedge-view-8765")

@@ -93,6 +93,28 @@ def test_results_at_the_ends_of_their_range(runs: Path, open_page: OpenPage, nam
         assert answer.status_code in (200, 400), (kind, answer.text)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("field", ["accuracy", "loss", "user_accuracy", "sim_seconds"])
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308])
+def test_every_value_at_the_end_of_its_range(
+    tmp_path: Path, open_page: OpenPage, field: str, value: float, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Sums, differences and percentages of them are beyond any float; the terminal does not show it."""
+    for seed in (1, 2, 3, 4):
+        run = make_run(tmp_path / "runs" / f"seed-{seed}", seed % 2, 4, rate=seed / 10)
+        for name in ("rounds.jsonl", "summary.json"):
+            lines = (run / name).read_text().splitlines() if name == "rounds.jsonl" else [(run / name).read_text()]
+            changed = [json.loads(line) | {field: value if i or seed < 4 else -value} for i, line in enumerate(lines)]
+            (run / name).write_text("".join(f"{json.dumps(one)}\n" for one in changed))
+        clients = [{"client": i, "user_accuracy": value if field == "user_accuracy" else 0.5} for i in range(3)]
+        (run / "clients.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in clients))
+    page = open_page(tmp_path / "runs")
+    charts = [f"/api/chart/{kind}{query}" for kind in KINDS for query in ("", f"?y={field}", "?x=sim_seconds")]
+    for path in ("/", "/?group=data.name", f"/compare?outcome={field}", "/compare?outcome=mean_loss", *charts):
+        assert page.get(path).status_code in (200, 400), path
+    assert [str(one.message) for one in recwarn] == []
+
+
 def test_a_list_in_place_of_an_algorithm(tmp_path: Path, open_page: OpenPage) -> None:
     for seed in (1, 2, 3):
         run = make_run(tmp_path / "runs" / f"seed-{seed}", seed, 3, rate=seed / 10)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fedge.core.errors import ConfigError, StorageError
 from fedge.view.notes import NOTES, Notes, RunNote, read_note
+from mutations import watched
 
 
 @pytest.fixture
@@ -71,6 +74,17 @@ def test_a_link_is_neither_read_nor_written(folder: Path, tmp_path: Path) -> Non
     assert (folder / NOTES).is_symlink()
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda file: (file.touch(), os.truncate(file, 1 << 40))])
+def test_a_pipe_and_a_file_of_a_terabyte_are_not_read(folder: Path, make: Callable[[Path], object]) -> None:
+    make(folder / NOTES)
+    notes = Notes(folder)
+    with watched():
+        assert notes.read() == {}
+        notes.write("a", RunNote(note="x"))
+        assert notes.read() == {"a": RunNote(note="x")}
+    assert (folder / NOTES).stat().st_size in (0, 1 << 40)
+
+
 def test_folders_with_notes_in_the_cache_do_not_share_them(folder: Path, tmp_path: Path) -> None:
     others = tmp_path / "others"
     for each in (folder, others):
@@ -113,6 +127,7 @@ def test_the_ends_of_ranges() -> None:
     [
         body(tags=["x" * 41]), body(tags=[""]), body(tags=[str(i) for i in range(21)]), body(note="x" * 4_001),
         body(other=1), b"", b"[]", b'{"note": "\xff"}', b'{"tags":' + b"[" * 5_000,
+        body(tags=["\u202e" * 7]), body(note="\x1b" * 700),
     ],
 )  # fmt: skip
 def test_invalid_notes_are_refused(data: bytes) -> None:

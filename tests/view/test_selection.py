@@ -10,6 +10,7 @@ from starlette.datastructures import QueryParams
 from fedge.core.errors import ConfigError
 from fedge.view.run_entry import RunEntry
 from fedge.view.selection import Condition, RunSelection, value_of
+from mutations import watched
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,13 @@ def test_values_that_meet_a_condition(text: str, holding: list[Any], failing: li
 @pytest.mark.parametrize("text", ["x", "", "=1", " ", "<2"])
 def test_invalid_conditions_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^where: expected a name"):
+        Condition.parse(text)
+
+
+@pytest.mark.parametrize("text", [" " * 5_000, "x" + " " * 200_000])
+def test_a_long_text_is_no_condition(text: str) -> None:
+    """A regular expression for all of it takes minutes, in which no other request is answered."""
+    with watched(), pytest.raises(ConfigError, match=r"^where: expected a name"):
         Condition.parse(text)
 
 

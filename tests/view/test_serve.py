@@ -201,6 +201,9 @@ def test_signals_end_the_server(
 ) -> None:
     view = start_view(runs)
     assert view.get("/api/runs").status == 200
+    with socket.create_connection((view.host, view.port)) as stranger:  # the terminal does not show what it sends
+        stranger.sendall(b"\x16\x03\x01\r\n\r\n")
+        assert stranger.recv(100).startswith(b"HTTP/1.1 400 ")
     if streaming:
         stream = view.get("/api/live")
         assert stream.readline().startswith(b"id: ")

@@ -22,5 +22,19 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def printable_command(words: Iterable[object]) -> str:
-    """Return a command line, quoted for a shell and safe to print."""
-    return printable(shlex.join(map(str, words)))
+    """Return a command line, safe to print and quoted for Bash and Zsh, which read `$'\\x1b'` as that character."""
+    return " ".join(_quote(str(word)) for word in words)
+
+
+def _quote(word: str) -> str:
+    if not _UNSAFE.search(word):
+        return shlex.quote(word)
+    text = word.replace("\\", r"\\").replace("'", r"\'")
+    return f"$'{_UNSAFE.sub(_bytes, text)}'"
+
+
+def _bytes(found: re.Match[str]) -> str:
+    is_byte = "\udc80" <= found[0] <= "\udcff"  # of a file name that is not UTF-8
+    return "".join(
+        f"\\x{byte:02x}" for byte in found[0].encode(errors="surrogateescape" if is_byte else "surrogatepass")
+    )

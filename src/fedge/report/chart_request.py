@@ -75,9 +75,12 @@ class ChartRequest:
 
 def draw(request: ChartRequest, runs: Sequence[Run]) -> Any:
     """Return the chart of these runs. Raises ConfigError if they lack its data, or if a label names nothing in it."""
+    import numpy as np  # imported here because it is slow and help does not need it
+
     makers = {"grid": _draw_edge, "timeline": _draw_edge}
     makers |= dict.fromkeys(("importance", "breakdown", "throughput"), _draw_runs)
-    chart = makers.get(request.kind, _draw_groups)(request, runs)
+    with np.errstate(over="ignore", invalid="ignore"):  # a point beyond any float is not drawn
+        chart = makers.get(request.kind, _draw_groups)(request, runs)
     request.options.words.check()
     return chart
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum, sqrt
+from math import frexp, fsum, ldexp, sqrt
 from typing import Any
 
 from fedge.report.groups import RunView, varied
@@ -38,6 +38,7 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
         raise ValueError(f"expected two series of equal length, got {len(xs)} and {len(ys)}")
     if len(xs) < 2 or len(set(xs)) == 1 or len(set(ys)) == 1:
         return None
+    xs, ys = _scaled(xs), _scaled(ys)
     x_mean, y_mean = fsum(xs) / len(xs), fsum(ys) / len(ys)
     # scaled, because squares of bytes or FLOPs may overflow
     x_size, y_size = max(abs(x - x_mean) for x in xs), max(abs(y - y_mean) for y in ys)
@@ -45,6 +46,12 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     product = fsum(a * b for a, b in zip(dx, dy, strict=True))
     found = product / (sqrt(fsum(a * a for a in dx)) * sqrt(fsum(b * b for b in dy)))
     return max(-1.0, min(1.0, found))
+
+
+def _scaled(values: Sequence[float]) -> list[float]:
+    """Return values below 1 by an exact division: a difference of numbers near the largest is beyond any float."""
+    _, exponent = frexp(max(map(abs, values)))
+    return [ldexp(value, -exponent) for value in values]
 
 
 def correlate(runs: Sequence[RunView], outcomes: Sequence[str]) -> list[Correlation]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from fedge.core.effect import settings
@@ -21,7 +21,7 @@ from fedge.report.frames import frame
 from fedge.report.groups import RunGroup, group_runs
 from fedge.report.mean_curve import ROUNDS_OF_MEAN, rounds_of_mean
 from fedge.report.run_results import outcome
-from fedge.report.statistics import to_target
+from fedge.report.statistics import average, to_target
 from fedge.runs import Run
 from fedge.runs.files import encode_pretty
 from fedge.track.export_names import named_runs
@@ -175,7 +175,7 @@ def _mean_by_round(seeds: Sequence[Sequence[float | None]]) -> list[float | None
     longest = max(map(len, seeds))
     rounds = [[seed[i] for seed in seeds if i < len(seed)] for i in range(longest)]
     known = [[value for value in values if value is not None] for values in rounds]
-    return [fmean(values) if values else None for values in known]
+    return [average(values) if values else None for values in known]
 
 
 def _started_ms(run: Run) -> int:

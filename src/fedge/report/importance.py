@@ -74,6 +74,7 @@ def measure_importance(runs: Sequence[RunView], name: str) -> Importance:
         raise ConfigError(f"importance of settings for {name}: expected runs that differ in a setting, got none")
     factors, follows = _independent({key: _levels(values) for key, values in columns.items()})
     y = np.array([value for _, value in known], np.float64)
+    y = np.ldexp(y, -int(np.frexp(np.abs(y).max())[1]))  # exact: the sum of numbers near the largest is no float
     y -= y.mean()
     y /= np.abs(y).max() or 1.0  # squares of bytes or FLOPs might overflow
     left, count = _fit(factors.values(), y)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
 from fedge.report.groups import RunGroup, has
+from fedge.report.statistics import average
 
 ROUNDS_OF_MEAN = "rounds_to_target_of_mean"
 """The name of the statistic in tables and exports, beside `rounds_to_target`."""
@@ -24,5 +23,5 @@ def rounds_of_mean(group: RunGroup) -> int | None:
     metric, rank = target.metric, target.declared.rank
     curves = [{record["round"]: record[metric] for record in run.rounds if has(record, metric)} for run in runs]
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))
-    means = ((number, fmean(curve[number] for curve in curves)) for number in shared)
+    means = ((number, average([curve[number] for curve in curves])) for number in shared)
     return next((number for number, mean in means if rank(mean) <= rank(target.value)), None)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from fedge.core.errors import ConfigError, nearest
 from fedge.core.fields import SUMS, TO_TARGET, components, describe, is_to_target
 from fedge.report.groups import RunView
+from fedge.report.statistics import average
 
-_OF_ROUNDS: dict[str, Callable[[Sequence[float]], float]] = {"mean_": fmean, "median_": median}
+_OF_ROUNDS: dict[str, Callable[[Sequence[float]], float]] = {"mean_": average, "median_": median}
 
 
 def outcome(run: RunView, name: str) -> float | None:
@@ -21,10 +22,10 @@ def outcome(run: RunView, name: str) -> float | None:
     """
     if run.summary is None:
         return None
-    for prefix, average in _OF_ROUNDS.items():
+    for prefix, combine in _OF_ROUNDS.items():
         if name.startswith(prefix):
             values = _recorded(run, name.removeprefix(prefix))
-            return float(average(values)) if values else None
+            return float(combine(values)) if values else None
     parts = components(name)
     if is_to_target(name) or any(part in run.summary for part in parts):
         return _value(run.summary, parts)

@@ -44,16 +44,20 @@ class Reached:
     count: int
 
 
+def average(values: Sequence[float]) -> float:
+    """Return the mean, also of numbers near the largest, whose sum is beyond any float."""
+    try:
+        return fsum(values) / len(values)
+    except OverflowError:
+        return fsum(value / len(values) for value in values)
+
+
 def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
     """Return Student's confidence interval of the mean; for a single value the mean alone."""
     count = len(values)
     if count == 0:
         raise ValueError("expected at least one value to estimate a mean from, got none")
-    try:
-        total = fsum(values) / count
-    except OverflowError:  # sums of numbers near the largest float may overflow
-        total = fsum(value / count for value in values)
-    mean = min(max(total, min(values)), max(values))  # rounding may exceed the range of the values
+    mean = min(max(average(values), min(values)), max(values))  # rounding may exceed the range of the values
     if count == 1:
         return Estimate(mean, None, None, 1)
     deviation = hypot(*(value - mean for value in values)) / sqrt(count - 1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
 from fedge.core.fields import PERCENT, describe
 from fedge.report.chart_options import PLAIN, ChartOptions, keep_best
 from fedge.report.groups import RunGroup, RunView, has
+from fedge.report.statistics import average
 from fedge.report.style import COLOURS, DASHES, FAINT, inline, line_looks, need
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def users(groups: Sequence[RunGroup], options: ChartOptions = PLAIN) -> altair.L
     """Return the cumulative distribution of accuracy over clients: a curve per group, over all its runs."""
     alt = need("altair")
     found = [(group.label, [values for run in group.runs if (values := user_accuracies(run))]) for group in groups]
-    measured = [((label, runs), -fmean(map(fmean, runs))) for label, runs in found if runs]
+    measured = [((label, runs), -average([average(values) for values in runs])) for label, runs in found if runs]
     if not measured:
         raise ConfigError(
             f"no run has the {FIELD} of its clients, which a run with evaluate.user_accuracy = true writes when it is "

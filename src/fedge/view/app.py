@@ -59,6 +59,7 @@ def make_app(workspace: Workspace, rules: AccessRules) -> Guard:
         exception_handlers={HTTPException: failed, FedgeError: failed, Exception: failed},
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # it would redirect to the address behind a proxy
     return Guard(app, rules)
 
 

@@ -102,6 +102,7 @@ class Histories:
             mean = self._means[averaged] = self._average(metrics[0], finished)
         return mean._replace(num_all=len(runs))
 
+    @np.errstate(over="ignore", invalid="ignore")  # a mean beyond any float has no sparkline
     def _average(self, metric: str, runs: Sequence[RunEntry]) -> Sparkline:
         curves = [curve for curve in self._curves(runs) if len(curve[0])]
         try:

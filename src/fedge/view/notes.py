@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,8 @@ from fedge.runs.files import encode_pretty
 
 NOTES = "fedge-notes.json"
 MOST_TAGS = 20
+
+_MOST_BYTES = 64 << 20
 
 Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
@@ -59,8 +62,6 @@ class Notes:
 
     def _write(self, file: Path, key: str, note: RunNote) -> None:
         with self._lock, writing(file, "try again"):
-            if file.is_symlink():
-                raise StorageError(f"{file} is a symbolic link; replace it with a file")
             found = _load(file, strict=True) | {key: note}
             kept = {each: one for each, one in found.items() if one != RunNote()}
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -71,19 +72,23 @@ def read_note(data: bytes) -> RunNote:
     """Return the note in the body of a request. Raises ConfigError."""
     try:
         found = msgspec.json.decode(data, type=RunNote)
+        tags = dict.fromkeys(printable(tag.strip()) for tag in found.tags if tag.strip())
+        # escapes make texts longer, and a file with one that is too long could not be read again
+        return msgspec.convert({"tags": tuple(tags), "note": printable(found.note.strip(), "\n")}, RunNote)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f'expected {{"tags": ["..."], "note": "..."}}, got another body: {error}') from None
-    tags = dict.fromkeys(printable(tag.strip()) for tag in found.tags if tag.strip())
-    return RunNote(tuple(tags), printable(found.note.strip(), "\n"))
 
 
 def _load(file: Path, strict: bool = False) -> dict[str, RunNote]:
     """Return the notes in a file; a damaged file counts as empty, or raises StorageError if `strict`."""
     try:
-        return {} if file.is_symlink() else msgspec.json.decode(file.read_bytes(), type=dict[str, RunNote])
+        status = file.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:  # a pipe may never end
+            raise ValueError(f"expected a regular file of at most {_MOST_BYTES:,} bytes")
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, RunNote])
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors and UnicodeDecodeError too
         if strict:
             raise StorageError(f"{file.name} is damaged: {error}; repair it or move it away") from None
         return {}

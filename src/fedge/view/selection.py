@@ -14,7 +14,7 @@ from fedge.report.settings_table import write_value
 from fedge.view.run_entry import RunEntry
 
 MOST_ROWS = 1_000
-_CONDITION = re.compile(r"^\s*(.+?)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*$", re.DOTALL)
+_OPERATOR = re.compile("<=|>=|!=|=|<|>|~")
 
 Which = Literal["last", "best", "at"]
 OPTIONS = {
@@ -59,12 +59,13 @@ class Condition(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> Condition:
-        found = _CONDITION.match(text)
+        text = text.strip()
+        found = _OPERATOR.search(text, 1)  # after a name
         if found is None:
             raise ConfigError(
                 f"where: expected a name, one of = != < <= > >= ~ and a value, such as seed=1; got {text!r}"
             )
-        return Condition(*found.groups())
+        return Condition(text[: found.start()].rstrip(), found[0], text[found.end() :].lstrip())
 
     def __str__(self) -> str:
         return f"{self.name}{self.operator}{self.value}"

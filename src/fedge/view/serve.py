@@ -71,7 +71,7 @@ def serve(folder: Path, listening: socket.socket, rules: AccessRules) -> None:
 
     config = uvicorn.Config(
         cancellable,
-        log_level="warning",
+        log_level="error",  # not each request of a stranger that is no HTTP
         access_log=False,
         server_header=False,
         proxy_headers=False,
