@@ -256,7 +256,10 @@ def speed_chart(results: Mapping[str, Any]) -> alt.Chart:
         )
     head = alt.TitleParams(
         "Rounds per second, as a multiple of a plain PyTorch loop",
-        subtitle=f"FedAvg; models with their number of parameters; {results['when'][:10]}, two cores, side by side in one run; each panel has its own scale",
+        subtitle=[  # two lines, since fonts of viewers differ in width
+            f"FedAvg; models with their number of parameters; {results['when'][:10]}, two cores, side by side in one run",
+            "each panel has its own scale",
+        ],
         anchor="start",
         offset=10,
     )
