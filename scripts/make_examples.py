@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from make_pictures import add_dark_colours
+
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs/picture.svg"
 TIMELINE, EDGE, ROUND = ROOT / "docs/timeline.svg", ROOT / "docs/examples/timeline.toml", 4
@@ -29,6 +31,7 @@ def main() -> None:
             fedge(runs, "run", EDGE, "--runs", ".", "--quiet")
             fedge(runs, "sweep", SWEEP, "--runs", "sweep")
         fedge(runs, "show", "demo", "--chart", PICTURE)
+        add_dark_colours(PICTURE)
         fedge(runs, "plot", "timeline", "--kind", "timeline", "--round", ROUND, "-o", TIMELINE)
         fedge(runs, "report", "sweep", "-o", REPORT, "--title", TITLE)
 

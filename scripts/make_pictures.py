@@ -32,7 +32,7 @@ CLASSES = ("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b
 SIDE = 220  # of a grid
 GRIDS, PLOT = ((24, 74), (268, 74)), (556, 74, 280, 220)  # where the panels are
 PADDING = {"left": 28, "top": 8, "right": 8, "bottom": 8}  # of the speeds: readers may have a wider font for the names
-TITLES = ("clients stay in their cells", "a quarter moves after each round")
+TITLES = ("clients stay in their cells", "a quarter move after each round")
 LINES = ("#D55E00", "#0072B2")
 
 WORKLOADS = {"W1": "2NN, 199k", "W2": "CNN, 870k", "W3": "GRU, 163k", "W4": "linear, 10k", "W6": "small CNN, 57k"}
@@ -57,6 +57,14 @@ def main() -> None:
             subprocess.run([sys.executable, "-m", "fedge.cli", "sweep", str(EXPERIMENT), "--runs", name], check=True)
         MOBILITY.write_text(animation(find_pair(options.runs or Path(name))), "utf-8")
     save(speed_chart(json.loads((options.speed or newest_speed()).read_text())), SPEED)
+    add_dark_colours(SPEED)
+
+
+def add_dark_colours(chart: Path) -> None:
+    """Let a saved chart follow the reader's colour scheme, as pages on GitHub do."""
+    style = "<style>@media (prefers-color-scheme:dark){svg>rect{fill:#0d1117}text{fill:#e6edf3}}</style>"
+    head, mark, rest = chart.read_text("utf-8").partition("<rect")  # the paper, which is the first mark
+    chart.write_text(f"{head}{style}{mark}{rest}", "utf-8")
 
 
 class Story(NamedTuple):
@@ -178,22 +186,30 @@ def flash(merged: Sequence[bool], total: float) -> str:
 
 
 def plot(pair: tuple[Story, Story], total: float) -> Iterator[str]:
-    """Yield the chart of both curves, behind a cover that slides away."""
+    """Yield the chart of both curves: pale at first, and in full behind a cover that slides away."""
     left, top, width, height = PLOT
     last = len(pair[0].cells)
     yield f'<text x="{left}" y="{top - 12}" class="t">accuracy on all classes</text>'
     for percent in (0, 25, 50, 75, 100):
         y = top + height - height * percent / 100
         yield f'<text x="{left - 8}" y="{y + 4:g}" class="s" text-anchor="end">{percent}%</text>'
-    for story, colour in zip(pair, LINES, strict=True):
-        points = " ".join(f"{left + width * n / last:.1f},{top + height * (1 - a):.1f}" for n, a in story.accuracy)
+    for number in range(0, last + 1, 10):
+        x = left + width * number / last
+        yield f'<text x="{x:g}" y="{top + height + 16}" class="s" text-anchor="middle">{number}</text>'
+    curves = [
+        (colour, " ".join(f"{left + width * n / last:.1f},{top + height * (1 - a):.1f}" for n, a in story.accuracy))
+        for story, colour in zip(pair, LINES, strict=True)
+    ]
+    for colour, points in curves:
         yield f'<polyline class="l" stroke="{colour}" points="{points}"/>'
     yield f'<g class="cover"><rect class="bg" x="{left + 1}" y="{top - 4}" width="{width + 2}" height="{height + 4}"/></g>'
+    for colour, points in curves:  # the whole curves, pale, so that no still picture is empty
+        yield f'<polyline class="l" stroke="{colour}" stroke-opacity="0.25" points="{points}"/>'
     yield f'<path class="x" d="M{left} {top}V{top + height}H{left + width}"/>'
     for text, colour, x in (("in place", LINES[0], left), ("on the move", LINES[1], left + 84)):
         yield f'<line x1="{x}" x2="{x + 18}" y1="{top + height + 34}" y2="{top + height + 34}" class="l" stroke="{colour}"/>'
         yield f'<text x="{x + 24}" y="{top + height + 38}" class="s">{text}</text>'
-    yield f'<text x="{left + width}" y="{top + height + 16}" class="s" text-anchor="end">rounds</text>'
+    yield f'<text x="{left + width}" y="{top + height + 38}" class="s" text-anchor="end">round</text>'
 
 
 def counters(num_rounds: int, total: float) -> Iterator[str]:
@@ -250,7 +266,10 @@ def speed_chart(results: Mapping[str, Any]) -> alt.Chart:
         )
     head = alt.TitleParams(
         "Rounds per second, as a multiple of a plain PyTorch loop",
-        subtitle=f"FedAvg; models with their number of parameters; {results['when'][:10]}, two cores, side by side in one run; each panel has its own scale",
+        subtitle=[  # two lines, since fonts of viewers differ in width
+            f"FedAvg; models with their number of parameters; {results['when'][:10]}, two cores, side by side in one run",
+            "each panel has its own scale",
+        ],
         anchor="start",
         offset=10,
     )
