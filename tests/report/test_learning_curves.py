@@ -218,6 +218,8 @@ def test_rounds_have_ticks_at_integers(make_groups, tmp_path: Path, num_rounds, 
     save(curves(make_groups(1, num_rounds=num_rounds, target=None)), tmp_path / "chart.svg")
     found = texts(tmp_path / "chart.svg")
     assert found[: found.index("round")] == ticks
+    _, marks, *_ = (tmp_path / "chart.svg").read_text().split("role-axis-tick")
+    assert marks.split("</g>")[0].count("<line") == len(ticks)
 
 
 @pytest.mark.parametrize(("losses", "least", "largest"), [((0, 4e12), "1e+12", "4e+12"), ((0, 4e-6), "1e-6", "4e-6")])
