@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -234,3 +235,10 @@ def test_layout_options(fedge, runs, tmp_path):
     for text in ('width="687"', ">My title<", ">top-1<", "baseline, lr = 0.1", "best 2 of 4 by last accuracy"):
         assert text in drawn
     assert "SCAFFOLD" not in drawn
+
+
+def test_a_chart_names_its_steps(fedge, runs, tmp_path, monkeypatch):
+    steps = []
+    monkeypatch.setattr("fedge.cli.output.working", lambda what: steps.append(what) or nullcontext())
+    assert fedge("plot", runs, "-o", tmp_path / "chart.svg").exit_code == 0
+    assert steps == ["reading runs", "drawing"]

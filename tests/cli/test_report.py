@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from contextlib import nullcontext
 
 import pytest
+
+from fedge.cli.output import working
 
 
 @pytest.fixture
@@ -77,3 +82,22 @@ def test_the_baseline_of_a_report(fedge, runs, tmp_path):
     result = fedge("report", runs, "-o", tmp_path / "report.md", "--baseline", "nothing")
     assert result.exit_code == 2
     assert "baseline: no group of runs is 'nothing'" in result.stderr
+
+
+def test_work_that_takes_time_is_named_on_a_terminal_only(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with working("drawing"):
+            pass
+        assert ("drawing" in stream.getvalue()) == shown
+
+
+def test_a_report_names_its_steps(fedge, runs, tmp_path, monkeypatch):
+    steps = []
+    monkeypatch.setattr("fedge.cli.output.working", lambda what: steps.append(what) or nullcontext())
+    assert fedge("report", runs, "-o", tmp_path / "report.md").exit_code == 0
+    assert steps == ["reading runs", "writing the report"]

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from fedge.report.style import COLOURS, INK, save
 from fedge.report.text_width import text_width
 
 pytest.importorskip("altair", reason="needs the extra `view`")
-pytest.importorskip("vl_convert", reason="needs the extra `view`")
+vl_convert = pytest.importorskip("vl_convert", reason="needs the extra `view`")
 
 TARGET = {"metric": "accuracy", "value": 0.9}
 
@@ -173,7 +174,76 @@ def test_texts_at_the_ends_of_bars_fit(groups) -> None:
     domain = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
     room = 336 - 22 - text_width("rate = 2, steps = 9")
     assert domain == [0, pytest.approx(20 * room / (room - text_width("20 (1/2 reached)", 9) - 8))]
-    assert spec["layer"][0]["encoding"]["x"]["axis"] == {"tickMinStep": 1, "format": ",d"}
+
+
+def drawn(chart) -> list[str]:
+    """Return the texts of a picture, the ticks of the x axis first."""
+    return re.findall(r"<text[^>]*>([^<]*)</text>", vl_convert.vegalite_to_svg(chart.to_dict()))
+
+
+def test_bars_that_all_missed_the_target_have_ticks_at_integers(make_run) -> None:
+    never = RunGroup("never", [make_run(target=TARGET, summary={"rounds_to_target": None})])
+    assert drawn(bars([never])) == ["0", "1", "rounds to target", "never", "not reached", "target: accuracy 90%"]
+
+
+def test_no_tick_is_above_the_highest_value_that_a_result_can_have(make_run) -> None:
+    runs = [make_run(seed=seed, summary={"accuracy": 0.8 + seed / 20}) for seed in (1, 2, 3)]
+    found = drawn(bars([RunGroup("a", runs)], "accuracy"))  # 90.0±12.4: with the text the axis ends beyond 120%
+    assert found[: found.index("accuracy (%)")] == ["0", "20", "40", "60", "80", "100"]
+
+
+def test_a_cost_has_no_tick_below_zero(make_run) -> None:
+    """Space around the points of a Pareto chart once became a tick at -50 MB."""
+    groups = [
+        RunGroup(
+            f"a group with a long label: {x}", [make_run(summary={"bytes_up_to_target": x * 1e6, "accuracy": 0.9})]
+        )
+        for x in (5, 267)
+    ]
+    found = drawn(pareto(groups, "bytes_up_to_target", "accuracy", ChartOptions(legend="right")))
+    assert "50" in found
+    assert not [text for text in found if text.startswith("−")]
+
+
+def test_groups_with_the_same_results_are_nested(make_run) -> None:
+    results = [(1, 2), (1, 2), (3, 1), (1, 2)]
+    groups = [
+        RunGroup(f"g{i}", [make_run(summary={"bytes_up_to_target": x, "flops_to_target": y})])
+        for i, (x, y) in enumerate(results)
+    ]
+    assert [row["size"] for row in rows(pareto(groups))] == [265, 155, 45, 45]  # drawn in this order
+
+
+@pytest.fixture
+def make_map(make_run):
+    """Return a heat map of an accuracy over this many rates and two numbers of steps."""
+
+    def make(num_rates: int, **options):
+        made = (
+            make_run(
+                "x", summary={"accuracy": 0.5 + i / 100}, algorithm={"learning_rate": 0.012345 * i, "steps": steps}
+            )
+            for i in range(1, num_rates + 1)
+            for steps in (1, 2)
+        )
+        return heatmap(group_runs(made), options=ChartOptions(**options)).to_dict()["layer"]
+
+    return make
+
+
+def test_texts_of_a_heat_map_fit_its_columns(make_map) -> None:
+    few, some, many = make_map(3), make_map(8), make_map(20)
+    assert [layer[0]["encoding"]["x"]["axis"]["labelAngle"] for layer in (few, some, many)] == [0, -90, -90]
+    assert [len(layer) for layer in (few, some, many)] == [4, 4, 2]  # numbers in cells: dark and light, and none
+
+
+def test_a_long_title_of_a_colour_bar_fits_beside_it(make_map) -> None:
+    def bar(**labels):
+        legend = make_map(3, labels=labels)[0]["encoding"]["color"]["legend"]
+        return legend["gradientLength"], legend["titleLimit"]
+
+    assert bar() == (86, 90)
+    assert bar(accuracy="test accuracy of the best model") == (161, 165)
 
 
 def test_long_labels_of_bars_have_two_lines(make_run) -> None:

@@ -145,3 +145,11 @@ def test_classes_are_below_their_bars_where_they_fit(classes, below, listed) -> 
     chart = grid(made(cols=1, occupancy=[1], classes=[[1] * len(classes)]), names=DataNames(classes))
     assert [text for text in text_of(chart)[2:] if text in below] == below
     assert listed in caption(chart.to_dict())
+
+
+def test_classes_are_written_below_bars_only_at_a_size_that_can_be_read() -> None:
+    lines = made(2, rows=3, cols=3, occupancy=[1] * 9, classes=[[1] * 10] * 9)
+    labels = {str(label) for label in range(10)}
+    wide, narrow = text_of(grid(lines, [1])), text_of(grid(lines, [1, 2]))
+    assert labels <= set(wide)
+    assert not labels - {"1"} & set(narrow)  # 1 is the number of clients

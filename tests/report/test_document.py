@@ -265,7 +265,7 @@ def test_a_report_has_the_chosen_baseline_and_the_importance_of_settings(folder:
     paired = parts["Accuracy against SCAFFOLD, η = 0.1"]
     # each seed is 0.2 and 0.1 below
     assert [row[:2] for row in paired.rows] == [["FedAvg, η = 0.1", "2 of 2"], ["FedAvg, η = 0.5", "2 of 2"]]
-    assert [float(row[2].partition("±")[0]) for row in paired.rows] == [-20, -10]
+    assert [row[2].partition("±")[0] for row in paired.rows] == ["−20.00", "−10.000"]
     importance = parts["Parameter importance for accuracy"]
     # SS 2 * (0.1^2 + 0 + 0.1^2) = 0.04 between settings, 6 * 0.005^2 = 0.00015 between seeds
     shares = {row[0]: row[1] for row in importance.rows}

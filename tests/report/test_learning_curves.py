@@ -211,10 +211,34 @@ def test_title_labels_and_legend(make_groups) -> None:
         assert found.items() <= style.items()
 
 
-def test_rounds_have_ticks_at_integers(make_groups) -> None:
-    spec = curves(make_groups(1)).to_dict()
-    assert spec["layer"][1]["encoding"]["x"]["axis"] == {"tickMinStep": 1, "format": ",d"}
-    assert spec["layer"][1]["encoding"]["y"]["axis"] == {}
+@pytest.mark.parametrize(
+    ("num_rounds", "ticks"), [(1, ["0", "1"]), (2, ["0", "1", "2"]), (3, ["0", "1", "2", "3"]), (8, [*"02468"])]
+)
+def test_rounds_have_ticks_at_integers(make_groups, tmp_path: Path, num_rounds, ticks) -> None:
+    save(curves(make_groups(1, num_rounds=num_rounds, target=None)), tmp_path / "chart.svg")
+    found = texts(tmp_path / "chart.svg")
+    assert found[: found.index("round")] == ticks
+    _, marks, *_ = (tmp_path / "chart.svg").read_text().split("role-axis-tick")
+    assert marks.split("</g>")[0].count("<line") == len(ticks)
+
+
+@pytest.mark.parametrize(("losses", "least", "largest"), [((0, 4e12), "1e+12", "4e+12"), ((0, 4e-6), "1e-6", "4e-6")])
+def test_axes_have_no_long_rows_of_zeros(make_run, tmp_path: Path, losses, least, largest) -> None:
+    rounds = [{"round": i, "loss": loss} for i, loss in enumerate(losses, 1)]
+    save(curves([RunGroup("a", [make_run(rounds=rounds)])], y="loss"), tmp_path / "chart.svg")
+    assert {"0", least, largest} <= set(texts(tmp_path / "chart.svg"))
+
+
+def test_the_place_of_the_target_counts_on_a_legend_beside_the_chart(make_run) -> None:
+    """A curve that is steep for two rounds in ten runs through a label at the left only if the panel is narrow."""
+    accuracies = (0.1, 0.4, 0.7, 0.89, 0.91, *[1.0] * 7)
+    rounds = [{"round": i, "accuracy": accuracy} for i, accuracy in enumerate(accuracies, 1)]
+    group = RunGroup("a group with a label that is long", [make_run(rounds=rounds, target=TARGET)])
+
+    def side(legend) -> str:
+        return curves([group], options=ChartOptions(legend=legend)).to_dict()["layer"][-1]["mark"]["align"]
+
+    assert (side("bottom"), side("right")) == ("left", "right")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +259,7 @@ def test_the_target_is_drawn_once_and_only_over_its_own_metric(make_groups) -> N
     def marks(**options):
         return [layer["mark"]["type"] for layer in curves(**options).to_dict()["layer"]]
 
-    assert marks(groups=make_groups(1, 1)) == ["area", "line", "rule", "text"]
+    assert marks(groups=make_groups(1, 1)) == ["area", "line", "rule", "text", "text"]
     assert marks(groups=make_groups(1, target=None)) == ["area", "line"]
     assert marks(groups=make_groups(1), y="bytes_up") == ["area", "line"]
 
@@ -296,7 +320,7 @@ def test_an_unknown_suffix_names_the_valid_ones(make_groups, tmp_path: Path, nam
 
 def test_a_path_that_cannot_be_written_is_an_error(make_groups, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot write the chart"):
+    with pytest.raises(StorageError, match=r"move the file .*, then draw the chart again"):
         save(curves(make_groups(1)), tmp_path / "file" / "chart.svg")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import typer
 from rich.console import Console, RenderableType
@@ -51,6 +51,12 @@ def warn(text: str) -> None:
 def tell(text: str) -> None:
     """Print a message to stderr."""
     typer.echo(printable(text, "\n\t"), err=True)
+
+
+def working(what: str) -> AbstractContextManager[object]:
+    """Show on a terminal's stderr what takes time, while it lasts."""
+    # asked of the stream itself, as Rich takes a pipe for a terminal where FORCE_COLOR is set
+    return Console(stderr=True).status(what) if sys.stderr.isatty() else nullcontext()
 
 
 @contextmanager

@@ -141,7 +141,7 @@ def plot(
       fedge plot runs --kind latency --by selection.count -o latency.pdf
       fedge plot runs/served --kind throughput -o throughput.svg
     """
-    from fedge.cli.output import say, warn
+    from fedge.cli.output import say, warn, working
     from fedge.report.chart_options import ChartOptions
     from fedge.report.chart_request import ChartRequest, draw
     from fedge.report.collect import collect
@@ -154,8 +154,10 @@ def plot(
     request = ChartRequest(kind, x, y, by or (), rounds or (), stepped, baseline, options)
     request.check("--")
     check_saving(output)
-    runs, problems = collect(paths, read_edge if kind == "latency" else None)
+    with working("reading runs"):
+        runs, problems = collect(paths, read_edge if kind == "latency" else None)
     for problem in problems:
         warn(problem)
-    save(draw(request, runs), output)
+    with working("drawing"):
+        save(draw(request, runs), output)
     say(f"chart: {output}")

@@ -34,7 +34,7 @@ def report(
       fedge report runs -o report.html --baseline fedavg
       fedge report runs -o tables.tex
     """
-    from fedge.cli.output import say, warn
+    from fedge.cli.output import say, warn, working
     from fedge.core.storage import write_atomic, writing
     from fedge.report.collect import collect
     from fedge.report.document import describe_runs, describe_source
@@ -43,11 +43,13 @@ def report(
     writers = {".html": page, ".md": markdown, ".tex": latex}
     if output.suffix not in writers:
         raise ConfigError(f"-o {output}: expected .html, .md or .tex, got {output.suffix or 'no suffix'}")
-    runs, problems = collect(paths)
+    with working("reading runs"):
+        runs, problems = collect(paths)
     for problem in problems:
         warn(problem)
     source = describe_source(paths, datetime.now().astimezone())
-    text = writers[output.suffix](describe_runs(runs, problems, title, baseline, source))
+    with working("writing the report"):
+        text = writers[output.suffix](describe_runs(runs, problems, title, baseline, source))
     with writing(output, "write the report again"):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(output, text.encode())

@@ -37,7 +37,7 @@ def paired_table(groups: Sequence[RunGroup], name: str, baseline: str | None = N
         [
             pairing.first,
             f"{pairing.pairs} of {sizes[pairing.first]}",
-            write(pairing.difference, unit) if pairing.difference else "–",
+            write(pairing.difference, unit).replace("-", "−") if pairing.difference else "–",
             f"{pairing.wins}:{pairing.losses}",
             pairing.verdict,
         ]

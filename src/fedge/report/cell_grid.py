@@ -21,8 +21,9 @@ _COLUMNS = {"single": 2, "double": 3}
 _SMALLEST, _LARGEST = 48, 110  # pixels of a cell
 _SHORT = ".3~s"  # 12, 999, 1.23k: short enough for a small cell
 _HEAD, _EDGE, _FOOT = 0.3, 0.06, 0.13  # parts of a cell: above its bars, around them, and below them with labels
-_LABEL = 7  # font size of class labels in pixels
-_LETTER = 0.58  # width of a letter, relative to the font size
+_LABEL = 8  # font size of class labels in pixels: 6 points
+_LETTER, _SPACE = 0.58, 0.3  # width of a letter and of the space between labels, relative to the font size
+_DROP = 2  # pixels from a bar to its label
 _MOST_LETTERS = 120  # longest list of classes in the title; a longer one is shown by its first and last class
 _TINTS = ("#ffffff", "#d5d5d5")  # light enough for bars and numbers on them
 
@@ -81,10 +82,12 @@ class _Scales:
         self.tint = alt.Scale(domain=[0, most or 1], range=_TINTS)
         self.tallest = _tallest_share(rounds)
         self.classes = names.class_labels(_num_classes(rounds))
-        room = side * (1 - 2 * _EDGE) / max(1, len(self.classes))
+        room = side * (1 - 2 * _EDGE) / max(1, len(self.classes)) if side * _FOOT > _LABEL + _DROP else 0
         numbers = [*map(str, range(len(self.classes)))]
         fitting = (
-            texts for texts in (self.classes, numbers) if max(map(len, texts), default=99) * _LABEL * _LETTER <= room
+            texts
+            for texts in (self.classes, numbers)
+            if (max(map(len, texts), default=99) * _LETTER + _SPACE) * _LABEL <= room
         )
         self.bar_labels = next(fitting, None)
         """The text below each bar: the name of the class, its number if names are too long, or None if neither fits."""
@@ -153,7 +156,7 @@ def _bars(alt: Any, cells: Any, scales: _Scales) -> list[Any]:
         )
     ]
     if scales.bar_labels:
-        text = each.mark_text(fontSize=_LABEL, baseline="top", dy=2, color=FAINT)
+        text = each.mark_text(fontSize=_LABEL, baseline="top", dy=_DROP, color=FAINT)
         x = alt.X("middle:Q", scale=scales.x, axis=None)
         layers.append(text.encode(x, alt.Y("foot:Q", **y), alt.Text("text:N")))
     return layers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, sqrt
+from math import ceil, isinf, sqrt
 from typing import Any, Literal, TypedDict, TypeVar
 
 from fedge.core.chart_kinds import MAX_CURVES, ChartWidth, LegendPlace, LogAxes
@@ -162,13 +162,22 @@ def balanced_columns(count: int, most: int) -> int:
 Item = TypeVar("Item")
 
 
+_LONG = "abs(datum.value) >= 1e6 || 0 < abs(datum.value) && abs(datum.value) < 1e-4"
+SHORT = f"{_LONG} ? format(datum.value, '.3~e') : datum.label"
+"""The expression for the label of a tick without a long row of zeros."""
+# asked for a smallest step of 1, Vega has ticks at halves where it finds fewer than four
+INTEGERS = {"tickMinStep": 1.5, "format": ",d", "labelExpr": f"datum.value % 1 ? '' : {SHORT}"}
+"""An axis with labels at integers only."""
+
+
 def number_axis(alt: Any, declared: Field, unit: Unit, log: bool = False) -> Any:
-    """Return the axis of a field; the axis of a count has ticks at integers only."""
-    if log:
-        return alt.Axis(tickCount=4, labelOverlap="greedy")
+    """Return the axis of a field: counts have labels at integers only, and no label exceeds the field's maximum."""
+    if log:  # Vega leaves the labels of some ticks empty
+        return alt.Axis(tickCount=4, labelOverlap="greedy", labelExpr=f"datum.label && ({SHORT})")
     if not unit.name and declared.role in ("label", "count", "cost"):
-        return alt.Axis(tickMinStep=1, format=",d")
-    return alt.Axis()
+        return alt.Axis(**INTEGERS)
+    highest = declared.high / unit.size
+    return alt.Axis(labelExpr=SHORT if isinf(highest) else f"datum.value > {highest:g} ? '' : {SHORT}")
 
 
 def keep_best(items: Sequence[tuple[Item, float]], top: int, by: str, ranked: bool = True) -> tuple[list[Item], str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.core.errors import ConfigError
 from fedge.core.fields import Unit, describe, fitting
-from fedge.report.chart_options import PLAIN, ChartOptions
+from fedge.report.chart_options import INTEGERS, PLAIN, ChartOptions
 from fedge.report.groups import RunView, has
 from fedge.report.style import AREAS, COLOURS, inline, need
 from fedge.report.timeline import PHASES
@@ -24,7 +24,7 @@ PARTS: dict[str, dict[str, str]] = {
     "energy_j": {"energy_j": "energy"},
 }
 """The costs that the chart can show, each with the fields that it consists of and their names in the legend."""
-_COLOURS = {"down": PHASES["download"], "up": PHASES["upload"], "backhaul": COLOURS[2], **PHASES}
+_COLOURS = {"down": PHASES["download"], "up": PHASES["upload"], "backhaul": COLOURS[4], **PHASES}
 MAX_BARS = 120
 
 
@@ -56,9 +56,7 @@ def breakdown(run: RunView, y: str = "bytes", options: ChartOptions = PLAIN) -> 
         **options.size,
     )
     chart: altair.Chart = base.mark_rect(stroke=None).encode(
-        alt.X(
-            "left:Q", title="round", scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(tickMinStep=1, format=",d")
-        ),
+        alt.X("left:Q", title="round", scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(**INTEGERS)),
         alt.X2("right:Q"),
         alt.Y("below:Q", title=options.words.axis_text("y", title), scale=alt.Scale(zero=True, nice=True)),
         alt.Y2("above:Q"),

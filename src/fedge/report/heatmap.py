@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from fedge.core.effect import settings
 from fedge.core.errors import ConfigError
 from fedge.core.fields import Field, Unit, is_to_target
-from fedge.report.chart_options import PLAIN, ChartOptions
+from fedge.report.chart_options import PLAIN, SHORT, ChartOptions
 from fedge.report.group_results import target_note, unit_of
 from fedge.report.groups import RunGroup, check_key, describe_timed, varied
 from fedge.report.labels import sorted_values
 from fedge.report.run_results import check_outcome, outcome
 from fedge.report.statistics import Reached, to_target
-from fedge.report.style import INK, inline, need
+from fedge.report.style import HEIGHT, INK, inline, need
 from fedge.report.tables import num_decimals
+from fedge.report.text_width import text_width
 
 if TYPE_CHECKING:
     import altair
@@ -25,7 +27,10 @@ _LEAST = 90  # least height of all rows in pixels, so that the title of the colo
 _MAX_CELL = 64
 _TURN = 0.68  # position on the colour scale from which white text has more contrast than black
 _LIGHT, _DARK = "white", "black"  # text colours in cells
-_BAR = 90  # width in pixels of the colour bar with its title
+_BAR = 65  # width in pixels of the colour bar with its title
+_TITLE = 25  # width in pixels of the title at the left
+_LARGE = 1e6  # larger numbers have an exponent, since cells are small
+_SMALL = 9  # font size in cells in pixels
 
 
 def heatmap(
@@ -50,20 +55,22 @@ def heatmap(
     results = {place: _result(alike, y) for place, alike in merged.items()}
     declared = describe_timed(groups, y)
     unit = unit_of(declared.units, list(results.values()))
+    lower = declared.better == "lower"
     names = {key: _texts(options, key, values) for key, values in found.items()}
     rows = [
-        {"a": names[across][a], "b": names[down][b]} | cell
-        for (a, b), cell in _cells(results, unit, declared.better == "lower").items()
+        {"a": names[across][a], "b": names[down][b]} | cell for (a, b), cell in _cells(results, unit, lower).items()
     ]
     columns, lines = list(names[across].values()), list(names[down].values())
     mixed = "mean over the other varied settings" if any(len(alike) > 1 for alike in merged.values()) else ""
     lacking = "–: target not reached" if is_to_target(y) and any(row["mean"] is None for row in rows) else ""
-    height = max(_ROW * len(lines), _LEAST)
+    title = options.words.axis("color", declared, unit)
+    height = max(_ROW * len(lines), _LEAST, min(ceil(text_width(title, 11)), HEIGHT))
     size = options.size | {"height": height}
-    if options.canvas > _MAX_CELL * len(columns) + 2 * _BAR:
+    if options.canvas > _MAX_CELL * len(columns) + 180:
         size = {"width": _MAX_CELL * len(columns), "height": height}
+    bar = {"title": title, "gradientLength": height - 4, "titleLimit": height}
     made: altair.LayerChart = alt.layer(
-        *_layers(alt, [(across, columns), (down, lines[::-1])], rows, (declared, unit), options),
+        *_layers(alt, [(across, columns), (down, lines[::-1])], rows, lower, options, bar),
         data=inline(alt, rows),
         title=options.caption(_direction(declared), target_note(groups, y), mixed, lacking),
         config=options.style(),
@@ -100,12 +107,12 @@ def _cells(
     means = {place: one.estimate.mean / unit.size if one.estimate else None for place, one in results.items()}
     known = [mean for mean in means.values() if mean is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
-    decimals = num_decimals(high)
+    form = f",.{num_decimals(high)}f" if high < _LARGE else ".3g"
     cells = {}
     for place, mean in means.items():
         depth = 0.0 if mean is None or low == high else (mean - low) / (high - low)
         dark = mean is not None and (1 - depth if lower else depth) > _TURN
-        cells[place] = {"mean": mean, "text": "–" if mean is None else f"{mean:,.{decimals}f}", "dark": dark}
+        cells[place] = {"mean": mean, "text": "–" if mean is None else f"{mean:{form}}", "dark": dark}
     return cells
 
 
@@ -113,39 +120,41 @@ def _layers(
     alt: Any,
     sides: Sequence[tuple[str, Sequence[str]]],
     rows: Sequence[Mapping[str, Any]],
-    shown: tuple[Field, Unit],
+    lower: bool,
     options: ChartOptions,
+    bar: Mapping[str, Any],
 ) -> list[Any]:
     (across, columns), (down, lines) = sides
+    side = max(map(text_width, lines)) + _TITLE
+    room = min(_MAX_CELL, (options.canvas - 10 - side - (0 if options.legend == "none" else _BAR)) / len(columns))
     plain = {"labelAngle": 0, "domain": False, "ticks": False, "labelLimit": 0}
+    turned = {"labelAngle": -90, "labelOverlap": "greedy"} if max(map(text_width, columns)) > room else {}
     at = [
-        alt.X("a:N", title=options.words.setting(across), sort=list(columns), axis=alt.Axis(**plain)),
+        alt.X("a:N", title=options.words.setting(across), sort=list(columns), axis=alt.Axis(**plain | turned)),
         alt.Y("b:N", title=options.words.setting(down), sort=list(lines), axis=alt.Axis(**plain)),
     ]
-    declared, unit = shown
     known = [row["mean"] for row in rows if row["mean"] is not None]
     domain = [min(known, default=0.0), max(known, default=1.0)]
-    scale = alt.Scale(scheme="blues", reverse=declared.better == "lower", domain=domain)
-    bar = alt.Legend(
-        title=options.words.axis("color", declared, unit),
+    scale = alt.Scale(scheme="blues", reverse=lower, domain=domain)
+    legend = alt.Legend(
         titleOrient="right",
         orient="right",
-        gradientLength=max(_ROW * len(lines), _LEAST) - 4,
         gradientThickness=10,
         tickCount=4,
         titleFontWeight="normal",
+        labelExpr=SHORT,
+        **bar,
     )
-    colour = alt.Color("mean:Q", scale=scale, legend=None if options.legend == "none" else bar)
+    colour = alt.Color("mean:Q", scale=scale, legend=None if options.legend == "none" else legend)
+    inks = [("!isValid(datum.mean)", INK)]  # on no cell, so that a dark page changes it
+    if max(text_width(row["text"], _SMALL) for row in rows) < room:
+        inks += [("datum.dark", _LIGHT), ("!datum.dark && isValid(datum.mean)", _DARK)]
     chart = alt.Chart()
     return [
         chart.transform_filter("isValid(datum.mean)").mark_rect(stroke="white").encode(*at, colour),
         *(
-            chart.transform_filter(which).mark_text(fontSize=9, color=ink).encode(*at, text=alt.Text("text:N"))
-            for which, ink in (
-                ("datum.dark", _LIGHT),
-                ("!datum.dark && isValid(datum.mean)", _DARK),
-                ("!isValid(datum.mean)", INK),  # outside the cells, so that a dark page recolours it
-            )
+            chart.transform_filter(which).mark_text(fontSize=_SMALL, color=ink).encode(*at, text=alt.Text("text:N"))
+            for which, ink in inks
         ),
     ]
 

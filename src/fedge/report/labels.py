@@ -96,7 +96,7 @@ class DisplayNames:
         """Raise a ConfigError if a given key named nothing in the chart. Call it when the chart is complete."""
         for key in self._given:
             if key not in self._known:
-                known = ", ".join(sorted(self._known))
+                known = "; ".join(sorted(self._known))  # the name of a group has commas
                 raise ConfigError(f"label: the chart has no {key!r}{nearest(key, self._known)}; it has: {known}")
 
     def axis(self, which: str, declared: Field, unit: Unit) -> str:

@@ -14,7 +14,7 @@ from fedge.report.chart_options import AXIS, PLAIN, ChartOptions, balanced_colum
 from fedge.report.groups import RunGroup, describe_timed
 from fedge.report.series import NUM_BUCKETS, Series, trace
 from fedge.report.statistics import LEVEL, MIN_SEEDS
-from fedge.report.style import COLOURS, FAINT, TICKS, inline, line_looks, need, save
+from fedge.report.style import COLOURS, FAINT, HALO, TICKS, inline, line_looks, need, save
 from fedge.report.target_label import SIZE, LabelPlace, place_label
 
 if TYPE_CHECKING:
@@ -69,12 +69,13 @@ def curves(
     layers = _layers(alt, axes, labels, options, spread)
     if any(len(line.x) == 1 for line in lines):  # a line of one point would be invisible
         *_, mean = layers
-        layers.append(mean.transform_filter("datum.alone").mark_point())
+        layers.append(mean.transform_filter("datum.alone").mark_point().encode(strokeDash=alt.value([1, 0])))
     small = places[0].panel is not None
     goals = [goal for goal in dict.fromkeys(group.target for group in kept) if goal and goal.metric == y]
     for goal in goals:
         text = "" if small else f"target {goal.written}"
-        place = place_label(lines, goal.value, text, options.panel(1), (options.is_log("x"), options.is_log("y")))
+        room = options.panel(1, options.legend_room(labels))
+        place = place_label(lines, goal.value, text, room, (options.is_log("x"), options.is_log("y")))
         layers += _goal(alt, goal.value / axes.y_unit.size, text, place)
     target = f"dashed: target {', '.join(goal.written for goal in goals)}" if small and goals else ""
     caption = options.caption(_seeds_note(lines, mixed, spread), target, _thinning_note(lines), left_out, note)
@@ -250,8 +251,9 @@ def _goal(alt: Any, value: float, text: str, place: LabelPlace) -> list[Any]:
     rule = once.mark_rule(strokeDash=[3, 3], strokeWidth=0.75, color=FAINT)
     looks = {"align": "right", "dx": -3} if place.right else {"align": "left", "dx": 3}
     looks |= {"baseline": "top", "dy": 2} if place.below else {"baseline": "bottom"}
-    label = once.mark_text(text=text, fontSize=SIZE, color=FAINT, **looks)
-    return [rule, label.encode(x=alt.value("width" if place.right else 0))] if text else [rule]
+    x = alt.value("width" if place.right else 0)
+    labels = [once.mark_text(text=text, fontSize=SIZE, **looks | ink).encode(x=x) for ink in (HALO, {"color": FAINT})]
+    return [rule, *labels] if text else [rule]
 
 
 def _labels(chart: Any) -> list[str]:

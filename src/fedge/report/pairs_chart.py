@@ -101,4 +101,4 @@ def _signed(value: float, decimals: int) -> str:
 def _counted(found: Sequence[Pairing], groups: Sequence[RunGroup]) -> str:
     counts = sorted({one.pairs for one in found})
     pairs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{len(found)} of {len(groups)} groups, {pairs} pairs each"
+    return f"{len(found)} of {len(groups)} groups, {pairs} pair{'' if counts == [1] else 's'} each"

@@ -179,7 +179,9 @@ def _layers(
     tick = {"align": "left", "dx": 5, "dy": -5, "fontSize": _SMALL, "limit": max(room, _SIDE)}
     return [
         axes.mark_rule(color=FAINT, strokeWidth=1).encode(x, y=alt.value(0), y2=alt.value(alt.ExprRef("height"))),
-        lines.mark_line(strokeWidth=1.5, opacity=0.75).encode(x, y, colour, alt.Detail("group:N"), alt.Order("axis:Q")),
+        lines.mark_line(strokeWidth=1.5, strokeOpacity=0.75).encode(
+            x, y, colour, alt.Detail("group:N"), alt.Order("axis:Q")
+        ),
         lines.mark_circle(size=30, opacity=1).encode(x, y, colour, tooltip=tooltip),
         *(texts.mark_text(**tick, **look).encode(x, y, alt.Text("text:N")) for look in (HALO, {"color": INK})),
         axes.mark_text(baseline="top", fontSize=_SMALL, color=INK, lineBreak=LINE, dy=8).encode(

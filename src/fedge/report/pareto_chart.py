@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right")
 """With seven shapes and eight colours, the first 56 groups differ in shape or colour."""
+_SIZE, _RING = 45, 110  # area of a point in square pixels, and how much larger each point is than the one drawn over it
 OTHERS = "others"
 """The legend entry shared by all groups without their own."""
 
@@ -56,6 +57,7 @@ def pareto(
     legend = [*named, OTHERS] if len(named) < len(known) else named
     colours = dict(zip(named, cycle(COLOURS), strict=False)) | {OTHERS: FAINT}
     shown = {label: label if label in named else OTHERS for label, _, _ in known}
+    places = [(a, b) for _, a, b in known]
     rows = [
         {
             "label": shown[label],
@@ -64,6 +66,7 @@ def pareto(
             "x": a / x_unit.size,
             "y": b / y_unit.size,
             "front": i in front,
+            "size": _SIZE + _RING * min(len(SHAPES), places[i + 1 :].count(places[i])),
         }
         for i, (label, a, b) in enumerate(known)
     ]
@@ -98,7 +101,7 @@ def _axis(
 ) -> dict[str, Any]:
     # otherwise the axis of a single value would have one tick, with all digits of the value
     alone = {"domain": [values[0] / 2, values[0] * 3 / 2]} if len({*values}) == 1 and values[0] > 0 else {}
-    scale = options.scale(alt, which, zero=False, padding=12, **alone)
+    scale = options.scale(alt, which, zero=False, nice=False, padding=12, **alone)
     return {
         "title": options.words.axis(which, declared, unit),
         "scale": scale,
@@ -116,7 +119,8 @@ def _layers(alt: Any, at: Sequence[Any], legend: Sequence[str], colours: Sequenc
         "tooltip": [alt.Tooltip("name:N", title="group"), "x:Q", "y:Q"],
     }
     fill = alt.Fill("colour:N", scale=None)  # a second colour scale without a legend would hide the first legend
-    point = {"size": 45, "strokeWidth": 1.5, "opacity": 1}
+    looks["size"] = alt.Size("size:Q", scale=None)  # groups with equal results are nested, so that all are visible
+    point = {"strokeWidth": 1.5, "opacity": 1}
     chart, best = alt.Chart(), alt.Chart().transform_filter("datum.front")
     return [
         best.mark_line(strokeWidth=1, strokeDash=[3, 3], color=FAINT).encode(*at, order=alt.Order("x:Q")),

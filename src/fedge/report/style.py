@@ -15,8 +15,9 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedge.core.errors import ConfigError, FedgeError, StorageError
+from fedge.core.errors import ConfigError, FedgeError
 from fedge.core.printable import printable
+from fedge.core.storage import writing
 
 if TYPE_CHECKING:
     import altair
@@ -130,12 +131,9 @@ def save(chart: altair.TopLevelMixin, path: Path | str) -> None:
     """Write a chart in the format of the path's suffix. A page (.html) is one file, which includes the drawing code."""
     path = Path(path)
     check_saving(path)
-    try:
+    with writing(path, "draw the chart again"), drawing():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with drawing():
-            _write(chart, path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot write the chart: {error}") from error
+        _write(chart, path)
 
 
 def _write(chart: Any, path: Path) -> None:
