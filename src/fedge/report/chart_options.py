@@ -165,7 +165,7 @@ Item = TypeVar("Item")
 _LONG = "abs(datum.value) >= 1e6 || 0 < abs(datum.value) && abs(datum.value) < 1e-4"
 SHORT = f"{_LONG} ? format(datum.value, '.3~e') : datum.label"
 """The expression for the label of a tick without a long row of zeros."""
-# asked for a smallest step of 1, Vega has ticks at halves where it finds fewer than four
+# with a smallest step of 1, Vega sets ticks at halves if it has fewer than four
 INTEGERS = {"tickMinStep": 1.5, "format": ",d", "labelExpr": f"datum.value % 1 ? '' : {SHORT}"}
 """An axis with labels at integers only."""
 
