@@ -17,7 +17,7 @@ from fedge.data.data_plan import Share
 from fedge.data.divided_dataset import Divided
 from fedge.data.images import pixels
 from fedge.data.partition import Natural
-from fedge.data.table_columns import TableColumns, inputs_of, targets_of
+from fedge.data.table_columns import TableColumns, inputs_of, require_columns, targets_of
 from fedge.data.userdata import check_inputs
 from fedge.data.whole import SamplePool, Whole, without_samples
 
@@ -150,12 +150,7 @@ class HuggingFace(Divided, tag="huggingface", kw_only=True):
 
 def _table(part: Any, names: Sequence[str], source: str) -> TableColumns:
     """Return columns of a split as arrays; entries that are lists or arrays give more than one dimension."""
-    missing = [name for name in names if name not in part.column_names]
-    if missing:
-        known = ", ".join(part.column_names)
-        raise DataError(
-            f"{source} has no column {missing[0]!r}{nearest(missing[0], part.column_names)}; it has {known}"
-        )
+    require_columns(names, part.column_names, source)
     columns = {}
     for name in dict.fromkeys(names):
         values = part.select_columns([name]).with_format(None)[:][name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -44,10 +44,7 @@ class TableColumns(NamedTuple):
 
     def require(self, names: Sequence[str]) -> None:
         """Raise a DataError if a column is missing."""
-        for name in names:
-            if name not in self.columns:
-                known = ", ".join(self.columns)
-                raise DataError(f"{self.source} has no column {name!r}{nearest(name, self.columns)}; it has {known}")
+        require_columns(names, self.columns, self.source)
 
     def numbers(self, name: str, remedy: str) -> np.ndarray:
         """Return a column as float32; a DataError that names the row if a value is not a finite number."""
@@ -104,6 +101,12 @@ class TableColumns(NamedTuple):
     def _refuse(self, name: str, rows: np.ndarray, problem: str) -> NoReturn:
         more = f" ({len(rows)} of {self.num_rows} rows have such a value)" if len(rows) > 1 else ""
         raise DataError(f"{self.source}, row {self.places[rows[0]]}, column {name!r}: {problem}{more}")
+
+
+def require_columns(names: Iterable[str], known: Collection[str], source: str) -> None:
+    """Raise a DataError that names a column which the table `source` lacks."""
+    if missing := [name for name in names if name not in known]:
+        raise DataError(f"{source} has no column {missing[0]!r}{nearest(missing[0], known)}; it has {', '.join(known)}")
 
 
 def whole_of_tables(

@@ -29,7 +29,7 @@ from fedge.net.grpc_client import connect
 from fedge.net.identity import load_client
 from fedge.net.plan import digests, read_plan
 from fedge.net.protocol import Facts, InputMoments, Scaled
-from fedge.net.transport import ClientStreams, Credentials
+from fedge.net.transport import ClientStreams
 from fedge.net.views import ClientView
 from fedge.runs.code import hash_code
 from fedge.runs.environment import environment
@@ -47,7 +47,7 @@ def join(options: ClientOptions, view: ClientView) -> None:
         raise ConfigError("--name: expected the client's name, since there is no certificate that contains it")
     for notice in identity.notices if identity else ():
         view.notice(notice)
-    credentials = Credentials(identity.key, identity.certificate, identity.ca) if identity else None
+    credentials = identity.credentials if identity else None
     address = read_address(options.server, "--server")
     spec = load_spec(options.data)
 

@@ -47,7 +47,6 @@ from fedge.net.protocol import Facts
 from fedge.net.registry import Registry
 from fedge.net.spool import Spool
 from fedge.net.task import Observer, unobserved
-from fedge.net.transport import Credentials
 from fedge.net.views import ServerObserver
 from fedge.net.world import MeasuredWorld
 from fedge.runs import files
@@ -149,7 +148,7 @@ class _Server:
         config, path = setup.config, directory.path
         self._setup, self._part, self._directory = setup, part, directory
         self._address = read_address(listen, "net.listen", lowest_port=0)
-        self._credentials = None if identity is None else Credentials(identity.key, identity.certificate, identity.ca)
+        self._credentials = identity.credentials if identity else None
         self._renew = RenewedIdentity(pki) if pki else lambda: None
         self.notices = () if identity is None else identity.notices
         self._registry, log, self._loop = opened

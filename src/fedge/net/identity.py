@@ -56,6 +56,11 @@ class TlsIdentity(NamedTuple):
     hosts: tuple[str, ...]  # names and addresses of a server; empty for a client
     notices: tuple[str, ...]  # warnings: certificate expires soon, key readable by others
 
+    @property
+    def credentials(self) -> Credentials:
+        """What a connection needs of it."""
+        return Credentials(self.key, self.certificate, self.ca)
+
 
 class RequestFiles(NamedTuple):
     """The files of `request_certificate` in a client's directory."""
@@ -97,7 +102,7 @@ class RenewedIdentity:
         except (FedgeError, OSError):  # half written: checked again when the next client connects
             return None
         self._seen = stamp
-        return Credentials(found.key, found.certificate, found.ca)
+        return found.credentials
 
     def _stamp(self) -> tuple[int, ...]:
         return stamp_of(self._folder / SERVER_CERTIFICATE)

@@ -128,6 +128,11 @@ def read_bytes(file: Path) -> bytes | None:
             return None
 
 
+def whole_lines(data: bytes) -> bytes:
+    """Return the complete lines; the rest is a line being written."""
+    return data[: data.rfind(b"\n") + 1]
+
+
 def read_struct(file: Path, kind: type[S], remedy: str) -> S | None:
     """Return the struct in a small file of the run; None if there is no file. RunError ends with the remedy."""
     data = read_bytes(file)

@@ -40,7 +40,7 @@ def follow(path: Path, cursor: Cursor | None = None) -> NewRecords:
         start, data = _read_from(file, cursor.offset if cursor is not None and cursor[:2] == log else 0)
         if _log_of(files.read_config(path)[1]) == log:  # otherwise it may have been truncated meanwhile
             break
-    whole = data[: data.rfind(b"\n") + 1]  # the rest is a line being written
+    whole = files.whole_lines(data)
     restarted = cursor is not None and cursor != (*log, start)
     own = declared_fields(mark.metrics)
     return NewRecords(decode_records(file, whole, own), Cursor(*log, start + len(whole)), restarted)

@@ -46,7 +46,7 @@ def read_last_events(folder: Path, most_bytes: int, cursor: EventCursor | None =
             data = opened.read()
     except OSError:
         return LastEvents([], cursor or EventCursor(0, 0), False)
-    whole = data[: data.rfind(b"\n") + 1]
+    whole = files.whole_lines(data)
     return LastEvents(_decode(whole), EventCursor(status.st_ino, begin + len(whole)), cut)
 
 

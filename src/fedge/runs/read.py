@@ -203,7 +203,7 @@ class RunRecords:
             except (FileNotFoundError, NotADirectoryError):
                 return []
         first = data.find(b"\n") + 1 if start else 0  # skip the partial first line
-        return decode_records(file, data[first : data.rfind(b"\n") + 1], self.own_fields)
+        return decode_records(file, files.whole_lines(data[first:]), self.own_fields)
 
     def _object(self, name: str) -> dict[str, Any] | None:
         data = files.read_bytes(self.path / name)
@@ -213,8 +213,7 @@ class RunRecords:
         return decode_lines(self.path / name, self._whole_lines(name))
 
     def _whole_lines(self, name: str) -> bytes:
-        data = files.read_bytes(self.path / name) or b""
-        return data[: data.rfind(b"\n") + 1]  # the rest is a line being written
+        return files.whole_lines(files.read_bytes(self.path / name) or b"")
 
 
 Run = RunRecords
