@@ -179,7 +179,7 @@ def test_a_pipe_in_place_of_records_is_not_read(fedge, sweep):
     for options in ([], ["--values", "at", "--round", "1"]):
         with watched():
             (row,) = listed(fedge, sweep, "--where", "status=damaged", *options)
-        assert row["problem"].startswith("rounds.jsonl: expected a regular file, got a link")
+        assert row["problem"].startswith("rounds.jsonl: expected a regular file, got a symbolic link")
 
 
 def test_a_configuration_that_is_too_large_is_reported(fedge, sweep):

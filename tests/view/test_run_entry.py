@@ -115,7 +115,7 @@ def test_the_reason_of_damage_does_not_reveal_the_folder(tmp_path: Path, file: s
 def test_files_that_are_not_regular_are_named_and_not_read(tmp_path: Path) -> None:
     entry = read(make_run(tmp_path / "a"), frozenset({"rounds.jsonl", "lock"}))
     assert entry.odd == ("lock", "rounds.jsonl")
-    assert (entry.problem or "").startswith("lock: expected a regular file, got a link")
+    assert (entry.problem or "").startswith("lock: expected a regular file, got a symbolic link")
     assert (entry.settings, entry.summary) == ({}, None)
 
 

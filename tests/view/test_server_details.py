@@ -69,7 +69,7 @@ def test_a_time_that_cannot_be_read(tmp_path: Path, open_page: Callable[..., Tes
     found = describe_server(run, NOW_S)
     assert (found["age_s"], found["alive"], found["problem"]) == (None, False, None)
     page = open_page(tmp_path / "runs")
-    assert "not known whether the server runs" in page.get(f"/server/{key_of(page, 'a')}").text
+    assert "unknown whether the server is running" in page.get(f"/server/{key_of(page, 'a')}").text
 
 
 @pytest.mark.parametrize("time", [7, 1.5, ["a"], {"b": 1}, True, None, "x" * 100])

@@ -68,7 +68,7 @@ def test_a_run_with_a_link_is_not_opened(runs: Path, tmp_path: Path) -> None:
     made = Workspace(runs)
     made.refresh()
     (entry,) = [entry for entry in made.index.entries.values() if entry.path == "begun/seed-1"]
-    with pytest.raises(RunError, match=r"^begun/seed-1: events\.jsonl is a symbolic link"):
+    with pytest.raises(RunError, match=r"^begun/seed-1: events\.jsonl: expected a regular file, got a symbolic link"):
         made.folder(entry)
 
 

@@ -115,7 +115,7 @@ def read_entry(folder: Path, relative: bytes, stamp: Stamp, sweep: bytes | None,
     """Read a run directory: configuration, summary and the end of the records. `odd` are the non-regular files."""
     made: dict[str, Any] = {"folder": relative, "stamp": stamp, "sweep": sweep}
     if names := tuple(sorted(odd)):
-        reason = f"{names[0]}: expected a regular file, got a link or a special file; replace it with a copy"
+        reason = f"{names[0]}: expected a regular file, got a symbolic link or a special file; replace it with a copy"
         return RunEntry(**made, odd=names, problem=reason)
     for name, size in ((files.CONFIG, stamp[1]), (files.SUMMARY, stamp[4]), (files.ENVIRONMENT, _size(folder))):
         if size > MOST_BYTES:
