@@ -112,6 +112,7 @@ async function follow(data) {
   const figures = [...part.querySelectorAll("figure[data-chart]")];
   /** @type {string[]} */
   const offered = JSON.parse(part.querySelector("[data-fields]")?.getAttribute("data-fields") ?? "[]");
+  /** @type {[string, unknown][]} */
   const values = news.records.flatMap((/** @type {object} */ each) => Object.entries(each));
   const lacks = values.some(([name, value]) => ["number", "boolean"].includes(typeof value) && !offered.includes(name));
   if (news.restarted || !figures.length || lacks) refreshSoon(part.getAttribute("data-part") ?? "");
