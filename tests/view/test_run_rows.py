@@ -81,6 +81,8 @@ def test_columns_without_a_choice(table: Page) -> None:
     names = [column["name"] for column in table("")["columns"]]
     assert names[:2] == ["seed", "algorithm.learning_rate"]
     assert names[2:] == ["accuracy", "rounds_to_target", "bytes_to_target", "sim_seconds_to_target"]
+    of_settings = [column["name"] for column in table("group=settings")["columns"]]
+    assert of_settings == names[1:]  # a group is over all seeds
 
 
 def test_at_most_four_settings_are_columns(tmp_path: Path) -> None:

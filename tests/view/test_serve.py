@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -214,6 +215,20 @@ def test_signals_end_the_server(
         stream.read()  # to its regular end
     with pytest.raises(ConnectionRefusedError):
         view.get("/")
+
+
+@pytest.mark.full
+def test_ctrl_c_twice(start_view: StartView, runs: Path) -> None:
+    """Twice before the server has ended: it hurries, and prints the same."""
+    view = start_view(runs)
+    assert view.get("/api/runs").status == 200
+    stream = view.get("/api/live")
+    stream.readline()
+    view.process.send(signal.SIGINT)
+    time.sleep(0.05)
+    view.process.send(signal.SIGINT)
+    ended = view.process.wait()
+    assert (ended.code, ended.err) == (130, f"interrupted; to open the page again: fedge view {runs}\n")
 
 
 @pytest.mark.parametrize(

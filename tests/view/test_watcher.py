@@ -264,6 +264,31 @@ def test_streams_end_with_the_server() -> None:
     asyncio.run(scene())
 
 
+def test_a_reader_that_leaves_disturbs_no_other() -> None:
+    """A closed connection cancels its reader again and again, also while another one begins to wait."""
+
+    async def scene() -> None:
+        news = News()
+        leaving, staying = news.stream(), news.stream()
+        await anext(leaving)
+        await anext(staying)
+        left = asyncio.ensure_future(anext(leaving))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        left.cancel()
+        stayed = asyncio.ensure_future(anext(staying))
+        await asyncio.sleep(0)
+        left.cancel()
+        async with asyncio.timeout(10):
+            await asyncio.wait([left])
+            await news.publish("run", {})
+            assert await stayed == b"id: 1\nevent: run\ndata: {}\n\n"
+        await staying.aclose()
+
+    asyncio.run(scene())
+
+
 def test_a_reader_that_is_too_slow_starts_over() -> None:
     async def scene() -> None:
         news = News()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ class News:
         self.num_readers = 0  # streams and recent polls
         self._kept: deque[NewsItem] = deque()
         self._num_bytes = 0
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()  # replaced at each event: readers share no lock, so that none disturbs another
         self._closed = False
         self.wanted = asyncio.Event()  # set while there is a reader
 
@@ -43,14 +44,12 @@ class News:
         self._num_bytes += len(self._kept[-1].data)
         while len(self._kept) > _MOST_KEPT or (self._num_bytes > _MOST_KEPT_BYTES and len(self._kept) > 1):
             self._num_bytes -= len(self._kept.popleft().data)
-        async with self._changed:
-            self._changed.notify_all()
+        self._wake()
 
     async def close(self) -> None:
         """End all streams, because the server ends."""
         self._closed = True
-        async with self._changed:
-            self._changed.notify_all()
+        self._wake()
 
     def since(self, seq: int) -> list[NewsItem] | None:
         """Return the events after a number; None if some were dropped, or if the number is of another process."""
@@ -82,16 +81,17 @@ class News:
                 for item in items:
                     yield _event(*item)
                     seq = item.seq
-                async with self._changed:
-                    if self.seq == seq and not self._closed:
-                        try:
-                            await asyncio.wait_for(self._changed.wait(), _HEARTBEAT_S)
-                        except TimeoutError:
-                            items = []
+                if self.seq == seq and not self._closed:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), _HEARTBEAT_S)
                 if self.seq == seq:
                     yield b": alive\n\n"
         finally:
             self.num_readers -= 1
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 def _event(seq: int, kind: str, data: bytes) -> bytes:

@@ -77,7 +77,7 @@ class RunTable:
         """
         chosen, notes = self.select(wanted), self._notes.read()
         choices = self.choices()
-        columns = list(wanted.columns) or self._default_columns(chosen)
+        columns = list(wanted.columns) or self._default_columns(chosen, wanted.group)
         for name in wanted.columns:
             self._check_name("column", name)
         if wanted.group not in ("", "settings", "sweep"):
@@ -189,9 +189,10 @@ class RunTable:
         results = [known[entry.folder] if entry.summary is not None else None for entry in group.samples]
         return to_target(results, group.mixed)
 
-    def _default_columns(self, entries: Sequence[RunEntry]) -> list[str]:
+    def _default_columns(self, entries: Sequence[RunEntry], group: str) -> list[str]:
         choices = self.choices()
-        varied = [name for name in choices.settings if name not in ("name", "algorithm.name", "rounds")]
+        shown = {"name", "algorithm.name", "rounds"} | ({"seed"} if group == "settings" else set())  # in other columns
+        varied = [name for name in choices.settings if name not in shown]
         varied.sort(key=lambda name: (name != "seed", not name.startswith("algorithm."), "." not in name))
         varied = varied[:_FEW]
         judged = (choices.metrics[entry.folder] for entry in entries if entry.folder in choices.metrics)

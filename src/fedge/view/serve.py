@@ -90,6 +90,8 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._news.close()
         await super().shutdown(sockets)
+        if self.force_exit:  # after a second Ctrl-C uvicorn cancels the application, which it would log as an error
+            await self.lifespan.shutdown()
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -98,6 +98,22 @@ def test_a_record_is_drawn_once_over_summed_costs(live: ViewServer, open_tab: Op
     assert tab.evaluate(_NUM_POINTS) == 43
 
 
+def test_fields_that_are_recorded_later_can_be_chosen(live: ViewServer, open_tab: OpenTab, begun: Path) -> None:
+    """A page that was opened before the first round offers what the rounds bring, without being loaded again."""
+    (begun / "rounds.jsonl").write_bytes(b"")
+    tab = open_tab(live, "/?q=begun")
+    tab.goto(live.address(run_address(tab, "begun")))
+    wait_live(tab)
+    wait_text(tab, "No round is recorded yet")
+    record = make_records(1, 1, 0.05)[0]
+    for number, late, offered in ((1, ("accuracy", "loss"), "train_loss"), (2, (), "accuracy")):
+        written = {name: value for name, value in record.items() if name not in late} | {"round": number}
+        with (begun / "rounds.jsonl").open("ab", buffering=0) as file:
+            file.write(json.dumps(written).encode() + b"\n")
+        tab.locator(f"select[name=y] option[value={offered}]").wait_for(state="attached", timeout=15_000)
+    assert tab.locator("select[name=x]").input_value() == "round"
+
+
 def test_bytes_of_a_live_tick(live: ViewServer, begun: Path) -> None:
     """Only the new record is transferred: that of a run with 40 rounds is as large as that of a short one."""
     connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=WAIT_MS / 1000)

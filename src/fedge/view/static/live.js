@@ -110,7 +110,12 @@ async function follow(data) {
   if (!news.restarted && !news.records.length) return;
   if (!fits) changed([data.key]);
   const figures = [...part.querySelectorAll("figure[data-chart]")];
-  if (news.restarted || !figures.length) refreshSoon(part.getAttribute("data-part") ?? "");
+  /** @type {string[]} */
+  const offered = JSON.parse(part.querySelector("[data-fields]")?.getAttribute("data-fields") ?? "[]");
+  /** @type {[string, unknown][]} */
+  const values = news.records.flatMap((/** @type {object} */ each) => Object.entries(each));
+  const lacks = values.some(([name, value]) => ["number", "boolean"].includes(typeof value) && !offered.includes(name));
+  if (news.restarted || !figures.length || lacks) refreshSoon(part.getAttribute("data-part") ?? "");
   else {
     for (const figure of figures.filter((each) => !appendRecords(each, news.records))) {
       throttled(figure.getAttribute("data-chart") ?? "", () => drawAgain(figure));
