@@ -13,6 +13,7 @@ import pytest
 from benchmarks.page_runs import make_run
 
 from fedge.core.lock import Lock
+from fedge.view.entry_groups import EntryGroup
 from fedge.view.run_entry import RunEntry, read_entry, stamp_of, status_of
 
 
@@ -133,3 +134,10 @@ def test_the_stamp_of_a_run_changes_with_its_files(tmp_path: Path) -> None:
         act()
         stamps.append(stamp_of(str(run)))
     assert len(set(stamps)) == len(stamps)
+
+
+def test_a_seed_that_was_run_twice_counts_as_its_last_finished_run() -> None:
+    first, last = (RunEntry(folder=name, stamp=(), alike="x", summary={}) for name in (b"a", b"c"))
+    begun = [RunEntry(folder=name, stamp=(), alike="x") for name in (b"b", b"d")]
+    assert EntryGroup("", [begun[0], first, last, begun[1]], False).samples == [last]
+    assert EntryGroup("", begun, False).samples == begun[:1]

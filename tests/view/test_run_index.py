@@ -215,3 +215,10 @@ def test_a_run_that_cannot_be_stored_does_not_cost_the_others(runs: Path, reads:
     found = {entry.path: entry for entry in RunIndex(runs).scan().values()}
     assert reads == ["seed-1"]
     assert found["begun/seed-1"].settings["own"] == 2**70
+
+
+def test_a_sweep_that_appears_later_is_noticed(runs: Path) -> None:
+    index = RunIndex(runs)
+    assert {entry.sweep for entry in index.scan().values()} == {None}
+    (runs / "rate-0.1" / "sweep.json").write_text("{}")
+    assert {entry.sweep for entry in index.scan().values()} == {None, b"rate-0.1"}

@@ -50,6 +50,11 @@ def test_only_new_records_travel(watcher: Watcher, runs: Path) -> None:
     assert second["from"] == first["to"]
     assert [record["round"] for record in second["records"]] == [6, 7]
     assert not second["restarted"]
+    append(run, 8)
+    (third,) = records(news := watcher.look())
+    assert [kind for kind, _ in news] == ["records", "run"]  # the row of the run brings its curve too
+    assert third["from"] == second["to"]
+    assert [record["round"] for record in third["records"]] == [8]
 
 
 def test_changes_between_the_page_and_the_first_scan(runs: Path) -> None:
@@ -81,6 +86,17 @@ def test_added_and_removed_runs(watcher: Watcher, runs: Path) -> None:
     assert len(data["added"]) == 1
     (runs / "new").rename(runs / ".gone")
     assert watcher.look() == [("runs", {"added": [], "removed": data["added"]})]
+
+
+def test_a_run_that_went_and_came_back_is_followed_anew(watcher: Watcher, runs: Path) -> None:
+    run, away = runs / "begun/seed-1", runs / ".away"
+    append(run, 5)
+    watcher.look()
+    run.rename(away)
+    watcher.look()
+    away.rename(run)
+    (found,) = records(watcher.look())
+    assert (found["from"], found["records"], found["restarted"]) == (None, [], False)
 
 
 def test_a_run_damaged_meanwhile(watcher: Watcher, runs: Path) -> None:
