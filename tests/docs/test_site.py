@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -46,13 +47,16 @@ class Page(HTMLParser):
         self.loads: list[str] = []
         self.anchors: set[str] = set()
         self.classes: set[str] = set()
+        self.headings: list[int] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
         self.classes |= set(given.get("class", "").split())
-        if tag == "a" and "href" in given:
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        elif tag == "a" and "href" in given:
             self.links.append(given["href"])
         elif tag == "link":
             self.loads.append(given["href"])
@@ -105,6 +109,16 @@ def test_links_and_anchors_of_the_site(site: Path) -> None:
             ):
                 broken.append(f"{file.relative_to(site)}: {link}")
     assert broken == []
+
+
+def test_headings_skip_no_level(site: Path) -> None:
+    wrong = {
+        file.name: levels
+        for file in pages(site)
+        for levels in [read(file).headings]
+        if levels[:1] != [1] or levels.count(1) > 1 or any(b > a + 1 for a, b in itertools.pairwise(levels))
+    }
+    assert wrong == {}
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
