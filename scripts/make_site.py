@@ -34,6 +34,8 @@ _STATES = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```$", re.DOTALL | re
 _LINK = re.compile(r'(?P<before>\]\(|\b(?:src|srcset|href)=")(?P<path>[^)\s"#]+)(?P<rest>[^)\s"]*)')
 # Code that is short, and that browsers would break after a hyphen.
 _HYPHENS = re.compile(r"(?:^|(?<=[ (]))`(?=\S*-)(?:[^\s`]{2,20}|-[^`]{1,11})`", re.MULTILINE)
+# Longer code with an option, such as --set: it may break, but not after the hyphens.
+_OPTIONS = re.compile(r"(?:^|(?<=[ (]))`((?:[^`]*\s)?--?\w[^`]*)`(?!\{)", re.MULTILINE)
 _SOURCES = {".py": "python", ".toml": "toml", ".txt": "text", ".cff": "yaml", ".yml": "yaml", "": "sh"}
 _HIDDEN = "---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n\n"  # lines of 120 characters need the room
 
@@ -77,6 +79,12 @@ def _pipes(code: re.Match[str]) -> str:
     A line may break after a pipe, or a long list of choices would leave no room for the other columns.
     """
     return f"<code>{escape(code[1]).replace(PIPE, '&#124;<wbr>')}</code>" if PIPE in code[1] else code[0]
+
+
+def _options(code: re.Match[str]) -> str:
+    """Code as HTML, in which an option stays on one line and nothing is Markdown."""
+    text = re.sub(r"[*_|\[\]\\]", lambda special: f"&#{ord(special[0])};", escape(code[1], quote=False))
+    return "<code>" + re.sub(r"(?<!\S)--?\w\S*", r'<span class="whole">\g<0></span>', text) + "</code>"
 
 
 def _cell(cell: dict[str, Any]) -> str:
@@ -125,7 +133,7 @@ def stage(path: Path, target: Path) -> Iterator[Path]:
         return link["before"] + os.path.relpath(place(to), place(path).parent) + link["rest"]
 
     def prose(part: str) -> str:
-        return _HYPHENS.sub(r"\g<0>{ .whole }", _LINK.sub(lead, part))
+        return _OPTIONS.sub(_options, _HYPHENS.sub(r"\g<0>{ .whole }", _LINK.sub(lead, part)))
 
     text, end = content(path), 0
     parts = []

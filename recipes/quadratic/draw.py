@@ -12,10 +12,10 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-from fedge.report.charts import DASHES
 
-from fedge.report.style import COLOURS, FAINT, INK, SIZE, legend_style, save
-from fedge.schedules import Amounts, Moment, Plan
+from fedge.report.chart_options import ChartOptions
+from fedge.report.style import FAINT, INK, line_looks, save
+from fedge.schedules import Amounts, Moment, SchedulePlan
 from fedge.schedules.timed import Exp
 from fedge.theory import example_curvatures, example_minimiser, phi
 
@@ -25,15 +25,17 @@ SHOWN_EVERY = 20  # rounds; more points would not be visible
 HERE = Path(__file__).parent
 
 RATES = {
-    "K = 1": (1, Plan()),
-    "K = 5": (5, Plan()),
-    "K = 10": (10, Plan()),
-    "K = 10, rate × 0.995": (10, Plan(learning_rate=Exp(decay=0.995))),
+    "K = 1": (1, SchedulePlan()),
+    "K = 5": (5, SchedulePlan()),
+    "K = 10": (10, SchedulePlan()),
+    "K = 10, rate × 0.995": (10, SchedulePlan(learning_rate=Exp(decay=0.995))),
 }
-STEPS = {f"K × {decay:g} a round": (10, Plan(local_steps=Exp(decay=decay))) for decay in (0.99, 0.995, 0.999, 0.9995)}
+STEPS = {
+    f"K × {decay:g} a round": (10, SchedulePlan(local_steps=Exp(decay=decay))) for decay in (0.99, 0.995, 0.999, 0.9995)
+}
 
 
-def train(steps: int, plan: Plan) -> tuple[np.ndarray, int]:
+def train(steps: int, plan: SchedulePlan) -> tuple[np.ndarray, int]:
     """Return the mean model of all runs, initially and after each round, and the total steps of a client."""
     rng = np.random.default_rng(1)  # the same clients for every line
     base, state = Amounts(steps, RATE, SERVER_RATE), plan.init()
@@ -58,25 +60,16 @@ def figure(lines: dict[str, np.ndarray]) -> alt.LayerChart:
         for round in range(0, ROUNDS + 1, SHOWN_EVERY)
     ]
     goal = example_minimiser(RATE, 1)
-    across = alt.X("round:Q", title="Round", scale=alt.Scale(nice=False))
-    up = alt.Y("x:Q", title="Model x", scale=alt.Scale(zero=False, domain=[0.4, 0.57]))
-    curves = (
-        alt.Chart(alt.Data(values=rows))
-        .mark_line()
-        .encode(
-            across,
-            up,
-            alt.Stroke("label:N", scale=alt.Scale(domain=labels, range=list(COLOURS[: len(labels)]))),
-            alt.StrokeDash("label:N", scale=alt.Scale(domain=labels, range=list(DASHES[: len(labels)]))),
-        )
-    )
+    across = alt.X("round:Q", title="round", scale=alt.Scale(nice=False))
+    up = alt.Y("x:Q", title="model x", scale=alt.Scale(zero=False, domain=[0.4, 0.57]))
+    curves = alt.Chart(alt.Data(values=rows)).mark_line().encode(across, up, **line_looks(alt, labels))
     line = alt.Chart(alt.Data(values=[{"goal": goal}])).mark_rule(color=FAINT, strokeDash=[3, 3])
     name = alt.Chart(alt.Data(values=[{"goal": goal, "round": ROUNDS}])).mark_text(
         text="x*", color=INK, align="left", dx=4, fontStyle="italic"
     )
     marks = (line.encode(alt.Y("goal:Q")), name.encode(alt.X("round:Q"), alt.Y("goal:Q")))
-    size: dict[str, Any] = SIZE
-    return alt.layer(*marks, curves).properties(**size).configure(**legend_style(labels, SIZE["width"]))
+    options = ChartOptions()
+    return alt.layer(*marks, curves, title="mean of 10 runs; dashed: x*", config=options.style(labels), **options.size)
 
 
 def main() -> None:

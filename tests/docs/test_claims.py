@@ -1,6 +1,9 @@
 """Facts that pages of the documentation once had wrong."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,3 +59,17 @@ def test_the_demo_has_three_seeds() -> None:
     """Fewer have no confidence interval."""
     for file in (ROOT / "recipes/demo").glob("*.toml"):
         assert "seeds = [1, 2, 3]\n" in file.read_text(encoding="utf-8"), file
+
+
+@pytest.mark.full
+def test_the_quadratic_example_prints_the_numbers_of_its_page(tmp_path: Path) -> None:
+    script = shutil.copy(ROOT / "recipes/quadratic/draw.py", tmp_path)
+    printed = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True).stdout
+    lines = re.findall(r"^(K .+): (\S+) over the last 500 rounds, .+, (\d+) steps per client$", printed, re.MULTILINE)
+    assert len(lines) == 8
+    page = (ROOT / "recipes/quadratic/README.md").read_text(encoding="utf-8")
+    for label, end, steps in lines:
+        assert re.search(
+            rf"^\| {re.escape(label)}(?: a round)? \| {end} \| .* \| {int(steps):,} \|$", page, re.MULTILINE
+        )
+    assert {file.name for file in tmp_path.glob("*.svg")} == {"rates.svg", "steps.svg"}

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from html.parser import HTMLParser
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from docs.pages import DOCS, ROOT, name_of
 
+SHOWN = [
+    "index.html", "algorithms/scaffold.html", "view.html", "reference/commands.html", "troubleshooting.html",
+    "how-to/faq.html", "repository/index.html", "repository/src/fedge/algorithms/scaffold.py.html",
+]  # fmt: skip
+HERE = ("file:", "data:", "blob:")
 NOWHERE = "http://127.0.0.1:9"  # where nobody answers
 
 
@@ -40,13 +47,16 @@ class Page(HTMLParser):
         self.loads: list[str] = []
         self.anchors: set[str] = set()
         self.classes: set[str] = set()
+        self.headings: list[int] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
         self.classes |= set(given.get("class", "").split())
-        if tag == "a" and "href" in given:
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        elif tag == "a" and "href" in given:
             self.links.append(given["href"])
         elif tag == "link":
             self.loads.append(given["href"])
@@ -101,6 +111,16 @@ def test_links_and_anchors_of_the_site(site: Path) -> None:
     assert broken == []
 
 
+def test_headings_skip_no_level(site: Path) -> None:
+    wrong = {
+        file.name: levels
+        for file in pages(site)
+        for levels in [read(file).headings]
+        if levels[:1] != [1] or levels.count(1) > 1 or any(b > a + 1 for a, b in itertools.pairwise(levels))
+    }
+    assert wrong == {}
+
+
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for file in pages(site):
         page = read(file)
@@ -136,6 +156,35 @@ def test_search_works_without_a_server(site: Path) -> None:
     assert "scaffold.py.html" not in index, "source files are not documentation"
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_as_shown(site: Path, browser: Any, serious: Callable[[Any], list[str]], width: int, scheme: str) -> None:
+    """Of each kind one page: wide tables and pictures, long code, lists, source files. All are opened as files."""
+    tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    problems: list[str] = []
+    tab.on("console", lambda message: problems.append(message.text))
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.on("request", lambda request: None if request.url.startswith(HERE) else problems.append(request.url))
+    for name in SHOWN:
+        tab.goto((site / name).as_uri())
+        wide = tab.evaluate("document.documentElement.scrollWidth")
+        problems += [f"{name}: {wide} pixels in {width}"] if wide > width else []
+        problems += [f"{name}: {finding}" for finding in serious(tab)]
+    tab.close()
+    assert problems == []
+
+
+@pytest.mark.full
+def test_search_as_a_reader_does(site: Path, browser: Any) -> None:
+    tab = browser.new_page()
+    tab.goto((site / "index.html").as_uri())
+    tab.keyboard.press("Control+k")
+    tab.keyboard.type("control variate")
+    tab.locator("a[href*='algorithms/scaffold.html?h=']").first.wait_for(timeout=30_000)
+    tab.close()
+
+
 @pytest.mark.parametrize(
     ("row", "shown"),
     [
@@ -157,12 +206,16 @@ def test_pipes_in_tables(row: str, shown: str, tmp_path: Path) -> None:
         ("with `--set`, or", "with `--set`{ .whole }, or"),
         ("| `--quiet, -q` | `text` |", "| `--quiet, -q`{ .whole } | `text` |"),
         ("[`--set`](page.md)", "[`--set`](page.md)"),
-        ("`fedge run first.toml --set rounds=3`", "`fedge run first.toml --set rounds=3`"),
+        (
+            "`fedge run a_b_*.toml --set 'rounds=[1,\n2]'`",
+            "<code>fedge run a&#95;b&#95;&#42;.toml <span class=\"whole\">--set</span> 'rounds=&#91;1,\n2&#93;'</code>",
+        ),
+        ("`fedge run a.toml` and `f.toml`", "`fedge run a.toml` and `f.toml`"),
         ("```sh\n`a-b`\n```", "```sh\n`a-b`\n```"),
     ],
-    ids=("in a sentence", "in a table", "in a link", "long", "in a block"),
+    ids=("in a sentence", "in a table", "in a link", "long", "without a hyphen", "in a block"),
 )
-def test_short_code_with_hyphens_stays_on_one_line(text: str, shown: str, tmp_path: Path) -> None:
+def test_code_does_not_break_after_a_hyphen(text: str, shown: str, tmp_path: Path) -> None:
     """`site/extra.css` has the class."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(make_site, "ROOT", tmp_path)

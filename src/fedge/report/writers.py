@@ -44,7 +44,7 @@ def page(document: Document) -> str:
         parts.append("</section>")
     head = f'<meta charset="utf-8"><title>{escape(document.title)}</title><style>{STYLE_SHEET}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    body = "\n".join([*parts, f"<script>{SORT_SCRIPT}</script>"])
+    body = "\n".join(["<main>", *parts, "</main>", f"<script>{SORT_SCRIPT}</script>"])
     text = f'<!doctype html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n{body}\n</body></html>\n'
     return printable(text, "\n\t")
 
@@ -82,7 +82,7 @@ def _html(part: TableCells | Listing | str, section: str) -> str:
         return f"<p>{escape(part)}</p>"
     title = f"<h3>{escape(part.title)}</h3>" if part.title and part.title != section else ""
     if isinstance(part, Listing):
-        return f"{title}<pre>{escape(part.text.rstrip())}</pre>"
+        return f'{title}<pre tabindex="0">{escape(part.text.rstrip())}</pre>'
     words = len(part.head) == 2
     sortable = not words and len(part.rows) > 1
     head = "".join(
@@ -140,12 +140,14 @@ def _figure(figure: Figure, number: int) -> str:
 
 
 def _svg(figure: Figure, number: int) -> str:
-    """Return the drawing with ids that are unique in the page."""
+    """Return the drawing as one image with the figure's title as its name, and with ids that are unique in the page."""
     need("vl_convert")
     drawn = io.StringIO()
     with drawing():
         make_printable(figure.draw()).save(drawn, format="svg")
-    return re.sub(r'(id="|url\(#)(?=[a-z])', rf"\g<1>figure{number}-", drawn.getvalue())
+    svg = re.sub(r' (?:role|aria-[a-z]+)="[^"]*"', "", drawn.getvalue())  # else every mark is an image without a name
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)
+    return re.sub(r'(id="|url\(#)(?=[a-z])', rf"\g<1>figure{number}-", svg)
 
 
 def _markdown(text: str) -> str:

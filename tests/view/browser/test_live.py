@@ -104,7 +104,7 @@ def test_fields_that_are_recorded_later_can_be_chosen(live: ViewServer, open_tab
     tab = open_tab(live, "/?q=begun")
     tab.goto(live.address(run_address(tab, "begun")))
     wait_live(tab)
-    wait_text(tab, "No round is recorded yet")
+    wait_text(tab, "No round has been recorded yet")
     record = make_records(1, 1, 0.05)[0]
     for number, late, offered in ((1, ("accuracy", "loss"), "train_loss"), (2, (), "accuracy")):
         written = {name: value for name, value in record.items() if name not in late} | {"round": number}
