@@ -156,11 +156,12 @@ def test_costs_of_the_example(folder: Path) -> None:
     run = fedge.run({**tomllib.loads(experiment.text), "rounds": 1})
     assert isinstance(run, fedge.Run)
     record, explained = run.rounds[0], section(DOCS / "concepts.md", "Costs")
-    assert record["local_steps"] == 40
+    assert record["local_steps"] == 38
     for cost in ("bytes_down", "bytes_up", "flops"):
         assert f"{record[cost]:,}" in explained
-    assert f"{record['sim_seconds']:.3f}, and no wait" in explained
-    assert record["sim_wait_s"] == pytest.approx(0, abs=1e-9)
+    computed, waited = record["sim_compute_s"], record["sim_wait_s"]
+    assert f"{record['sim_seconds']:.3f}; a client computes for {computed:.3f} and waits for {waited:.3f}" in explained
+    assert f": {record['energy_j']:.2f} |" in explained
 
 
 def test_message_example() -> None:

@@ -95,7 +95,7 @@ def test_commands_of_a_hostile_folder_are_printable(tmp_path: Path, open_page: C
     (row,) = page.get("/api/runs").json()["rows"]
     found = page.get(f"/api/run/{row['key']}").json()
     for word in ("show", "resume"):
-        assert found[word] == f"fedge {word} '{tmp_path}/runs/a\\u001b b'"
+        assert found[word] == f"fedge {word} $'{tmp_path}/runs/a\\x1b b'"
 
 
 def test_the_log_of_a_run(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_the_command_of_a_chart() -> None:
     assert query("curves", "").command(paths) == "fedge plot 'a b' c --kind curves -o curves.svg"
     text = "x=flops&y=loss&by=a&seeds=1&top=1&log=both"
     assert query("curves", text).command([Path("\x1b")]) == (
-        "fedge plot '\\u001b' --kind curves --x flops --y loss --by a --seeds --top 1 --log both -o curves.svg"
+        "fedge plot $'\\x1b' --kind curves --x flops --y loss --by a --seeds --top 1 --log both -o curves.svg"
     )
     assert "--round 3 --round 5" in query("timeline", "at=3&at=5").command(paths)
     assert "--baseline 'x y'" in query("pairs", "baseline=x+y").command(paths)
