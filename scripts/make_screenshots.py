@@ -48,7 +48,7 @@ seeds = [1, 2, 3]
 rounds = 40
 {COMMON}
 [algorithm]
-name = ["fedavg", "fedprox"]
+name = ["fedavg", "scaffold"]
 learning_rate = [0.05, 0.2]
 local_steps = [5, 20]
 
