@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 from benchmarks.page_runs import make_records, make_run
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
+from fedge.view.endpoints import Endpoints
 from fedge.view.guard import CSRF_HEADER, AccessRules
+from fedge.view.workspace import Workspace
 
 T_TWO = 4.302652729911275
 """Student's t at 95% and two degrees of freedom, from tables."""
@@ -265,3 +269,9 @@ def test_a_part_of_a_page(page: TestClient) -> None:
     assert "<html" not in text
     assert "rate-0.1" not in text
     assert page.get("/", headers={"Fedge-Part": "main"}).status_code == 400
+
+
+def test_a_request_for_the_head_of_the_live_stream_ends(tmp_path: Path) -> None:
+    request = Request({"type": "http", "method": "HEAD", "path": "/api/live", "headers": []})
+    answer = asyncio.run(Endpoints(Workspace(tmp_path)).live(request))
+    assert (answer.status_code, answer.body, answer.media_type) == (200, b"", "text/event-stream")

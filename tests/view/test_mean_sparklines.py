@@ -69,6 +69,13 @@ def test_runs_that_measure_in_other_rounds_are_interpolated_where_all_have_value
     assert group_of(tmp_path / "runs")["spark"] == pytest.approx([0.3, 0.5, 0.7])
 
 
+def test_a_finished_run_that_never_measured_the_metric_is_counted_apart(runs: Path) -> None:
+    write_rounds(make_run(runs / "rate-0.3" / "seed-4", 4, 10, 0.3), {})
+    found = group_of(runs)
+    assert found["spark"] == pytest.approx(means(10, 1, 2, 3), rel=1e-3)
+    assert found["spark_of"] == {"n": 3, "of": 4, "problem": None}
+
+
 def test_unfinished_runs_are_counted_and_repeated_seeds_are_not(runs: Path) -> None:
     make_run(runs / "rate-0.3" / "seed-4", 4, 5, 0.3, finished=False)
     shutil.copytree(runs / "rate-0.3" / "seed-3", runs / "rate-0.3" / "seed-3-again")

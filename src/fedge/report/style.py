@@ -94,6 +94,8 @@ HALO = {"stroke": "#ffffff", "strokeWidth": 3, "strokeOpacity": 0.8}
 _LESS = "\ue000"  # a private-use character that stands for < until the page is written
 
 _MOST_TEXT = 1_000
+_TAG, _ROLES = re.compile(r"<[^>]+>"), re.compile(r' (?:role|aria-[a-z]+)="[^"]*"')
+_ID = re.compile(r'(\bid="|\burl\(#|\bhref="#)')
 
 SUFFIXES = (".svg", ".png", ".pdf", ".html")
 
@@ -155,6 +157,15 @@ def drawing() -> Iterator[None]:
     except ValueError as error:
         reason = " ".join(str(error).splitlines()[:2])
         raise ConfigError(f"this chart cannot be drawn: {reason}; shorten long names, or choose other runs") from None
+
+
+def embeddable(svg: str, prefix: str) -> str:
+    """Return a drawing for a page with others: ids begin with `prefix`, and its marks have no roles.
+
+    Vega makes every mark an image for screen readers, most of them without a name; the whole is one image there.
+    """
+    plain = _TAG.sub(lambda tag: _ROLES.sub("", tag[0]), svg)
+    return _ID.sub(rf"\g<1>{prefix}-", plain)
 
 
 def make_printable(chart: Any) -> Any:

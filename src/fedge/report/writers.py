@@ -11,7 +11,7 @@ from fedge.core.errors import ConfigError
 from fedge.core.printable import printable
 from fedge.report.document import Document, Figure, Listing
 from fedge.report.page_style import SORT_SCRIPT, STYLE_SHEET
-from fedge.report.style import drawing, make_printable, need
+from fedge.report.style import drawing, embeddable, make_printable, need
 from fedge.report.tables import TableCells
 
 _BEST = "bold: the best of its column"
@@ -145,9 +145,8 @@ def _svg(figure: Figure, number: int) -> str:
     drawn = io.StringIO()
     with drawing():
         make_printable(figure.draw()).save(drawn, format="svg")
-    svg = re.sub(r' (?:role|aria-[a-z]+)="[^"]*"', "", drawn.getvalue())  # else every mark is an image without a name
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)
-    return re.sub(r'(id="|url\(#)(?=[a-z])', rf"\g<1>figure{number}-", svg)
+    svg = embeddable(drawn.getvalue(), f"figure{number}")
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)
 
 
 def _markdown(text: str) -> str:

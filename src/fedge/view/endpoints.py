@@ -112,6 +112,8 @@ class Endpoints:
 
     async def live(self, request: Request) -> Response:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy must not buffer events
+        if request.method == "HEAD":  # its stream would have no reader and no end
+            return Response(media_type="text/event-stream", headers=headers)
         return StreamingResponse(self._workspace.news.stream(), media_type="text/event-stream", headers=headers)
 
     async def poll(self, request: Request) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ from markupsafe import Markup
 from starlette.datastructures import QueryParams
 
 from fedge.core.errors import FedgeError
+from fedge.report.style import embeddable
 from fedge.view.chart_answers import answer_chart
 from fedge.view.page_charts import as_svg
 from fedge.view.workspace import Workspace
 
 _STATIC = Path(__file__).parent / "static"
-_ID = re.compile(r'(\bid="|\burl\(#|\bhref="#)')
 
 
 def style_sheet() -> Markup:
@@ -41,7 +40,7 @@ class OfflineCharts:
             drawn = as_svg(spec).decode()
         except FedgeError as error:
             return {"problem": str(error)}
-        svg = _ID.sub(rf"\g<1>c{self._count}-", drawn)  # ids of charts in one file must differ
+        svg = embeddable(drawn, f"c{self._count}")
         count = [f"{answer['n']} of {answer['of']} selected runs"] if answer["of"] > 1 else []
         notes = [*count, *answer["notes"]]
         return {"problem": None, "svg": Markup(svg), "command": answer["command"], "notes": notes}

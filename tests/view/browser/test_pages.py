@@ -125,7 +125,9 @@ def test_exports_of_a_chart(view: ViewServer, open_tab: OpenTab, tmp_path: Path,
     assert figure.locator(".command").first.inner_text().startswith("fedge plot")
 
 
-def test_the_offline_page_needs_no_server(view: ViewServer, open_tab: OpenTab, tmp_path: Path) -> None:
+def test_the_offline_page_needs_no_server(
+    view: ViewServer, open_tab: OpenTab, serious: Callable[[Any], list[str]], tmp_path: Path
+) -> None:
     tab = open_tab(view, "/compare?q=rate-0")
     with tab.expect_download() as waiting:
         tab.locator("a[href*='/export/compare.html']").first.click()
@@ -139,6 +141,7 @@ def test_the_offline_page_needs_no_server(view: ViewServer, open_tab: OpenTab, t
     saved.goto(file.as_uri())
     assert "6 of 6 selected runs" in saved.inner_text("main")
     assert saved.locator("figure svg").count() >= 1
+    assert serious(saved) == []
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     saved.close()
 
