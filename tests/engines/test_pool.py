@@ -502,6 +502,46 @@ def test_a_worker_computes_on_one_thread_and_leaves_ctrl_c_to_its_parent(
     assert process.exitcode == -signal.SIGTERM
 
 
+class Garbage:
+    """An object that only the garbage collector can free; it notes in which process."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.itself = file, self
+
+    def __del__(self) -> None:
+        with self.file.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def test_a_worker_never_collects_garbage_of_its_parent(
+    tmp_path: Path,
+    make_pool: Callable[..., Pool],
+    task: Callable[[tasks.Task], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Finalisers of the parent's objects must not run in a worker: those of gRPC never return there."""
+    settle_in, freed_by = pools._settle_in, tmp_path / "freed_by"
+
+    def collect_at_once(*arguments: object) -> None:
+        gc.set_threshold(1)
+        _ = [[] for _ in range(100)]
+        settle_in(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pools, "_settle_in", collect_at_once)
+    task(lambda sides, batched, shared, meta, tensors: ({"collecting": gc.isenabled()}, {}))
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(1_000_000)
+    try:
+        Garbage(freed_by)
+        ((meta, _),) = make_pool().map("test", {}, items([0.0]))
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert meta == {"collecting": True}
+    assert freed_by.read_text().split() == [str(os.getpid())]
+
+
 def test_a_task_is_named_by_its_clients() -> None:
     assert tasks.describe("answer", {"clients": [3, 1]}) == "clients 3, 1"
     assert tasks.describe("answer", {"clients": list(range(10))}) == "clients 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"

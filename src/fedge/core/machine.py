@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
@@ -32,6 +35,27 @@ def process_stat(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
+
+
+@contextmanager
+def leaving_garbage() -> Iterator[None]:
+    """Fork in this context, and call `inherit_memory` first in the child: it then never collects garbage of its parent.
+
+    Finalisers of such objects belong to the parent; those of gRPC never return in another process.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def inherit_memory() -> None:
+    """Exclude all inherited objects from garbage collection, which would also copy their memory, and turn it on."""
+    gc.freeze()
+    gc.enable()
 
 
 def die_with_parent(parent: int) -> None:

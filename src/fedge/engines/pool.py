@@ -8,7 +8,6 @@ another repeats its task.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import warnings
@@ -26,7 +25,7 @@ import torch
 
 from fedge.core.errors import TrainingError
 from fedge.core.layout import Tree
-from fedge.core.machine import die_with_parent
+from fedge.core.machine import die_with_parent, inherit_memory, leaving_garbage
 from fedge.core.placement import Placements, end_of
 from fedge.engines import tasks
 from fedge.engines.arena import Arena
@@ -191,7 +190,7 @@ class Pool(TaskQueue[_Task]):
             daemon=True,  # ends with this process at the latest
         )
         try:
-            with _forking():
+            with _forking(), leaving_garbage():
                 process.start()
         except OSError as error:
             ours.close()
@@ -244,13 +243,13 @@ def _serve(
 
 
 def _settle_in(inherited: Sequence[Connection], parent: int) -> None:
+    inherit_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent(parent)
     for other in inherited:  # while one is open, a worker would not notice that the parent is gone
         other.close()
-    gc.freeze()  # garbage collection would copy all inherited memory
     keep_freed_memory()
     torch.set_num_threads(1)
 

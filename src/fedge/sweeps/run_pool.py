@@ -20,6 +20,7 @@ from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
 from fedge.core.lock import holder
+from fedge.core.machine import leaving_garbage
 from fedge.runs.files import LOCK
 from fedge.sweeps.board import Board, Listener
 from fedge.sweeps.plan import PlannedRun
@@ -108,7 +109,8 @@ class RunPool:
         output = TemporaryFile()  # noqa: SIM115 - closed when the process ends
         told = (turn.run, theirs, output.fileno(), os.getpid(), self._limits.workers)
         process = _FORK.Process(target=work, args=told)
-        process.start()
+        with leaving_garbage():
+            process.start()
         theirs.close()  # so that the pipe closes when the process ends
         self._running[ours] = _Running(turn, process, output)
         self._board.hear(turn.run.name, 0, {}, begins=True)

@@ -14,7 +14,7 @@ from fedge import config as configuration
 from fedge.core.effect import omit
 from fedge.core.errors import FedgeError
 from fedge.core.fields import describe
-from fedge.core.machine import die_with_parent, take_share
+from fedge.core.machine import die_with_parent, inherit_memory, take_share
 from fedge.experiment import start as experiment
 from fedge.runs.files import CONFIG
 from fedge.sweeps.machine import peak_memory_mb
@@ -82,6 +82,7 @@ def work(run: PlannedRun, connection: Connection, output: int, parent: int, num_
 
     Output goes to a file, so that it does not disturb the display.
     """
+    inherit_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     die_with_parent(parent)
     take_share(num_processes)
