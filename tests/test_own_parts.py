@@ -27,6 +27,7 @@ print(json.dumps([plain(parse(read.get(text[0], tomllib.loads)(text))) for text 
 """
 
 
+@pytest.mark.full
 def test_every_kind_round_trips_by_name_to_another_process(tmp_path: Path) -> None:
     """Through a run's config.json and through `fedge config`; the other process runs in another folder."""
     mine, elsewhere = write_own(tmp_path / "home"), tmp_path / "elsewhere"

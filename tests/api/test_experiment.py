@@ -209,6 +209,7 @@ def test_data_of_each_client() -> None:
         experiment(data=fedge.Clients(pairs), clients=None, partition="iid")
 
 
+@pytest.mark.full
 def test_run_that_cannot_be_rebuilt_is_recorded_and_rejected(folder: Path) -> None:
     experiment(model=Net, name="own").run(1, progress=False)
     code = "import sys; from fedge.cli import main; sys.argv[0] = 'fedge'; main()"

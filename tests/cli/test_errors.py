@@ -84,6 +84,7 @@ def test_full_disk(fedge_process, write_run, tmp_path, format):
     assert said == "error: cannot write the result: No space left on device; redirect it elsewhere\n"
 
 
+@pytest.mark.full
 def test_file_name_that_is_not_utf8_can_be_printed(fedge_process, tmp_path):
     name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.toml")
     process = fedge_process("config", name)

@@ -247,6 +247,7 @@ def test_signal_stops_a_waiting_server(fedge, networked, experiment_file, runs, 
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.full
 def test_sigterm_exit_code(experiment_file, tmp_path):
     code = f"""
 import sys, threading, types

@@ -8,6 +8,7 @@ from html import unescape
 from itertools import product
 from pathlib import Path
 
+import pytest
 from msgspec import convert
 
 from fedge.report.document import Document, describe_runs
@@ -35,6 +36,7 @@ def test_the_report_has_the_present_style() -> None:
     assert REPORT.startswith(head), AGAIN
 
 
+@pytest.mark.full
 def test_the_report_has_the_sections_and_columns_of_today(tmp_path: Path) -> None:
     """Made-up runs that differ in the same settings are described in the same sections."""
     runs = []

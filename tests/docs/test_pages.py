@@ -55,13 +55,17 @@ PARSED_PAGES = {
 """Pages, or folders of them, of which commands and Python are parsed only, and why."""
 
 SLOW = {
+    "README.md",
+    "docs/edge.md",
     "docs/how-to/own-algorithm.md",
     "docs/how-to/personalise.md",
     "docs/how-to/plan-a-radio-cell.md",
     "docs/how-to/tune.md",
+    "docs/reporting.md",
     "docs/sweeps.md",
+    "docs/tutorial.md",
 }
-"""Pages that take over 3 seconds of an idle machine; tutorial and README are followed all the same."""
+"""Pages that take over 2 seconds: the full tests follow them, the default tests parse their commands."""
 
 Prepare = Callable[[Path], None]
 

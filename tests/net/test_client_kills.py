@@ -27,6 +27,7 @@ def kill_client(deployment: Deployment, activity: str, number: int) -> None:
     assert victim.wait().code == -signal.SIGKILL
 
 
+@pytest.mark.full
 def test_restarted_client_loses_nothing(fedge: Fedge, tmp_path: Path) -> None:
     """It is killed in each state in turn, and restarted each time before its lease expires."""
     with Deployment(fedge, tmp_path, changed(SCAFFOLD, rounds=2, net={"lease_s": 100.0})) as deployment:

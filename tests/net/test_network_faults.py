@@ -80,6 +80,7 @@ def in_round(deployment: Deployment, number: int) -> None:
     deployment.wait_for_event("fetch", client=VICTIM, round=number)
 
 
+@pytest.mark.full
 def test_cut_shorter_than_the_lease_loses_no_work(fedge: Fedge, tmp_path: Path) -> None:
     settings = changed(SCAFFOLD, selection={"fraction": 1.0}, evaluate={"every": 3})
     with one_behind_a_proxy(fedge, tmp_path, settings) as (deployment, proxy, go_on):

@@ -49,6 +49,7 @@ def assert_events_are_complete(deployment: Deployment) -> None:
     assert status.waiting_for == ""
 
 
+@pytest.mark.full
 def test_refusals_while_a_server_waits(fedge: Fedge, tmp_path: Path) -> None:
     with Deployment(fedge, tmp_path, FEDAVG) as deployment:
         server = deployment.start_server()
@@ -151,6 +152,7 @@ def test_deleted_run_starts_again(fedge: Fedge, tmp_path: Path) -> None:
         deployment.assert_equals_simulation()
 
 
+@pytest.mark.full
 def test_private_state_from_an_old_backup(fedge: Fedge, tmp_path: Path) -> None:
     """The client reports what is missing, rounds continue without it, and --reset-state lets it start over."""
     settings = changed(SCAFFOLD, rounds=8, selection={"fraction": 1.0}, evaluate={"every": 8}, net={"lease_s": 100.0})

@@ -250,6 +250,7 @@ HALVED = {
 }
 
 
+@pytest.mark.full
 def test_halving_continues_with_the_better_half(tmp_path):
     outcome = sweep(changed(**HALVED), tmp_path)
     assert outcome.failures == {}
