@@ -62,7 +62,7 @@ def main() -> None:
 
 def add_dark_colours(chart: Path) -> None:
     """Let a saved chart follow the reader's colour scheme, as pages on GitHub do."""
-    style = "<style>@media (prefers-color-scheme:dark){svg>rect{fill:#0d1117}text{fill:#e6edf3}}</style>"
+    style = "<style>@media (prefers-color-scheme:dark){svg>rect{fill:#0d1117}text{fill:#e6edf3}text[stroke]{stroke:#0d1117}}</style>"
     head, mark, rest = chart.read_text("utf-8").partition("<rect")  # the paper, which is the first mark
     chart.write_text(f"{head}{style}{mark}{rest}", "utf-8")
 

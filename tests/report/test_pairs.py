@@ -52,6 +52,14 @@ def test_a_single_pair_has_no_verdict(group) -> None:
     assert found.verdict == "no difference shown"
 
 
+def test_two_equal_differences_have_no_verdict_and_three_have_one(group) -> None:
+    first, second = group("a", {1: 0.9, 2: 0.9, 3: 0.9}), group("b", {1: 0.5, 2: 0.5, 3: 0.5})
+    assert pair(first, second, "accuracy").verdict == "better"
+    found = pair(group("a", {1: 0.9, 2: 0.9}), second, "accuracy")
+    assert (found.difference.low, found.difference.high) == (pytest.approx(0.4), pytest.approx(0.4))
+    assert found.verdict == "no difference shown"
+
+
 def test_missed_targets_are_judged_by_wins(group) -> None:
     field = "rounds_to_target"
     first = group("a", dict.fromkeys(range(6), 10), field)

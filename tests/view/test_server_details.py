@@ -207,3 +207,25 @@ def test_events_since_a_cursor(tmp_path: Path) -> None:
     file.unlink()
     assert new_events(tmp_path, cursor) == ([], cursor)
     assert new_events(tmp_path, None) == ([], EventCursor(0, 0))
+
+
+def test_the_page_of_a_server_that_has_ended_shows_nothing_as_current(
+    tmp_path: Path, open_page: Callable[..., TestClient]
+) -> None:
+    """The last status of a server that was killed still has its clients at work."""
+    folder = make_run(tmp_path / "runs" / "a", finished=False)
+    networked(folder)
+    status = {"state": "open", "round": 2, "num_rounds": 9, "clients": {"working": 3}}
+    write_status(folder, time="2026-11-18T04:00:00Z", **status)
+    page = open_page(tmp_path / "runs")
+    text = page.get(f"/server/{key_of(page, 'a')}").text
+    assert text.count("The server is not running.") == 2
+    assert 'status-unfinished">ended</span>' in text
+    assert "working" not in text
+    text = page.get(f"/run/{key_of(page, 'a')}").text
+    assert "fedge resume" in text
+    assert "<code>--insecure</code> or <code>--pki DIR</code>" in text
+    write_status(folder, time=datetime.now(UTC).isoformat(), **status)
+    text = page.get(f"/server/{key_of(page, 'a')}").text
+    assert "<dt>working</dt><dd>3</dd>" in text
+    assert 'status-running">open</span>' in text

@@ -9,6 +9,7 @@ STYLE_SHEET = """
   figure svg > rect[fill="white"] { fill: none; }
   figure svg text[fill="#222222"], figure svg [fill="#000000"] { fill: #ddd; }
   figure svg text[fill="#777777"] { fill: #a5a5a5; }
+  figure svg text[stroke="#ffffff"] { stroke: var(--paper); }
   figure svg [stroke="#882255"] { stroke: #c2608f; }
   figure svg [stroke="#222222"], figure svg [stroke="#000000"] { stroke: #ddd; }
 }

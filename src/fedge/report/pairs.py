@@ -13,7 +13,7 @@ from fedge.core.fields import PERCENT, Field, Unit, is_to_target, titled
 from fedge.report.groups import RunGroup, check_key, describe_in, varied
 from fedge.report.labels import ALGORITHM, DisplayNames
 from fedge.report.run_results import outcome
-from fedge.report.statistics import LEVEL, Estimate, interval
+from fedge.report.statistics import LEVEL, MIN_SEEDS, Estimate, interval
 
 Verdict = Literal["better", "worse", "higher", "lower", "no difference shown"]
 """`higher` and `lower` are for results where neither direction is better."""
@@ -160,8 +160,8 @@ def _gain(a: float | None, b: float | None, declared: Field) -> float:
 
 
 def _differs(difference: Estimate | None) -> bool:
-    """Whether the interval excludes 0; a single pair has no interval."""
-    if difference is None or difference.low is None or difference.high is None:
+    """Whether the interval excludes 0; fewer than three pairs decide nothing: two equal ones have a width of zero."""
+    if difference is None or difference.count < MIN_SEEDS or difference.low is None or difference.high is None:
         return False
     return not difference.low <= 0 <= difference.high
 
