@@ -204,7 +204,7 @@ def plot(pair: tuple[Story, Story], total: float) -> Iterator[str]:
         yield f'<polyline class="l" stroke="{colour}" points="{points}"/>'
     yield f'<g class="cover"><rect class="bg" x="{left + 1}" y="{top - 4}" width="{width + 2}" height="{height + 4}"/></g>'
     for colour, points in curves:  # the whole curves, pale, so that no still picture is empty
-        yield f'<polyline class="l" stroke="{colour}" stroke-opacity="0.25" points="{points}"/>'
+        yield f'<polyline class="l" stroke="{colour}" stroke-opacity="0.4" points="{points}"/>'
     yield f'<path class="x" d="M{left} {top}V{top + height}H{left + width}"/>'
     for text, colour, x in (("in place", LINES[0], left), ("on the move", LINES[1], left + 84)):
         yield f'<line x1="{x}" x2="{x + 18}" y1="{top + height + 34}" y2="{top + height + 34}" class="l" stroke="{colour}"/>'
