@@ -148,6 +148,15 @@ def test_seeds_may_be_drawn_in_place_of_the_band(make_groups) -> None:
     assert caption(both) == "mean of 3 seeds; band: 95% confidence interval; thin lines: each seed"
 
 
+def test_a_mean_over_a_part_of_the_runs_states_which_part(make_run) -> None:
+    rounds = [{"round": 1, "accuracy": 0.5}]
+    done = [make_run(seed=seed, rounds=rounds, summary={"rounds": 1}) for seed in range(3)]
+    unfinished = make_run(seed=9, rounds=rounds)
+    groups = [RunGroup("whole", done), RunGroup("part", [*done[:2], unfinished])]
+    assert caption(curves(groups)).startswith("mean of 2 to 3 seeds (5 of 6 runs); ")
+    assert caption(curves([RunGroup("alone", [done[0], unfinished])])) == "one seed (1 of 2 runs)"
+
+
 @pytest.mark.parametrize(
     ("counts", "drawn", "says"),
     [

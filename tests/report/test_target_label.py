@@ -9,7 +9,7 @@ LEFT, RIGHT, ABOVE, BELOW = False, True, False, True
 
 def line(*means: float) -> Series:
     mean = np.array(means, np.float64)
-    return Series("a", np.arange(1.0, len(means) + 1), mean, mean, mean, 1, "none", mean[None], len(means))
+    return Series("a", np.arange(1.0, len(means) + 1), mean, mean, mean, 1, 1, "none", mean[None], len(means))
 
 
 @pytest.mark.parametrize(

@@ -275,9 +275,11 @@ def _seeds_note(lines: Sequence[Series], mixed: bool, spread: _Spread) -> str:
     """Return a note on the number of seeds or runs behind a line, and on what band and thin lines are."""
     what = "runs of different settings" if mixed else "seeds"
     counts = sorted({line.count for line in lines})
+    used, known = sum(line.count for line in lines), sum(line.num_runs for line in lines)
+    share = f" ({used} of {known} runs)" if used < known else ""  # others are unfinished, or lack the metric
     if counts == [1]:
-        return "one seed"
-    seeds = f"{counts[0]} {what}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} {what}"
+        return f"one seed{share}"
+    seeds = (f"{counts[0]} {what}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} {what}") + share
     one = what.partition(" ")[0]
     notes = [f"mean of {seeds}", f"band: {_band_note(lines, mixed, one)}" if spread.band else ""]
     return "; ".join(filter(None, [*notes, f"thin lines: each {one[:-1]}" if spread.seeds else ""]))

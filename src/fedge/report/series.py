@@ -30,7 +30,7 @@ class Series:
     """The mean of a metric over seeds, with the band around it; a single seed has none.
 
     The band of runs with different settings is their range, because a confidence interval requires a sample of one
-    setting. `seeds` has a row for each run in the mean.
+    setting. `seeds` has a row for each run in the mean: for `count` of the group's `num_runs`.
     """
 
     label: str
@@ -39,6 +39,7 @@ class Series:
     low: Array
     high: Array
     count: int
+    num_runs: int
     band: Literal["none", "range", "interval"]
     seeds: np.ndarray[tuple[int, int], np.dtype[np.float64]]
     num_points: int  # before a long curve was thinned
@@ -67,9 +68,8 @@ def trace(group: RunGroup, x: str, y: str) -> Series:
         low, high, band = mean - half, mean + half, "interval"
     # averaged before thinning: the mean of thinned curves would differ
     kept = thin(NUM_BUCKETS, mean, low, high) if len(grid) > MAX_POINTS else np.arange(len(grid))
-    return Series(
-        group.label, grid[kept], mean[kept], low[kept], high[kept], len(seeds), band, values[:, kept], len(grid)
-    )
+    curve = mean[kept], low[kept], high[kept]
+    return Series(group.label, grid[kept], *curve, len(seeds), len(group.runs), band, values[:, kept], len(grid))
 
 
 def _points(label: str, run: RunView, x: str, y: str) -> tuple[Array, Array]:
