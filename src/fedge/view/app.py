@@ -27,7 +27,6 @@ from fedge.view.workspace import Workspace
 STATIC = Path(__file__).parent / "static"
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _YEAR_S = 365 * 24 * 3600
-_WARM_UP_S = 2.0
 
 
 def make_app(workspace: Workspace, rules: AccessRules) -> Guard:
@@ -86,10 +85,10 @@ class StaticFilesInMemory:
 
 async def _warm_up(workspace: Workspace) -> None:
     """Prepare what the first chart needs once the first page is sent: it takes seconds, and no request waits for it."""
-    await asyncio.sleep(_WARM_UP_S)
+    await workspace.shown.wait()
     with suppress(FedgeError, ImportError):
-        await asyncio.to_thread(workspace.bundle.read)
         await asyncio.to_thread(import_module, "altair")
+        await asyncio.to_thread(workspace.bundle.read)
 
 
 def _explain(error: Exception) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
+from starlette.background import BackgroundTask
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -150,7 +151,8 @@ class Pages:
             return HTMLResponse(text, headers={"Content-Disposition": f'attachment; filename="{file}"'})
         part = part or request.headers.get(_PART)
         if part is None:
-            return HTMLResponse(template.render(values, news=request.state.news))
+            sent = BackgroundTask(self._workspace.note_shown)
+            return HTMLResponse(template.render(values, news=request.state.news), background=sent)
         if f"part_{part}" not in template.blocks:
             raise ConfigError(f"expected a part of this page, got {part!r}; reload the page")
         return HTMLResponse("".join(template.blocks[f"part_{part}"](template.new_context(values))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from threading import Lock
@@ -38,8 +39,12 @@ class Workspace:
         self.bundle = VegaBundle()
         self.news = News()
         self.watcher = Watcher(self.index, self.histories, self.news)
+        self.shown = asyncio.Event()  # set once a page has been sent
         self._lock = Lock()
         self._stale_s = 0.0
+
+    async def note_shown(self) -> None:
+        self.shown.set()
 
     def refresh(self) -> None:
         """Update the index, unless it was just updated; a large folder is scanned less often."""
