@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 from e2e.command import wait_until
 from fedge.core.errors import StorageError
 from fedge.view import pages, workspace
+from fedge.view.app import make_app
 from fedge.view.guard import CSRF_HEADER, AccessRules
 from fedge.view.pages import spark_points
 from view.test_exports import key_of
@@ -211,3 +213,15 @@ def test_links_keep_the_rest_of_the_view(page: TestClient) -> None:
     assert "/?q=rate&sort=seed&limit=2&column=seed&offset=4" in addresses
     (compare,) = re.findall(r'href="(/compare\?[^"]*)"', text)
     assert compare == "/compare?q=rate"
+
+
+def test_the_first_page_has_the_first_chart_prepared(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, prepared = workspace.Workspace(runs), Event()
+    monkeypatch.setattr(shared.bundle, "read", prepared.set)
+    rules = AccessRules()
+    headers = {"Authorization": f"Bearer {rules.token}"}
+    with TestClient(make_app(shared, rules), base_url="http://localhost", headers=headers) as page:
+        page.get("/api/runs").raise_for_status()
+        assert not shared.shown.is_set()
+        page.get("/").raise_for_status()
+        assert prepared.wait(60)

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedge.core import extras
 from fedge.core.errors import ConfigError, FedgeError
 from fedge.core.printable import printable
 from fedge.core.storage import writing
@@ -222,8 +222,5 @@ def check_saving(path: Path) -> None:
 
 
 def need(module: str) -> Any:
-    """Return a module; raise a FedgeError that states what to install if it is missing."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise FedgeError(f"charts need {module}, which is not installed; pip install 'fedge[view]'") from None
+    """Return a module that draws charts. Raises FedgeError that names the extra if it is not installed."""
+    return extras.need(module, "view", "charts need")
